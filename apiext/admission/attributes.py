@@ -1,4 +1,4 @@
-"""A write as admission plug-ins get it, and the results that they add to it."""
+"""A write as admission plug-ins receive it, and the warnings and audit annotations that they add to it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -29,11 +29,11 @@ class Requester(Protocol):
 
     @property
     def extra(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """Extra attributes of the user, by name."""
+        """Extra attributes of the user, as pairs of a name and its values."""
 
 
 class Form(NamedTuple):
-    """The group and version in which a plug-in gets a write, and the group, version and kind of its objects."""
+    """The group and version in which a plug-in receives a write, and the group, version and kind of its objects."""
 
     group: str
     version: str
@@ -50,8 +50,8 @@ class Form(NamedTuple):
 class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
 
-    ``premises`` maps a namespace to the revision that it must still have when the write commits. The functions in
-    ``settled`` are called at the end of the write, with false if it failed.
+    ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. The write
+    calls each function in ``settled`` at its end, with true if the object was stored and false if the write failed.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Traces(Struct):
     settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Add a warning once, up to limits.MAX_WARNINGS_ADDED warnings."""
+        """Add a warning, unless the write already has this text or limits.MAX_WARNINGS_ADDED warnings."""
         if len(self.warnings) < limits.MAX_WARNINGS_ADDED and text not in self.warnings:
             self.warnings.append(text)
 
@@ -76,7 +76,7 @@ class Attributes(Struct):
     """One write or connection: the operation is CREATE, UPDATE, DELETE or CONNECT.
 
     ``old`` is None on CREATE and CONNECT, ``new`` is None on DELETE. ``deadline`` is a time of the event loop, in
-    seconds (0: no deadline). ``definition`` and ``served`` are the resource and the version of the request. ``rounds``
+    seconds (0: no deadline). ``definition`` is the resource of the request, and ``served`` is its version. ``rounds``
     is None until a mutating plug-in calls ``enter``.
     """
 
@@ -101,14 +101,14 @@ class Attributes(Struct):
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
-        """Begin a round of a mutating plug-in; return the rounds of the write, and the plug-in's own state."""
+        """Begin a round of a mutating plug-in; return the rounds of the write, and the state of the plug-in."""
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)
 
     @property
     def form(self) -> Form:
-        """The version and kind of the request."""
+        """The Form of the request itself, before any conversion for a plug-in."""
         if self._form is None:
             found = form_of(self.served, self.subresource) if self.served is not None else None
             self._form = found or Form(self.resource.group, self.version, self.kind.group, self.version, self.kind.kind)
@@ -116,16 +116,19 @@ class Attributes(Struct):
 
     @property
     def options(self) -> View | None:
-        """The options of the operation as an object; those of a patch are CreateOptions or UpdateOptions."""
+        """The options of the operation as an object; for a patch, CreateOptions or UpdateOptions.
+
+        None without options.
+        """
         if self.request_options is None:
             return None
         found = self.request_options.document()
-        # upstream: patches have update options, too
+        # upstream: plug-ins receive UpdateOptions for a patch, too
         return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
 
     @property
     def shown_namespace(self) -> str:
-        """The namespace that plug-ins get: for a Namespace its own name, as upstream."""
+        """The namespace that plug-ins receive: for a Namespace its own name, as upstream."""
         if self.resource.resource == NAMESPACES.resource and self.resource == NAMESPACES:
             return self.name
         return self.namespace or ""
@@ -134,7 +137,7 @@ class Attributes(Struct):
     def name_for_denial(self) -> str:
         """The name of the object in a denial: its name, else its generateName, else ``Unknown``."""
         metadata = (self.new or {}).get("metadata") or {}
-        # upstream: an object without a name is called Unknown
+        # upstream: a denial calls an object without a name Unknown
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
 
@@ -142,7 +145,7 @@ NAMESPACES = GroupResource("", "namespaces")
 
 
 def form_of(served: ServedVersion, subresource: str) -> Form | None:
-    """Return the Form of an endpoint of a version, None if the version has no such endpoint."""
+    """Return the Form of the endpoint of a subresource, None if the version has no such endpoint."""
     endpoint = served.endpoints.get(subresource)
     if endpoint is None:
         return None

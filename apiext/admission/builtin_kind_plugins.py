@@ -1,8 +1,8 @@
 """Plug-ins that mutate or deny objects of built-in kinds, as a table.
 
-A row of ``ROWS`` is a plug-in (upstream: plugin/pkg/admission). Its functions get objects in the only version of their
-kind; a mutating function changes the new object in place. Their module is imported at the first write to which the
-plug-in applies.
+A row of ``ROWS`` is a plug-in (upstream: plugin/pkg/admission). Its functions receive objects in the only version of
+their kind. A mutating function changes the new object in place. The first write to which a plug-in applies imports the
+module of its functions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,11 +25,14 @@ from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 
 Step = Callable[[Attributes, Document, ObjectLookup], Awaitable[None]]
-"""Changes or validates the new object of a write; raises StatusError to deny."""
+"""A function that changes or validates the new object of a write; raises StatusError to deny."""
 
 
 class Row(NamedTuple):
-    """A plug-in: the operations, resources and subresources that it applies to, and the names of its functions."""
+    """A plug-in: the operations, resources and subresources that it applies to, and the names of its functions.
+
+    ``module`` is the module in apiext.admission that has these functions.
+    """
 
     operations: tuple[str, ...]
     resources: tuple[GroupResource, ...]
@@ -54,7 +57,7 @@ class BuiltinKindPlugin:
         return operation in self._row.operations and resource in self._row.resources
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Do nothing: ``applies`` never changes; metrics observe the plug-in only where it applies."""
+        """Do nothing: ``applies`` never changes. Metrics observe this plug-in only for writes to which it applies."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Call the mutating function of the row on the new object."""
@@ -93,4 +96,4 @@ ROWS: Mapping[str, Row] = {
     "CertificateSubjectRestriction": Row(("CREATE",), (REQUESTS,), "", "check_subject"),
     "DefaultIngressClass": Row(("CREATE",), (INGRESSES,), "set_ingress_class"),
 }
-"""Name → plug-in, in upstream's order."""
+"""Name of a plug-in → its row, in upstream's order."""

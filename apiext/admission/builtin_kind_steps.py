@@ -40,7 +40,7 @@ _FINALIZERS = {
 
 
 async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the priority and the preemption policy of a pod from its priority class."""
+    """Set the priority and the preemption policy of a new pod from its priority class; an update keeps both."""
     if attributes.resource != PODS:
         return
     spec = new["spec"]
@@ -72,7 +72,7 @@ async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLook
 
 
 async def _default_priority(lookup: ObjectLookup) -> View:
-    """Return the default class with the least value, or the priority of pods without a class."""
+    """Return the default class with the lowest value. Without a default class, return upstream's default priority."""
     classes = [one for one in await lookup.every(PRIORITY_CLASSES) if one.get("globalDefault")]
     if classes:
         return min(classes, key=lambda one: one.get("value") or 0)
@@ -157,7 +157,7 @@ async def _runtime_class_of(attributes: Attributes, spec: View, lookup: ObjectLo
 
 
 async def check_overhead(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod whose overhead is not that of its runtime class."""
+    """Deny a pod whose overhead differs from the overhead of its runtime class."""
     spec = new.get("spec") or {}
     found = await _runtime_class_of(attributes, spec, lookup)
     overhead = (found or {}).get("overhead")
@@ -201,7 +201,7 @@ async def set_ingress_class(attributes: Attributes, new: Document, lookup: Objec
 
 
 def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
-    """Return the name of the newest class that an annotation makes the default, empty if there is none."""
+    """Return the name of the newest class with a true default annotation, empty if there is none."""
     defaults = [
         one["metadata"]
         for one in classes
@@ -213,14 +213,14 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
 
 
 async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Add the finalizer that keeps a volume, a claim or a class while it is used."""
+    """Add the finalizer that protects a volume, a claim or a class from deletion while it is in use."""
     metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
     if finalizer not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
 
 
 async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny the expansion of a claim that is not bound, or whose class does not allow expansion."""
+    """Deny the expansion of a claim that is not bound, or whose storage class does not allow expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
@@ -250,14 +250,14 @@ def _class_of(claim: View) -> str:
 
 
 async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny an approval by a user without the permission to approve requests of the signer."""
+    """Deny an approval by a user without permission to approve requests of the signer."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
     if not _may(attributes, lookup, "approve", signer):
         raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a new certificate or condition by a user without the permission to sign for the signer."""
+    """Deny a new certificate or condition by a user without permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}
@@ -270,7 +270,7 @@ async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a client certificate of the group system:masters, which no authorizer could restrict."""
+    """Deny a client certificate for the group system:masters, since no authorizer can restrict this group."""
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:
         return
@@ -283,8 +283,8 @@ async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 def _organizations(request: str) -> list[str | bytes]:
-    """Return the organizations of a certificate request, which are the groups of its user; raises ValueError."""
-    from cryptography import x509  # the import takes 40 ms, and only this signer needs it
+    """Return the organizations of a certificate request; they become the groups of its user. Raises ValueError."""
+    from cryptography import x509  # the import takes 40 ms, and only requests to this signer need it
 
     subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
     return [one.value for one in subject.get_attributes_for_oid(x509.oid.NameOID.ORGANIZATION_NAME)]

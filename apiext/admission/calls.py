@@ -1,4 +1,4 @@
-"""One call of one webhook: matching, request, and handling of the response or failure (ADM-005…012)."""
+"""One call of one webhook: matching, the request, and the handling of its response or failure (ADM-005…012)."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ TOO_LATE = "request did not complete within requested timeout"
 
 
 class Failed(Exception):
-    """The call of a webhook failed, or its response is invalid; ``code`` is a label of the metric."""
+    """The call of a webhook failed, or its response is invalid; ``code`` is a label value of the metrics."""
 
     def __init__(self, name: str, reason: str, code: int = 503) -> None:
         super().__init__(f'failed calling webhook "{name}": {reason}')
@@ -58,7 +58,7 @@ class Rejected(Exception):
 
 
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
-    """Report whether webhooks and policies skip the write because it changes their own configuration (ADM-002)."""
+    """Report whether webhooks and policies skip the write because it changes a configuration of them (ADM-002)."""
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
@@ -73,8 +73,8 @@ def is_review(attributes: Attributes) -> bool:
 
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
-    """Return the labels for namespaceSelectors; raise 404 for a missing namespace."""
-    # upstream: also for custom resources of that name
+    """Return the labels that namespaceSelectors match; raise 404 for a missing namespace, 500 without a name."""
+    # upstream: also for custom resources with the plural name "namespaces"
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
     name = attributes.shown_namespace
@@ -91,8 +91,8 @@ async def matched_form(
 ) -> Form | None:
     """Return the Form in which these criteria match a write, None if they do not match.
 
-    ``new`` is the object after earlier plug-ins. Raises StatusError for an invalid selector or a missing namespace, but
-    not if another criterion excludes the write (plugin/webhook/generic, plugin/policy/matching).
+    ``new`` is the object after earlier plug-ins. Raises StatusError for an invalid selector or a missing namespace,
+    unless another criterion excludes the write (upstream: plugin/webhook/generic, plugin/policy/matching).
     """
     form = criteria.form(attributes)
     if form is None:
@@ -115,7 +115,7 @@ async def matched_form(
 def form_for(
     services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Coroutine[Any, Any, Form | None]:
-    """Return the Form in which a webhook gets the write, None if the webhook does not apply; raise StatusError.
+    """Return the Form in which a webhook receives the write, None if it does not apply; raise StatusError.
 
     ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
@@ -142,10 +142,10 @@ async def _form_by_conditions(
 
 
 async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
-    """Return the objects of a write in the Form of a webhook; raise 500 if they cannot be converted."""
+    """Return the objects of a write in the Form of a webhook; raise 500 if the conversion fails."""
     try:
         return await versions.shown(form)
-    except StatusError as error:  # upstream: reported twice if objects may change
+    except StatusError as error:  # upstream: wraps the message twice for mutating webhooks
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 
@@ -159,8 +159,8 @@ async def call_webhook(
 ) -> Response:
     """Call a webhook and return its response; add its warnings and audit annotations to the write.
 
-    Raises Failed, Rejected, and StatusError: for a dry run that the webhook does not support (ADM-012), and for a
-    request that has exceeded its deadline.
+    Raises Failed and Rejected. Raises StatusError for a dry run that the webhook does not support (ADM-012), and if the
+    request exceeds its deadline during the call.
     """
     if attributes.dry_run and not hook.supports_dry_run:
         raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -171,7 +171,7 @@ async def call_webhook(
     if not isinstance(hook.target, Target):
         raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
     uid = reviews.new_uid()
-    # as in_thread_if_large, but without a coroutine: most reviews are small
+    # like in_thread_if_large, but without the cost of a coroutine, since most reviews are small
     if attributes.size < server_limits.WORK_INLINE:
         body = reviews.review(version, uid, attributes, form, shown)
     else:
@@ -205,13 +205,13 @@ async def _answer(services: PluginServices, hook: Hook, target: Target, attribut
     except CallError as error:
         if (
             isinstance(error, TimedOut) and left < hook.timeout
-        ):  # the request's deadline came before the webhook's timeout
+        ):  # the request's deadline ended before the webhook's timeout
             raise status.timeout(TOO_LATE) from error
         raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
 
 
 async def in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of work on an object of ``size`` bytes; run it in a thread if the object is large."""
+    """Return the result of work on an object of ``size`` bytes; do the work in a thread if the object is large."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -221,7 +221,7 @@ _DENIALS: dict[str, logs.RateLimited] = {}
 
 
 def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
-    """Log that a webhook denied a write, at most one line in LOG_EVERY seconds for each webhook."""
+    """Log that a webhook denied a write, with at most one line per webhook in LOG_EVERY seconds."""
     if len(_DENIALS) > limits.WEBHOOKS_LOGGED:
         _DENIALS.clear()
     seldom = _DENIALS.setdefault(webhook, logs.RateLimited(server_limits.LOG_EVERY))

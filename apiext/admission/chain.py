@@ -22,15 +22,15 @@ class Plugin(Protocol):
         """The name in flags and metrics."""
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the plug-in applies to such writes with its current configuration."""
+        """Report whether the plug-in applies to a write with this operation and resource, as now configured."""
 
 
 @runtime_checkable
 class Configurable(Plugin, Protocol):
-    """A plug-in that applies only while it has a configuration; metrics observe it only then."""
+    """A plug-in that applies only while webhooks, policies or quotas exist; metrics observe it only then."""
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever ``applies`` may return a different result."""
+        """Make the plug-in call ``changed`` whenever ``applies`` may return a different result."""
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Mutator(Plugin, Protocol):
     """A plug-in of the mutating phase."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the mutated object, None on delete; raises StatusError to deny."""
+        """Return the mutated object, None for a deletion; raises StatusError to deny."""
 
 
 @runtime_checkable
@@ -53,10 +53,10 @@ P = TypeVar("P", bound=Plugin)
 
 
 class Phase(NamedTuple, Generic[P]):
-    """The plug-ins that apply to a kind of write in one phase (mutating or validating), in their order.
+    """The plug-ins that apply to an operation on a resource, in one phase (mutating or validating), in order.
 
-    ``passed`` are the distributions that get a duration of zero: of plug-ins that do not apply, unless they are
-    Configurable, and of the phase itself if no plug-in applies.
+    Each write adds a duration of zero to the distributions in ``passed``. They are those of plug-ins that do not apply,
+    except Configurable plug-ins. If no plug-in applies, the distribution of the phase is also among them.
     """
 
     plugins: tuple[P, ...]
@@ -80,13 +80,13 @@ class Chain:
                 plugin.follow(self._clear)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether any plug-in applies to such a write."""
+        """Report whether any plug-in applies to a write with this operation and resource."""
         return bool(
             self._mutating_phase(operation, resource).plugins or self._validating_phase(operation, resource).plugins
         )
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
-        """Run each mutating plug-in on the result of the previous one; run a second round if a plug-in requests it."""
+        """Run the mutating plug-ins in order, each on the previous result; run a second round if needed."""
         phase = self._mutating_phase(attributes.operation, attributes.resource)
         _observe(phase)
         if not phase.plugins:
@@ -104,7 +104,7 @@ class Chain:
                 _observe(phase)
         finally:
             clock.stop()
-        return cast(D, result)  # a plug-in returns None only for None
+        return cast(D, result)  # a plug-in returns None only if its argument is None
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating phase: call each validating plug-in that applies."""
@@ -157,14 +157,14 @@ class Chain:
 
 def _observe(phase: Phase[Any]) -> None:
     for observed in phase.passed:
-        observed.buckets[0] += 1  # as observe(0), without the cost of a call
+        observed.buckets[0] += 1  # equals observe(0), without the cost of a call
 
 
 class _Clock:
-    """Measures one phase of a write and each plug-in in it.
+    """Measures one phase of a write, and each plug-in in this phase.
 
-    ``name`` is the plug-in that runs; its time begins at the end of the previous one. If ``stop`` is called before the
-    plug-in's ``leave``, the plug-in has raised, and is counted as rejected.
+    ``name`` is the running plug-in; its time begins when the previous plug-in ends. If ``stop`` is called before
+    ``leave``, the plug-in has raised an error, and its duration is counted as rejected.
     """
 
     __slots__ = ("_began", "_entered", "_metrics", "_operation", "_type", "name")

@@ -1,4 +1,4 @@
-"""Configured webhooks and policies: their resources, and their compiled values (ADM-002)."""
+"""Configured webhooks and policies: their resources, and the cache of their compiled objects (ADM-002)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Live(Generic[T]):
-    """Compiled values of the objects of a collection, sorted by the names of the objects.
+    """Compiled values of the objects of a collection, in the order of the objects' names.
 
-    ``empty`` is true only if the collection certainly has no values.
+    ``empty`` is true only if it is certain that the collection has no values.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Live(Generic[T]):
         return self._items
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever ``empty`` changes."""
+        """Make this object call ``changed`` whenever ``empty`` changes."""
         self._followers.append(changed)
 
     def _changed(self, _: Change) -> None:
@@ -80,7 +80,7 @@ class Live(Generic[T]):
                 changed()
 
     async def configured(self) -> bool:
-        """Wait until the cache is filled; report whether it has an object. Compiles nothing."""
+        """Wait until the cache is filled; report whether it contains an object. Compiles no object."""
         collection = self._collection
         if self._change != self._compiled_change and collection is not None:
             await collection.wait_ready()
@@ -91,7 +91,8 @@ class Live(Generic[T]):
     async def current(self) -> tuple[T, ...]:
         """Wait until the cache is filled, compile changed objects, and return the values of all objects.
 
-        Raises Malformed if an object cannot be decoded: no write may skip its webhooks or policies (RV-020).
+        Raises Malformed if an object cannot be decoded: without it, writes would skip its webhooks or policies
+        (RV-020).
         """
         while self._change != self._compiled_change:
             async with self._rebuilding:
@@ -105,7 +106,7 @@ class Live(Generic[T]):
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
         for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):
             found = self._compiled_by_name.get(entry.name)
-            if found is None or found[0] is not entry:  # after a restore, another object may have its revision
+            if found is None or found[0] is not entry:  # another object may have its revision after a restore
                 found = (entry, await self._compiled(entry))
             known[entry.name] = found
         self._compiled_by_name, self._compiled_change = known, change
@@ -113,7 +114,7 @@ class Live(Generic[T]):
         self._set_empty(not self._items and self._change == change)
 
     async def _compiled(self, entry: Entry) -> Sequence[T]:
-        """Return the values of an object, compiled in a thread if it is large or has expressions."""
+        """Compile an object, in a thread if it is large or has CEL expressions."""
 
         def work() -> Sequence[T]:
             return self._compile(self._decode(entry.raw, entry.revision))

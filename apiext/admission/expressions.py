@@ -1,4 +1,4 @@
-"""Evaluation of expressions for a write: their variables, their budget, and match conditions (ADM-006)."""
+"""Evaluation of CEL expressions for a write: variables, budget, and match conditions (ADM-006)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -30,7 +30,7 @@ class OutOfBudget(Exception):
 def expression_variables(
     attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
 ) -> dict[str, Any]:
-    """Return the variables of expressions for a write in a version; the caller adds params and the namespace."""
+    """Return the variables of expressions for a write in a Form; the caller adds params and the namespace."""
     asked = Question(
         group=attributes.resource.group,
         resource=attributes.resource.resource,
@@ -49,12 +49,12 @@ def expression_variables(
 
 
 def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the variable ``request`` of expressions; fields that only an AdmissionReview has are empty."""
+    """Return the variable ``request`` of expressions; fields that only an AdmissionReview has are empty or None."""
     return {"uid": "", **request(attributes, form), "object": None, "oldObject": None}
 
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the request of an AdmissionReview without uid, objects and empty optional fields (ADM-007)."""
+    """Return the request of an AdmissionReview without uid and objects; empty optional fields are absent (ADM-007)."""
     found: dict[str, Any] = {**_kinds_and_resources(attributes.resource.resource, form, attributes.form)}
     if attributes.subresource:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
@@ -84,7 +84,7 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 @lru_cache(limits.FORMS_SEEN)
 def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
-    """Return the kind and resource in the version that a webhook matches, and those of the request."""
+    """Return kind and resource in the Form that a webhook matches, and kind and resource of the request."""
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
         "resource": {"group": form.group, "version": form.version, "resource": plural},
@@ -94,7 +94,11 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 
 
 class Budget:
-    """The remaining budget of the expressions of one hook: cost, touched elements and time."""
+    """The remaining budget of the expressions of one hook.
+
+    ``left`` is in CEL cost units. ``effort`` and ``longest`` count touched elements: all of them, and those of work
+    that allocates no memory.
+    """
 
     __slots__ = ("effort", "left", "longest")
 
@@ -111,7 +115,7 @@ class Budget:
 
 
 async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
-    """Evaluate on the event loop within a small budget, beyond it again in a thread. Raises OutOfBudget."""
+    """Evaluate on the event loop; beyond a small budget, evaluate again in a thread. Raises OutOfBudget."""
     run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
     max_cost = min(budget.left, PER_CALL_LIMIT)
 
@@ -129,7 +133,7 @@ async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budge
         try:
             found = await in_thread(lambda: work(limit), "expressions")
         finally:
-            limit.cancel()  # ends the evaluation if the request was cancelled at its deadline
+            limit.cancel()  # ends the evaluation in the thread if the request has been cancelled
         budget.longest -= limit.time
     budget.effort -= touched[-1]
     budget.spend(found.cost)
@@ -137,12 +141,12 @@ async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budge
 
 
 def fault_of(text: str, found: Evaluation) -> str:
-    """Return upstream's message about an expression that failed."""
+    """Return upstream's message for an expression whose evaluation failed."""
     return f"expression '{text}' resulted in error: {found.error}"
 
 
 class Conditions:
-    """The compiled match conditions of one hook: (name, expression, program or error)."""
+    """The compiled match conditions of one hook, as (name, expression, program or compilation error)."""
 
     __slots__ = ("_ignore", "_kind", "_name", "programs")
 
@@ -155,11 +159,11 @@ class Conditions:
         self.programs = programs
 
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
-        """Report whether all conditions hold; raise ConditionError if one raised an error that is not ignored.
+        """Report whether all conditions hold; raise ConditionError for errors that the failurePolicy does not ignore.
 
-        A false condition excludes the write even if an earlier condition raised an error. Conditions get no
-        namespaceObject. Their ``request.resource`` is that of the request, though objects and ``request.kind`` are in
-        the version that the hook matches (plugin/webhook/matchconditions).
+        A false condition excludes the write, even if another condition raised an error. In conditions, namespaceObject
+        is null. ``request.resource`` is the resource of the request. Objects and ``request.kind`` are in the version
+        that the hook matches (upstream: plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True
@@ -198,4 +202,4 @@ class Conditions:
 
 
 class ConditionError(Exception):
-    """Match conditions that raised errors."""
+    """The evaluation of match conditions failed; the text lists all errors."""

@@ -16,7 +16,7 @@ class NotFinite(Exception):
 
 
 class GoData:
-    """A value that JSON cannot represent, with its texts in Go: the value (%v), type (%T) and syntax (%#v)."""
+    """A value that JSON cannot represent, with its texts in Go: value (%v), type (%T) and Go syntax (%#v)."""
 
     __slots__ = ("_value", "go_name")
 
@@ -68,7 +68,10 @@ _SYNTAX: dict[type, Callable[[Value], str]] = {
 
 
 def printable(raw: Any) -> Any:
-    """Return the data with each Native value as GoData; keep NO_SLICE. Raise NotFinite for infinite and NaN."""
+    """Return the data with GoData in place of each Native value; keep NO_SLICE.
+
+    Raise NotFinite for infinity and NaN.
+    """
     if type(raw) is dict:
         return {name: printable(value) for name, value in raw.items()}
     if type(raw) is list:

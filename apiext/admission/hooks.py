@@ -19,9 +19,10 @@ T = TypeVar("T")
 
 
 class Hook(Struct, frozen=True, eq=False):
-    """One webhook of a configuration. ``target`` is the error of its clientConfig if that is invalid.
+    """One webhook of a configuration. ``target`` is a BadTarget if its clientConfig is invalid.
 
-    ``owner`` identifies the bulkhead of its calls: mutating and validating hooks often have the same names.
+    ``owner`` identifies the bulkhead for its calls. It contains the URL, since a mutating and a validating webhook
+    often have the same name.
     """
 
     name: str
@@ -76,7 +77,7 @@ def _hook(configuration: str, webhook: Mapping[str, Any]) -> Hook:
 def conditions_of(
     name: str, kind: str, conditions: Sequence[Mapping[str, Any]] | None, *, ignore: bool, params: bool = False
 ) -> Conditions:
-    """Compile the match conditions of a hook; ``kind`` is webhook or policy, a label of metrics."""
+    """Compile the match conditions of a hook; ``kind`` is "webhook" or "policy", a label value of metrics."""
     within = environment(params=params)
     found = [
         (condition.get("name", ""), text, compiled(text, within, BOOL))

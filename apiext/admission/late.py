@@ -14,25 +14,25 @@ P = TypeVar("P", bound=Plugin)
 
 
 class _Late(Generic[P]):
-    """A plug-in whose modules are imported at the first write to which it applies; the write waits for the import."""
+    """A plug-in whose modules are imported at the first write to which it applies; this write waits for the import."""
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
-        """``load`` imports the modules, in a thread; it returns the function that creates the plug-in."""
+        """``load`` imports the modules in a thread, and returns the function that creates the plug-in."""
         self.name = name
         self._live = live
         self._load = load
         self._plugin: P | None = None
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a webhook or policy may be configured."""
+        """Report whether a webhook or policy may be configured; false means that none is configured."""
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first object is configured, and after the last one was removed."""
+        """Call ``changed`` when the first object is configured, and after the last object is removed."""
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:
-        """Return the plug-in, created once on the event loop; None while no webhook or policy is configured."""
+        """Return the plug-in, created once on the event loop; None if no webhook or policy is configured."""
         if self._plugin is None and await self._live.configured():
             create = await asyncio.to_thread(self._load)
             self._plugin = self._plugin or create()
@@ -40,16 +40,16 @@ class _Late(Generic[P]):
 
 
 class LateMutator(_Late[Mutator]):
-    """A plug-in of the mutating phase."""
+    """A plug-in of the mutating phase that is imported at its first use."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the mutated object, None on delete; raises StatusError to deny."""
+        """Return the mutated object, None for a deletion; raises StatusError to deny."""
         plugin = await self.plugin()
         return new if plugin is None else await plugin.mutate(attributes, new)
 
 
 class LateValidator(_Late[Validator]):
-    """A plug-in of the validating phase."""
+    """A plug-in of the validating phase that is imported at its first use."""
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the final object; raises StatusError to deny."""

@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: deny creates in a namespace that is missing or terminating (NSP-003, NSP-004)."""
+"""NamespaceLifecycle: deny creates in a missing or terminating namespace (NSP-003, NSP-004)."""
 
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.plugin_services import FindNamespace
@@ -20,15 +20,15 @@ class NamespaceLifecycle:
         self._find = find
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write is a create, or deletes a namespace."""
-        # upstream: access reviews are answered in any namespace, so that they do not reveal its existence
+        """Report whether the operation is a create, or the deletion of a namespace."""
+        # upstream: allows access reviews in all namespaces, so that they do not reveal whether a namespace exists
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Deny creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        As upstream, this runs once, before other plug-ins mutate. The namespace's revision becomes a premise of the
-        write.
+        As upstream, the plug-in runs once, before other plug-ins mutate. The namespace's revision becomes a premise of
+        the write (see Traces).
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:
@@ -45,7 +45,7 @@ class NamespaceLifecycle:
         if (namespace.get("status") or {}).get("phase") != "Terminating":
             attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
             return
-        if not newest:  # another server may have created the namespace again
+        if not newest:  # the cache may be stale: another server may have recreated the namespace
             await self._must_be_open(attributes, newest=True)
             return
         text = f"unable to create new content in namespace {name} because it is being terminated"

@@ -17,7 +17,7 @@ _NONE: Amounts = {}
 
 
 async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the default requests and limits of the namespace in the containers of a new pod."""
+    """Set the default requests and limits of the namespace's LimitRanges in the containers of a new pod."""
     if attributes.resource != PODS or not _is_limited(attributes):
         return
     for found in await _limit_ranges(attributes, lookup):
@@ -29,7 +29,7 @@ async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLook
 
 
 async def check_limits(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod or a claim that exceeds a limit of its namespace."""
+    """Deny a pod or a claim that violates a LimitRange of its namespace."""
     if not _is_limited(attributes):
         return
     check = _claim_errors if attributes.resource == CLAIMS else _pod_errors
@@ -40,7 +40,10 @@ async def check_limits(attributes: Attributes, new: Document, lookup: ObjectLook
 
 
 def _is_limited(attributes: Attributes) -> bool:
-    """Report whether limits apply to a write: not to updates of pods, except resizes, and not during deletion."""
+    """Report whether limits apply to a write.
+
+    They do not apply to updates of pods, except resizes. They do not apply to updates of an object during its deletion.
+    """
     old = attributes.old
     if old is not None and (old.get("metadata") or {}).get("deletionTimestamp"):
         return False
@@ -50,7 +53,7 @@ def _is_limited(attributes: Attributes) -> bool:
 
 
 async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[list[View]]:
-    """Return the limits of each LimitRange of the namespace."""
+    """Return the ``spec.limits`` of each LimitRange of the namespace."""
     found = await lookup.every(LIMIT_RANGES, attributes.namespace or "")
     return [(one.get("spec") or {}).get("limits") or [] for one in found]
 
@@ -59,7 +62,7 @@ async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[li
 
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
-    """Set defaults in a pod; yield a note for the requests, and one for the limits, of each changed container."""
+    """Set defaults in a pod. For each changed container, yield a note for the requests and a note for the limits."""
     default_requests: dict[str, str] = {}
     default_limits: dict[str, str] = {}
     for limit in limits:
@@ -79,7 +82,7 @@ def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
 
 
 def _add(resources: Document, part: str, wanted: Mapping[str, str]) -> list[str]:
-    """Add missing amounts; return their names."""
+    """Add missing amounts to the requests or limits of a container (``part``); return the names of these amounts."""
     given = resources.get(part) or {}
     missing = sorted(wanted.keys() - given.keys())
     if missing:
@@ -116,7 +119,7 @@ def _errors(limit: View, requests: Amounts, limits: Amounts) -> Iterator[str]:
 
 
 Constraint = Callable[[str, str, str, str | None, str | None], str]
-"""(resource, type, enforced quantity, request, limit) → the error, empty if there is none."""
+"""(resource, type, enforced quantity, request, limit) → the error; empty if the constraint holds."""
 
 
 def _each(limit: View, field: str, constraint: Constraint, requests: Amounts, limits: Amounts) -> Iterator[str]:
@@ -167,7 +170,10 @@ def _ratio_above(name: str, kind: str, enforced: str, request: str | None, limit
 
 
 def _comparable(request: str, limit: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
-    """Return request, limit and enforced quantity, rounded up to thousandths, or to integers if one is too large."""
+    """Return request, limit and enforced quantity as multiples of 1/1000, rounded up.
+
+    If one of them is too large for int64 in thousandths, return all three rounded up to integers.
+    """
     values: list[Any] = [value_of(text) for text in (request, limit, enforced)]
     scale = 1000 if all(ceil(value) <= _MAX_MILLI for value in values) else 1
     first, second, third = (Fraction(ceil(value * scale)) for value in values)

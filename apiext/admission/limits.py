@@ -2,41 +2,42 @@
 
 # Bytes of JSON of a mutation by a policy, and of the mutated object. Beyond: the mutation fails.
 MAX_MUTATED = 6 * 1024 * 1024
-# Warnings that admission adds to a write. Beyond: the rest is left out.
+# Warnings that admission adds to a write. Beyond: the server drops further warnings.
 MAX_WARNINGS_ADDED = 64
 # Pairs of operation and resource whose webhooks or policies are cached. Beyond: the cache is cleared.
 WRITES_MATCHED = 4_096
-# Pairs of kind and resource in AdmissionReviews that are cached. Beyond: the least recently used is evicted.
+# Groups, versions and kinds of writes in AdmissionReviews that are cached. Beyond: the least recently used is evicted.
 FORMS_SEEN = 256
-# CEL cost units of an expression on the event loop. Beyond: it is evaluated in a thread.
+# CEL cost units of an expression on the event loop. Beyond: the server evaluates it in a thread.
 ADMISSION_CEL_INLINE = 5_000
-# Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: in a thread.
+# Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: a thread does this.
 ADMISSION_CODE_INLINE = 400
 # CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
 # RuntimeCELCostBudgetMatchConditions.
 ADMISSION_CONDITIONS = 2_500_000
 # CEL cost units of the expressions of one binding. Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
 ADMISSION_EXPRESSIONS = 10_000_000
-# Bytes of the result of a messageExpression. Beyond: the result is not used. Upstream:
+# Bytes of the result of a messageExpression. Beyond: the server ignores the result. Upstream:
 # MaxEvaluatedMessageExpressionSizeBytes.
 ADMISSION_MESSAGE = 5 * 1024
 # Bytes of an audit annotation of a policy. Beyond: the annotation is truncated. Upstream:
 # maxAuditAnnotationValueLength.
 ADMISSION_ANNOTATION = 10 * 1024
-# Failed validations in one audit annotation. Beyond: the rest is left out. Upstream: maxValidationFailures.
+# Failed validations in one audit annotation. Beyond: the rest is omitted. Upstream: maxValidationFailures.
 ADMISSION_FAILURES = 50
-# Resources of a policy whose types are checked. Beyond: the rest is not checked.
+# Resources of a policy whose types are checked. Beyond: the server does not check further resources.
 ADMISSION_TYPES = 2_000
-# Parameter objects of one binding for one write. Beyond: the failurePolicy of its policy decides.
+# Parameter objects of one binding for one write. Beyond: the failurePolicy decides whether the write is denied.
 ADMISSION_PARAMS = 1_000
-# Webhooks whose log lines about denials are rate-limited. Beyond: all are reset, and each may log at once.
+# Webhooks with an own rate limit for log lines about denials. Beyond: all rate limits start anew.
 WEBHOOKS_LOGGED = 1_000
-# Tries to find the default service account of a pod. Beyond: a 403. Upstream: the same.
+# Tries to find the default service account of a pod. Beyond: a 403. Upstream has the same limit.
 DEFAULT_ACCOUNT_TRIES = 10
-# Tries to write the status of a charged quota, after conflicts. Beyond: a 409. Upstream: 4.
+# Tries to write the status of a quota that a write uses, after conflicts. Beyond: a 409. Upstream: 4.
 QUOTA_TRIES = 10
-# Pods that are checked against a new pod security level of their namespace. Beyond: a warning says so. Upstream:
-# defaultNamespaceMaxPodsToCheck.
+# Pods that are checked against a new pod security level of their namespace. Beyond: a warning names the number of
+# checked pods. Upstream: defaultNamespaceMaxPodsToCheck.
 PODS_CHECKED = 3_000
-# Seconds of these checks of pods. Beyond: a warning says so. Upstream: defaultNamespacePodCheckTimeout.
+# Seconds for checking pods against a new pod security level. Beyond: a warning names the number of checked pods.
+# Upstream: defaultNamespacePodCheckTimeout.
 PODS_CHECKED_WAIT = 1.0

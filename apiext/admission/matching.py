@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Rule(Struct, frozen=True):
-    """Operations on resources. ``resources`` are (resource, subresource); ``*`` in any field matches all values."""
+    """Operations on resources. ``resources`` are (resource, subresource); ``*`` in any field matches every value."""
 
     operations: frozenset[str]
     groups: frozenset[str]
@@ -27,7 +27,7 @@ class Rule(Struct, frozen=True):
     names: frozenset[str] = frozenset()
 
     def matches(self, attributes: Attributes, group: str, version: str) -> bool:
-        """Report whether a rule matches a write to the resource in a group and version."""
+        """Report whether the rule matches a write, as a write to this group and version."""
         return (
             not self.operations.isdisjoint((attributes.operation, "*"))
             and not self.groups.isdisjoint((group, "*"))
@@ -38,7 +38,7 @@ class Rule(Struct, frozen=True):
         )
 
     def may_match(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Report whether the rule can match a write to a resource, for any version, scope and name."""
+        """Report whether the rule can match a write to a resource; ignore its versions, scope and names."""
         return (
             not self.operations.isdisjoint((operation, "*"))
             and not self.groups.isdisjoint((resource.group, "*"))
@@ -57,7 +57,7 @@ class Rule(Struct, frozen=True):
 
 
 def rule_of(document: Mapping[str, Any]) -> Rule:
-    """Return a v1 RuleWithOperations or NamedRuleWithOperations as a rule."""
+    """Return a v1 RuleWithOperations or NamedRuleWithOperations as a Rule."""
     resources = tuple((res, sub) for res, _, sub in (name.partition("/") for name in document.get("resources") or ()))
     return Rule(
         frozenset(document.get("operations") or ()),
@@ -70,9 +70,9 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
 
 
 class Criteria(Struct, frozen=True):
-    """The matching part of a hook. For an invalid selector, the field is the text of its error.
+    """The matching part of a hook. In place of an invalid selector, it has the text of the error.
 
-    With ``any_resource``, criteria without rules match all writes; else they match none.
+    Criteria without rules match all writes if ``any_resource`` is true; otherwise they match no write.
     """
 
     rules: tuple[Rule, ...]
@@ -91,7 +91,7 @@ class Criteria(Struct, frozen=True):
         return _form(self.rules, attributes, self.equivalent)
 
     def may_match(self, attributes: Attributes) -> bool:
-        """Report whether writes with this operation and resource may match, before exclusions and selectors."""
+        """Report whether a write with this operation and resource may match; ignore exclusions and selectors."""
         if self.any_resource and not self.rules:
             return True
         if self.equivalent and attributes.definition is not None and attributes.definition.equivalents:
@@ -100,27 +100,27 @@ class Criteria(Struct, frozen=True):
         return any(rule.may_match(attributes.operation, resource, subresource) for rule in self.rules)
 
     def selects_object(self, new: View | None, old: View | None) -> bool:
-        """Report whether the object selector accepts the new or the old labels; raise 500 for an invalid selector."""
+        """Report whether the object selector matches the new or the old labels; raise 500 for an invalid selector."""
         selector = _readable(self.by_object)
         if selector.empty:
             return True
         return any(selector.matches(labels_of(document)) for document in (new, old) if document is not None)
 
     def needs_namespace(self, attributes: Attributes) -> bool:
-        """Report whether the namespace selector has to be tested."""
+        """Report whether the namespace selector must be evaluated for the write."""
         if not attributes.namespace and attributes.resource.resource != NAMESPACES.resource:
             return False  # upstream: an object without a namespace always matches, unless its resource is namespaces
         return isinstance(self.by_namespace, str) or not self.by_namespace.empty
 
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:
-        """Report whether the namespace selector accepts labels; raise 500 for an invalid selector."""
+        """Report whether the namespace selector matches these labels; raise 500 for an invalid selector."""
         return _readable(self.by_namespace).matches(labels)
 
 
 class Candidates(Generic[T]):
     """The hooks that may match writes to a resource, cached until the configuration changes.
 
-    The cost of a write does not depend on the number of hooks for other resources.
+    The cache makes the cost of a write independent of the number of hooks for other resources.
     """
 
     __slots__ = ("_cached", "_criteria", "_hooks", "_numbered")
@@ -128,11 +128,11 @@ class Candidates(Generic[T]):
     def __init__(self, criteria: Callable[[T], Criteria]) -> None:
         self._criteria = criteria
         self._hooks: tuple[T, ...] = ()
-        self._numbered: tuple[tuple[int, T], ...] = ()  # shared by all cached sequences
+        self._numbered: tuple[tuple[int, T], ...] = ()  # all cached sequences share these pairs
         self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
     async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
-        """Return the hooks that may match the write, each with its index in ``hooks``."""
+        """Return the hooks that may match the write, each as (index in ``hooks``, hook)."""
         if hooks is not self._hooks:
             self._hooks, self._numbered, self._cached = hooks, tuple(enumerate(hooks)), {}
         definition = attributes.definition
@@ -168,7 +168,11 @@ def labels_of(document: View) -> Mapping[str, str]:
 
 
 def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Form | None:
-    """Return the form that a rule matches: the request's own first, else another version or equivalent resource."""
+    """Return the Form that a rule matches, None if there is none.
+
+    The rules are first compared with the group and version of the request. With ``equivalent``, they are then compared
+    with the other versions and the equivalent resources.
+    """
     group, version = attributes.resource.group, attributes.version
     for rule in rules:
         if rule.matches(attributes, group, version):
@@ -176,7 +180,7 @@ def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Fo
     definition = attributes.definition
     if not equivalent or definition is None:
         return None
-    versions = definition.all_versions or definition.versions  # upstream: those that are not served, too
+    versions = definition.all_versions or definition.versions  # upstream: also versions that are not served
     if len(versions) == 1 and not definition.equivalents:
         return None
     others = [served for name, served in versions.items() if name != version]

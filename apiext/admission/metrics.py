@@ -16,7 +16,8 @@ CALLING_ERROR, INTERNAL_ERROR, NO_ERROR = "calling_webhook_error", "apiserver_in
 class Metrics:
     """The metric families of admission, one instance for each server.
 
-    The label ``type`` is admit or validating in metrics of webhooks, admit or validate in those of plug-ins.
+    The label ``type`` is "admit" or "validating" in metrics of webhooks, and "admit" or "validate" in metrics of
+    plug-ins.
     """
 
     def __init__(self) -> None:
@@ -67,7 +68,7 @@ class Metrics:
     def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
         """Delete the metrics of a webhook of this type after its removal; ``names`` returns the configured webhooks.
 
-        Upstream keeps these metrics.
+        Upstream never deletes these metrics.
         """
         self._configured[type] = names
 
@@ -92,26 +93,26 @@ class Metrics:
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the distributions of these plug-ins in a phase, with ``whole`` also that of the phase itself."""
+        """Return the distributions of these plug-ins in a phase; with ``whole``, also the distribution of the phase."""
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
-        """Count one call of a webhook; ``code`` is 200, or the code of its denial or failure."""
+        """Count one call of a webhook; ``code`` is 200 for an allowed write, else the code of the denial or failure."""
         truth = _TRUTH[rejected]
         self._requests.slot(name, type, operation, str(min(code, _MAX_CODE)), truth).value += 1
         self._webhooks.observe(seconds, name, type, operation, truth)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
-        """Count one write that was rejected by the response or the failed call of a webhook."""
+        """Count one write that a webhook denied, or that failed because the call of a webhook failed."""
         self._rejections.slot(name, type, operation, error, str(min(code, _MAX_CODE))).add(1)
 
     def failed_open(self, name: str, type: str) -> None:
-        """Count one failed call that the webhook's failurePolicy ignored."""
+        """Count one failed call of a webhook whose failurePolicy is Ignore."""
         self._open.slot(name, type).add(1)
 
     def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:
-        """Observe the match conditions of one hook; labels are name, kind, type and operation."""
+        """Observe the match conditions of one hook; ``labels`` are name, kind, type and operation."""
         self._conditions.slot(*labels).observe(seconds)
         if excluded:
             self._exclusions.slot(*labels).add(1)

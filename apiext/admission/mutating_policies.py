@@ -26,7 +26,7 @@ _INVALID = "Invalid"
 
 
 class MutatingPolicies(Policies[Mutations]):
-    """Mutates the object with the policies that have a binding, one after the other."""
+    """The plug-in: mutates the object with the policies that have a binding, one after the other."""
 
     __slots__ = ()
     name = "MutatingAdmissionPolicy"
@@ -51,7 +51,7 @@ class _Round:
         self._policy_run = policy_run
         self._new = new
         self._versions = Versions(policy_run.attributes, policy_run.services.convert, new)
-        self._patched = False  # upstream: also by a patch that changed nothing
+        self._patched = False  # upstream: also true after a patch without effect
 
     async def run(self) -> Document:
         """Match all policies, then apply them; return the mutated object. Raises StatusError."""
@@ -74,10 +74,10 @@ class _Round:
         return self._new
 
     async def _invocations(self) -> list[tuple[BoundPolicy[Mutations], View | None]]:
-        """Return each policy and binding that match the write, with each of their parameters."""
+        """Return each policy with each matching binding and each of its parameters."""
         policy_run, found = self._policy_run, list[tuple[BoundPolicy[Mutations], View | None]]()
         async for bound in policy_run.bound_policies():
-            at: Binding | None = None  # the denial for a failed conversion names no binding
+            at: Binding | None = None  # the denial for a failed conversion names only the policy
             try:
                 await self._versions.shown(bound.form)
                 at = bound.binding
@@ -89,7 +89,7 @@ class _Round:
     async def _invoke(
         self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, reinvocation: Reinvocation
     ) -> None:
-        """Apply a policy if its conditions hold, in the second round only if the policy must be reinvoked."""
+        """Apply a policy if its match conditions hold; in the second round, only if it must be reinvoked."""
         policy_run, policy = self._policy_run, bound.policy
         shown = await self._versions.shown(bound.form)
         variables = with_param(await policy_run.variables(bound.form, shown), policy, param)
@@ -115,7 +115,7 @@ class _Round:
             reinvocation.note_call(key)
 
     async def _mutated(self, bound: BoundPolicy[Mutations], variables: dict[str, Any], document: View) -> Document:
-        """Return the object after all mutations; as upstream, continue after one that failed."""
+        """Return the object after all mutations of a policy. As upstream, continue after a mutation that failed."""
         attributes, policy = self._policy_run.attributes, bound.policy
         assert attributes.definition is not None
         kind = kind_of(bound.form, served_in(attributes.definition, bound.form), attributes.subresource)
@@ -132,7 +132,7 @@ class _Round:
         return cast(Document, document)
 
     async def _settle(self) -> None:
-        """Prune and coerce the object in the version of the request, only after all mutations of the round."""
+        """Prune and coerce the object in the version of the request; called once, after all mutations of the round."""
         policy_run, attributes, new = self._policy_run, self._policy_run.attributes, self._new
         own, definition = attributes.form.api_version, attributes.definition
         assert attributes.served is not None
@@ -156,7 +156,10 @@ class _Round:
 
 
 def _size(document: View, size: int) -> int:
-    """Return the bytes of an object that a mutation may have enlarged, or ``size`` if that is large already."""
+    """Return the size in bytes of an object that a mutation may have enlarged.
+
+    ``size`` is the known size; it is returned unchanged if it is already large.
+    """
     if size >= server_limits.WORK_INLINE:
         return size
     try:
@@ -167,7 +170,7 @@ def _size(document: View, size: int) -> int:
 
 @contextmanager
 def _converting() -> Iterator[None]:
-    """Raise the error of a failed conversion to the version of the request with upstream's text."""
+    """Raise upstream's error if the conversion to the version of the request fails."""
     try:
         yield
     except StatusError as error:

@@ -62,11 +62,11 @@ def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
 
 
 Patch = Callable[[Kind, View, Value], Document]
-"""(kind, object, value of the expression) → the mutated object; raises Refused, StatusError and Cancelled."""
+"""(kind, object, result of the expression) → the mutated object; raises Refused, StatusError and Cancelled."""
 
 
 class Mutation(Struct, frozen=True):
-    """One expression, and the function that applies its result to the object."""
+    """One CEL expression, and the function that applies its result to the object."""
 
     text: str
     program: Compiled
@@ -86,7 +86,7 @@ class Mutation(Struct, frozen=True):
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
-        """Return the object changed by the value; raises Refused and StatusError."""
+        """Return the object after the mutation; raises Refused and StatusError."""
         effort.rest(cel_limits.MADE)
         try:
             return self.patch(kind, shown, value)
@@ -95,7 +95,7 @@ class Mutation(Struct, frozen=True):
 
 
 class Mutations(Struct, frozen=True):
-    """The mutations of a policy, in order; ``reinvoke`` is true for the reinvocationPolicy IfNeeded."""
+    """The mutations of a policy, in order; ``reinvoke`` is true if the reinvocationPolicy is IfNeeded."""
 
     mutations: Sequence[Mutation]
     reinvoke: bool
@@ -125,12 +125,12 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         config = applied(value)
         _check_size(config)
         config = printable(config)
-    except NotFinite as error:  # upstream: reported when the object is stored
+    except NotFinite as error:  # upstream: reports this error when it stores the object
         raise status.unknown(str(error)) from error
     except ValueError as error:
         raise Refused(str(error)) from error
     version, name = shown.get("apiVersion") or "", shown["kind"]
-    if (version, name) != (kind.api_version, kind.name):  # a JSON patch has changed the kind
+    if (version, name) != (kind.api_version, kind.name):  # an earlier JSON patch has changed the kind
         text = f"no corresponding type for {_go_version(version)}, Kind={name}"
         raise Refused(f"error applying patch: failed to convert patch object to typed object: {text}")
     config |= {"apiVersion": version, "kind": name}
@@ -154,16 +154,17 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
 
 
 def _cloned(raw: Any) -> Any:
-    """Return a copy without fields whose value is a nil slice (upstream: decoding drops them, unless nullable)."""
+    """Return a copy without fields whose value is NO_SLICE, Go's nil slice. Upstream drops these when it decodes."""
     if type(raw) is dict:
         return {name: _cloned(value) for name, value in raw.items() if value is not NO_SLICE}
     return [_cloned(value) for value in raw] if type(raw) is list else raw
 
 
 def _check_size(document: Any) -> None:
-    """Raise Refused for a document that is larger as JSON than limits.MAX_MUTATED.
+    """Raise Refused if a document has more than limits.MAX_MUTATED bytes as JSON.
 
-    A string that an expression uses many times is in memory once, but in JSON many times.
+    This is counted without encoding: a string that an expression uses many times is in memory once, but in JSON many
+    times.
     """
     size, left = 0, [document]
     while left:
@@ -192,14 +193,14 @@ def _check(kind: Kind, document: View, what: str, *, duplicates: bool) -> None:
 
 
 def _check_types(value: Value) -> None:
-    """Raise Refused for objects whose type is not that of their field."""
+    """Raise Refused if the type of a constructed object differs from the type of its field."""
     faults = mismatches(value) if isinstance(value, Constructed) else []
     if faults:
         raise Refused("type mismatch: " + "\n".join(faults))
 
 
 def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of atomic lists and maps in a configuration: an apply would replace them as a whole."""
+    """Yield the paths of atomic lists and maps in an apply configuration; an apply would replace all their items."""
     if isinstance(value, dict) and of.map is not None:
         if not of.map.granular:
             yield path
@@ -251,7 +252,7 @@ def _operation(value: Value) -> Document:
         try:
             made["value"] = json_of(given["value"])
             if made["value"] is None and made["op"] == "test":
-                made["value"] = _NOTHING  # upstream: a null in a policy equals no value of the object
+                made["value"] = _NOTHING  # upstream: a null in a policy equals no value of an object, not even null
         except ValueError as error:
             text = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
             raise Refused(f"{text}: {error}") from error
@@ -259,6 +260,6 @@ def _operation(value: Value) -> Document:
 
 
 _NOTHING: Document = {"": {"": None}}
-"""A value that is not equal to any value of an object."""
+"""A value that equals no value of an object."""
 _MADE: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
-"""patchType → the function that applies the result of the expression."""
+"""patchType → the function that applies the result of an expression of this type."""

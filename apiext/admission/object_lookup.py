@@ -22,7 +22,7 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 class ObjectLookup:
-    """Finds stored objects for plug-ins; ``authorize`` checks permissions for them."""
+    """Finds stored objects for plug-ins; ``authorize`` checks permissions of the requesting user."""
 
     __slots__ = ("_catalog", "_store", "authorize")
 
@@ -34,7 +34,10 @@ class ObjectLookup:
     async def find(
         self, resource: GroupResource, name: str, namespace: str = "", *, cached: bool = False
     ) -> View | None:
-        """Return the newest state of an object, None if it does not exist; ``cached`` accepts a cached state."""
+        """Return the newest state of an object, None if it does not exist.
+
+        With ``cached``, a cached state is enough.
+        """
         found = self._served(resource)
         if found is None:
             return None
@@ -64,5 +67,5 @@ class ObjectLookup:
 
 
 def forbidden(attributes: Attributes, text: str) -> status.StatusError:
-    """Return the 403 with which a plug-in denies a write."""
+    """Return the 403 error with which a plug-in denies a write."""
     return status.forbidden(attributes.resource, attributes.name_for_denial, text)

@@ -1,4 +1,4 @@
-"""OwnerReferencesPermissionEnforcement: setting an owner needs permissions on the object and on the owner.
+"""OwnerReferencesPermissionEnforcement: to set an owner, a user needs permissions for the object and the owner.
 
 Upstream: plugin/pkg/admission/gc/gc_admission.go. The plug-in is off unless --enable-admission-plugins names it.
 """
@@ -30,11 +30,15 @@ class OwnerPermissions:
         self._authorize = authorize
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write can set an owner."""
+        """Report whether an operation can set an owner."""
         return operation in ("CREATE", "UPDATE")
 
     async def review(self, attributes: Attributes) -> None:
-        """Raise 403 if the user may not delete the changed object, or not update the finalizers of a blocked owner."""
+        """Raise 403 if the user lacks a permission for a changed ownerReference.
+
+        The user must have the permission to delete the changed object. For each owner whose deletion the write newly
+        blocks, the user must have the permission to update its finalizers.
+        """
         new, old = _owners(attributes.new), _owners(attributes.old)
         if same(new, old):
             return
@@ -61,7 +65,7 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """Yield the needed permission for each resource of the owner's kind: to update the finalizers of the owner."""
+        """Yield the permission to update an owner's finalizers for each resource of its kind; raise 403 without one."""
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
         known = self._catalog.current.compute_once("resources of kinds", _resources_of_kinds)
@@ -101,7 +105,7 @@ def _owners(document: View | None) -> Sequence[Mapping[str, Any]]:
 
 
 def _newly_blocking(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the owners whose deletion the write newly blocks."""
+    """Yield the ownerReferences whose blockOwnerDeletion this write sets."""
     blocked = {owner.get("uid"): bool(owner.get("blockOwnerDeletion")) for owner in old}
     for owner in new:
         if owner.get("blockOwnerDeletion") and not blocked.get(owner.get("uid"), False):

@@ -1,4 +1,4 @@
-"""The parameters of policies: objects of any served kind, to which bindings refer."""
+"""The parameters of policies: objects of any served kind that bindings reference."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +15,15 @@ from apiext.storage.store import Entry, StoreError
 
 
 class ConfigurationError(Exception):
-    """An unusable policy or binding; the failurePolicy decides whether it denies the write."""
+    """A policy or binding that cannot be used; its failurePolicy decides whether this denies the write."""
 
 
 class UnknownKind(ConfigurationError):
-    """A policy whose parameter kind is not served."""
+    """A policy whose paramKind is not served."""
 
 
 class Params:
-    """Finds parameters in the caches of their resources."""
+    """Finds parameters in the cache of their resource, else in the store."""
 
     __slots__ = ("_catalog", "_services", "_store")
 
@@ -35,10 +35,10 @@ class Params:
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
-        """Return the objects to which a binding refers, or one None if it refers to none; raise ConfigurationError.
+        """Return the objects to which a binding refers, or [None] without a reference; raise ConfigurationError.
 
         Objects of built-in kinds have no apiVersion, kind and managedFields. ``kind`` is the policy's paramKind as
-        (apiVersion, kind). ``namespace`` is that of the write, empty for a cluster-scoped object.
+        (apiVersion, kind). ``namespace`` is the namespace of the write, empty for a cluster-scoped object.
         """
         if kind is None:
             return [None]
@@ -48,7 +48,7 @@ class Params:
         entries = await self._entries(resource, ref, _namespace_of_params(served, ref, namespace), loop_budget)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-        if len(entries) > limits.ADMISSION_PARAMS:  # a skipped parameter could allow a write that its policy denies
+        if len(entries) > limits.ADMISSION_PARAMS:  # if it skipped parameters, it could allow a denied write
             raise ConfigurationError(f"more than {limits.ADMISSION_PARAMS} params found for policy binding")
         found: list[View | None] = []
         for entry in entries:
@@ -57,7 +57,7 @@ class Params:
         return found
 
     def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
-        """Return the resource and version of a kind; raises UnknownKind."""
+        """Return the resource and version of a kind, given as (apiVersion, kind); raises UnknownKind."""
         found: dict[tuple[str, str], tuple[ServedResource, ServedVersion]] = self._catalog.current.compute_once(
             "resources by apiVersion and kind", _by_kind
         )
@@ -75,7 +75,7 @@ class Params:
             return []
         await collection.wait_ready()
         try:
-            if self._services.workers:  # a client may have written the object through another worker
+            if self._services.workers:  # another worker may have written the object
                 await self._store.fresh(collection)
             if name := ref.get("name"):
                 one = collection.state.get(namespace or "", name) or await self._store.current(
@@ -103,7 +103,7 @@ class Params:
 
 
 _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
-"""Groups without Go types in upstream's client: upstream decodes their objects as untyped data."""
+"""Groups without Go types in upstream's client-go: upstream decodes their objects as untyped data."""
 
 
 def without_type_and_managers(document: View) -> Document:

@@ -18,30 +18,30 @@ if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
 
 
 class FindNamespace(Protocol):
-    """Finds a namespace in the cache, else in the store; with ``newest`` in the store only."""
+    """Finds a namespace in the cache, else in the store; with ``newest``, only in the store."""
 
     def __call__(self, name: str, newest: bool = False, /) -> Awaitable[View | None]:
         """Return the namespace, None if it does not exist."""
 
 
 Authorizer = Callable[[Requester, "Question"], tuple[bool, str]]
-"""(user, question) → (allowed, reason)."""
+"""(user, question) → (whether it is allowed, reason)."""
 
 
 class Poster(Protocol):
     """The client of webhooks (apiext.webhooks.client.Client)."""
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
-        """POST JSON and return the answer's body; raises CallError."""
+        """POST JSON and return the body of the response; raises CallError."""
 
 
 def allow_all(_: Requester, __: "Question") -> tuple[bool, str]:
-    """Allow everything: the default of ``PluginServices.authorize``."""
+    """Allow all requests: the default of ``PluginServices.authorize``."""
     return True, ""
 
 
 Amend = Callable[[GroupResource, Entry, Callable[[Document], Document]], Awaitable[Entry | None]]
-"""(resource, entry, change) → the entry with the changed status; None if the entry is stale (a conflict)."""
+"""(resource, entry, change) → the entry with the changed status; None on a conflict, because the entry is stale."""
 
 
 async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], Document]) -> Entry | None:
@@ -52,7 +52,7 @@ async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], D
 class PluginServices(Struct, frozen=True):
     """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
 
-    ``workers`` is true if other workers serve the same port. ``amend`` stores the status of an object.
+    ``workers`` is true if other worker processes serve the same port. ``amend`` stores a new status of an object.
     """
 
     find_namespace: FindNamespace

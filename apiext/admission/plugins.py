@@ -1,4 +1,4 @@
-"""The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
+"""The plug-ins of a server in upstream's order, with the names that command-line flags use (ADM-001)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -33,7 +33,10 @@ from apiext.storage.cached_store import CachedStore
 
 
 class _Policies(Struct, frozen=True):
-    """A plug-in of policies: the resources of policies and bindings, the compiling module, and the plug-in's class."""
+    """A plug-in of policies.
+
+    ``compiles`` is the module that compiles its policies. ``plugin`` is (module, class) of the plug-in.
+    """
 
     late: type[LateMutator] | type[LateValidator]
     policies: GroupResource
@@ -43,7 +46,7 @@ class _Policies(Struct, frozen=True):
 
 
 class _Webhooks(Struct, frozen=True):
-    """A plug-in of webhooks: the resource of its configurations, and the plug-in's class."""
+    """A plug-in of webhooks; ``plugin`` is (module, class) of the plug-in."""
 
     late: type[LateMutator] | type[LateValidator]
     configurations: GroupResource
@@ -60,7 +63,7 @@ _CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
     ),
     "ValidatingAdmissionWebhook": _Webhooks(LateValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
 }
-"""Plug-ins that are imported when their first object is configured, by name, in upstream's order."""
+"""Name → plug-in whose module is imported when its first webhook or policy exists; in upstream's order."""
 
 
 def plugins(
@@ -70,15 +73,15 @@ def plugins(
     admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
-    """Return the plug-ins for whose names ``admits`` is true; they read configurations from the store's cache.
+    """Return the plug-ins for whose names ``admits`` is true; they read configurations from the cache of the store.
 
-    ``posters`` returns the webhook client of a plug-in. Webhooks, policies and CEL are imported when the first of them
-    is configured.
+    ``posters`` returns the webhook client for the name of a plug-in. The code for webhooks, policies and CEL is
+    imported when the first webhook or policy is configured.
     """
 
     @cache
     def live(resource: GroupResource, module: str, function: str) -> Live[Any]:
-        """Return the compiled form of each object of a resource; ``function`` of ``module`` compiles one object."""
+        """Return the compiled objects of a resource; ``function`` of ``module`` compiles one object."""
 
         def compile(view: View) -> Sequence[Any]:
             compiled: Sequence[Any] = _imported(module, function)(view)
@@ -132,5 +135,5 @@ def plugins(
 
 
 def _imported(module: str, name: str) -> Any:
-    """Return a function or class of a module of apiext.admission that is imported late (decision 36)."""
+    """Return a function or class of a module in apiext.admission; import the module now (decision 36)."""
     return getattr(import_module(f"apiext.admission.{module}"), name)

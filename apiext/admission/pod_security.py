@@ -1,7 +1,8 @@
-"""PodSecurity: evaluate pods at the levels that the labels of their namespace name.
+"""PodSecurity: evaluate pods at the levels that the labels of their namespace set.
 
-Upstream: k8s.io/pod-security-admission. A pod that violates the level of ``enforce`` is denied. Violations of
-``audit`` are audit annotations, and violations of ``warn`` are warnings; both modes also evaluate templates of pods.
+Upstream: k8s.io/pod-security-admission. The plug-in denies a pod that violates the level of ``enforce``. Violations of
+``audit`` become audit annotations, and violations of ``warn`` become warnings. These two modes also evaluate templates
+of pods.
 """
 
 import re
@@ -35,7 +36,7 @@ _TEMPLATES: Mapping[GroupResource, tuple[str, ...]] = {
     GroupResource("batch", "jobs"): _TEMPLATE,
     GroupResource("batch", "cronjobs"): ("spec", "jobTemplate", *_TEMPLATE),
 }
-"""Resource → the path of its template of pods."""
+"""Resource → the path of the pod template in its objects."""
 _APPLIES = frozenset((NAMESPACES, PODS, *_TEMPLATES))
 _IGNORED = frozenset(("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"))
 """Subresources that do not change the spec of a pod."""
@@ -52,12 +53,12 @@ class Level(NamedTuple):
 
     @property
     def minor(self) -> int | None:
-        """The minor version, None for the latest."""
+        """The minor version, None for the latest version."""
         return None if self.version == "latest" else int(self.version.removeprefix("v1."))
 
 
 class Policy(NamedTuple):
-    """The levels of a namespace, and the errors of its labels."""
+    """The levels of a namespace, and the errors of its pod security labels."""
 
     enforce: Level
     audit: Level
@@ -76,11 +77,11 @@ class PodSecurity:
         self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write creates or updates a namespace, a pod, or an object with a template of pods."""
+        """Report whether the operation creates or updates a namespace, a pod, or an object with a pod template."""
         return operation in ("CREATE", "UPDATE") and resource in _APPLIES
 
     async def review(self, attributes: Attributes) -> None:
-        """Validate the labels of a namespace; evaluate a pod or a template."""
+        """Validate the labels of a namespace; evaluate a pod or a pod template."""
         if attributes.resource == NAMESPACES:
             if not attributes.subresource:
                 await self._review_namespace(attributes)
@@ -88,7 +89,7 @@ class PodSecurity:
             await self._review_pod(attributes)
 
     async def _review_namespace(self, attributes: Attributes) -> None:
-        """Raise 422 for invalid labels, on updates only if the errors changed; warn of pods at a stricter level."""
+        """Raise 422 for new errors in the labels; warn about existing pods that violate a stricter level."""
         new = policy_of(attributes.new)
         before = None if attributes.old is None else policy_of(attributes.old)
         if new.errors and (before is None or new.errors != before.errors):
@@ -118,8 +119,11 @@ class PodSecurity:
         _evaluate(attributes, policy, pod, enforces=enforces)
 
     async def _warnings(self, attributes: Attributes, level: Level) -> list[str]:
-        """Return warnings about the pods that violate the new level of their namespace, a text for each reason."""
-        from apiext.admission.pod_security_checks import reasons, violations  # only a namespace with a level needs it
+        """Return warnings about the pods that violate the new level of their namespace.
+
+        Pods with the same reasons share one warning.
+        """
+        from apiext.admission.pod_security_checks import reasons, violations  # used only with a level
 
         pods = _most_different(await self._lookup.every(PODS, attributes.name))
         until, loop_budget, names = time.monotonic() + limits.PODS_CHECKED_WAIT, LoopBudget(), dict[str, list[str]]()
@@ -145,7 +149,10 @@ class PodSecurity:
 
 
 def policy_of(namespace: View | None) -> Policy:
-    """Return the levels in a namespace's labels; an invalid level is restricted for enforce, else privileged."""
+    """Return the levels in a namespace's labels.
+
+    An invalid level counts as restricted for enforce, and as privileged for audit and warn.
+    """
     labels: Mapping[str, Any] = ((namespace or {}).get("metadata") or {}).get("labels") or {}
     errors = list(_label_errors(labels))
     levels = {}
@@ -176,7 +183,7 @@ def _path(label: str) -> str:
 
 
 def _is_relaxed(before: Level, now: Level) -> bool:
-    """Report whether pods that fulfilled a level also fulfil the new one."""
+    """Report whether all pods that satisfy the old level also satisfy the new level."""
     if now == before or now.level == _PRIVILEGED:
         return True
     return now.version == before.version and _LEVELS.index(now.level) <= _LEVELS.index(before.level)
@@ -184,7 +191,7 @@ def _is_relaxed(before: Level, now: Level) -> bool:
 
 def _evaluate(attributes: Attributes, policy: Policy, pod: View, *, enforces: bool) -> None:
     """Raise 403 for a pod that violates the enforced level; report violations of ``audit`` and ``warn``."""
-    from apiext.admission.pod_security_checks import Violation, describe, violations  # as above
+    from apiext.admission.pod_security_checks import Violation, describe, violations  # see _warnings
 
     known: dict[Level, list[Violation]] = {}
     annotations = attributes.traces.annotations
@@ -212,7 +219,7 @@ def _evaluate(attributes: Attributes, policy: Policy, pod: View, *, enforces: bo
 
 
 def _template(document: View, path: Sequence[str]) -> View | None:
-    """Return the template of pods of an object, None if it has none."""
+    """Return the pod template of an object, None if it has none."""
     found: Any = document
     for field in path:
         found = found.get(field)
@@ -236,7 +243,7 @@ def _is_significant(new: View, old: View) -> bool:
 
 
 def _most_different(pods: Sequence[View]) -> list[View]:
-    """Return first one pod of each controller and all pods without a controller, then the other pods."""
+    """Return the pods in this order: one of each controller, and all without a controller; then the other pods."""
     first, more, seen = list[View](), list[View](), set[str]()
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or ()
@@ -251,7 +258,7 @@ def _most_different(pods: Sequence[View]) -> list[View]:
 
 
 def _first_of(names: Sequence[str]) -> str:
-    """Return the first of the names of pods, and the number of further ones."""
+    """Return the first name, and the number of the other names: ``a (and 2 other pods)``."""
     others = len(names) - 1
     if not others:
         return names[0]

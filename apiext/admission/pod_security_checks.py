@@ -1,6 +1,6 @@
-"""The checks of Pod Security Standards, as a table of versions.
+"""The checks of the Pod Security Standards, as tables: name of a check → its versions.
 
-Upstream: k8s.io/pod-security-admission/policy. ``violations`` evaluates a pod at a level and version.
+Upstream: k8s.io/pod-security-admission/policy. ``violations`` evaluates a pod at one level and version.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _NONE: View = {}
 
 
 class Violation(NamedTuple):
-    """A failed check: the reason, and the values and containers that fail."""
+    """A failed check: the reason, and a detail text that names the bad values and their containers."""
 
     reason: str
     detail: str
@@ -30,7 +30,10 @@ Check = Callable[[View, View], Violation | None]
 
 
 class Since(NamedTuple):
-    """A check from a minor version on; ``overrides`` names the baseline check that it replaces in restricted."""
+    """A check that applies from a minor version on.
+
+    At the level restricted, it replaces the baseline check that ``overrides`` names.
+    """
 
     minor: int
     check: Check
@@ -38,7 +41,7 @@ class Since(NamedTuple):
 
 
 def violations(level: str, minor: int | None, metadata: View, spec: View) -> list[Violation]:
-    """Return the violations of a pod; ``minor`` is the minor version of the policy, None for the latest."""
+    """Return the violations of a pod; ``minor`` is the minor version of the level, None for the latest."""
     newest = _NEWEST if minor is None else min(minor, _NEWEST)
     return [found for check in _checks(level, newest) if (found := check(metadata, spec)) is not None]
 
@@ -104,7 +107,7 @@ def _named(containers: Sequence[str]) -> str:
 
 
 def _setters(pod: bool, containers: Sequence[str]) -> str:
-    """Return the holders of a bad value: the pod, containers, or both."""
+    """Return text for the objects with a bad value: the pod, some of its containers, or both."""
     return " and ".join([*(["pod"] if pod else []), *([_named(containers)] if containers else [])])
 
 
@@ -150,7 +153,7 @@ _DEFAULT_CAPABILITIES = frozenset((
 
 
 def _added(container: View, allowed: frozenset[str]) -> set[str]:
-    """Return the added capabilities of a container that are not allowed."""
+    """Return the capabilities that a container adds and that are not allowed."""
     return set((_security(container).get("capabilities") or _NONE).get("add") or ()) - allowed
 
 
@@ -422,7 +425,7 @@ _BASELINE: Mapping[str, Sequence[Since]] = {
     ],
     "windowsHostProcess": [Since(0, _host_process)],
 }
-"""Check of the level baseline → its versions, in the order of the violations in a text."""
+"""Name of a check of the level baseline → its versions, in the order of the violations in a message."""
 
 _RESTRICTED: Mapping[str, Sequence[Since]] = {
     "allowPrivilegeEscalation": [Since(8, _escalation), Since(25, _unless(_is_windows, _escalation))],
@@ -439,6 +442,6 @@ _RESTRICTED: Mapping[str, Sequence[Since]] = {
         Since(25, _unless(_is_windows, _seccomp_required), "seccompProfile_baseline"),
     ],
 }
-"""Check of the level restricted → its versions."""
+"""Name of a check that only the level restricted has → its versions."""
 
 _NEWEST = max(one.minor for table in (_BASELINE, _RESTRICTED) for versions in table.values() for one in versions)

@@ -1,4 +1,4 @@
-"""Shared parts of the policy plug-ins: matching and denials (plugin/policy/generic)."""
+"""Shared parts of the two policy plug-ins: matching and denials (upstream: plugin/policy/generic)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -26,7 +26,7 @@ from apiext.scheduling.loop_budget import LoopBudget
 C = TypeVar("C")
 
 UNUSABLE = (ConfigurationError, StatusError)
-"""Errors that make a policy or a binding unusable; the failurePolicy decides whether the write is denied."""
+"""Errors that make a policy or a binding unusable; the failurePolicy decides whether they deny the write."""
 
 
 class Policies(Generic[C]):
@@ -54,7 +54,7 @@ class Policies(Generic[C]):
         self._policies.follow(changed)
 
     async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
-        """Begin to apply the policies to a write; return None if no policy may match it, or it is exempt."""
+        """Begin to apply the policies to a write; return None if the write is exempt or no policy may match it."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
@@ -77,7 +77,7 @@ class Policies(Generic[C]):
 
 
 class NoNamespace(Exception):
-    """The namespace of the write does not exist; as upstream, the write fails whatever the failurePolicy is."""
+    """The namespace of the write does not exist. As upstream, the write fails, whatever the failurePolicy is."""
 
     @property
     def status(self) -> StatusError:
@@ -86,7 +86,7 @@ class NoNamespace(Exception):
 
 
 class BoundPolicy(Struct, Generic[C], frozen=True):
-    """A policy that matches the write, one of its bindings, and the matched version of the write."""
+    """A policy that matches the write, one of its bindings, and the Form in which the policy matches."""
 
     policy: Policy[C]
     binding: Binding
@@ -94,7 +94,7 @@ class BoundPolicy(Struct, Generic[C], frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """One denial, with the names of policy and binding; ``binding`` is None if the policy itself is unusable."""
+    """One denial, with the names of policy and binding; ``binding`` is None if it concerns only the policy."""
 
     policy: str
     binding: str | None
@@ -140,7 +140,10 @@ class PolicyRun(Generic[C]):
         self._namespace: View | None = None
 
     async def bound_policies(self) -> AsyncIterator[BoundPolicy[C]]:
-        """Yield each matching policy with each matching binding, by name; add a denial for an unusable one."""
+        """Yield each matching policy with each matching binding, both in the order of their names.
+
+        Add a denial for an unusable policy or binding.
+        """
         for policy in self._policies:
             await self.loop_budget.pause()
             bindings = self._bindings.get(policy.name, ())
@@ -152,7 +155,7 @@ class PolicyRun(Generic[C]):
                     yield BoundPolicy(policy, binding, form)
 
     async def _form(self, policy: Policy[C]) -> Form | None:
-        """Return the version of the write that a policy matches, None if it matches none or is unusable."""
+        """Return the Form in which a policy matches the write, None if it does not match or is unusable."""
         try:
             form = await calls.matched_form(self.services, policy.criteria, self.attributes, self.new)
             if form is not None and policy.param_kind is not None:
@@ -172,12 +175,12 @@ class PolicyRun(Generic[C]):
             return False
 
     async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
-        """Return the parameters of a binding, one None if it has none; raise an error of UNUSABLE."""
+        """Return the parameters of a binding, [None] without parameters; raise an error of UNUSABLE."""
         namespace = self.attributes.shown_namespace
         return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
-        """Deny the write for an unusable policy or binding."""
+        """Add the denial for an unusable policy or binding, unless the policy ignores failures."""
         self.deny(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {error}")
 
     def deny(self, policy: Policy[C], binding: Binding | None, message: str, reason: str = "") -> None:
@@ -188,7 +191,7 @@ class PolicyRun(Generic[C]):
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
     async def variables(self, form: Form, shown: Shown) -> dict[str, Any]:
-        """Return the variables of expressions except ``params``; raise NoNamespace."""
+        """Return the variables of expressions, without ``params``; raise NoNamespace."""
         attributes = self.attributes
         variables = expression_variables(
             attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user)
@@ -209,7 +212,7 @@ class PolicyRun(Generic[C]):
         return self._namespace
 
     def denied(self, messages: Sequence[str]) -> StatusError:
-        """Return a 403 with these causes; the plug-in then sets another message, code or reason."""
+        """Return a 403 with these causes; the caller may set another message, code or reason."""
         causes = [{"message": message} for message in messages]
         return status.forbidden(self.attributes.resource, self.attributes.name_for_denial, messages[0], causes)
 

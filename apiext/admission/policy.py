@@ -1,4 +1,4 @@
-"""Compiled admission policies and bindings, and the evaluation of a policy's expressions for one write."""
+"""Compiled admission policies and bindings; evaluation of a policy's expressions for one write."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -20,7 +20,7 @@ from apiext.documents.document import View
 from apiext.scheduling.loop_budget import LoopBudget
 
 Compiled = Program | str
-"""A program, or the error of its expression."""
+"""A compiled CEL program, or the compilation error of the expression."""
 
 C = TypeVar("C")
 
@@ -28,7 +28,7 @@ C = TypeVar("C")
 class Policy(Struct, Generic[C], frozen=True, eq=False):
     """A compiled policy. ``param_kind`` is the (apiVersion, kind) of its parameters, None without parameters.
 
-    ``content`` holds Validations or Mutations.
+    ``variables`` is name → (expression, program or error), in order. ``content`` is Validations or Mutations.
     """
 
     name: str
@@ -41,7 +41,10 @@ class Policy(Struct, Generic[C], frozen=True, eq=False):
 
 
 class Binding(Struct, frozen=True, eq=False):
-    """A compiled binding: its policy, the writes that it matches, its paramRef and its validationActions."""
+    """A compiled binding. ``policy`` is the name of its policy.
+
+    ``criteria`` is None without matchResources. ``param`` is the paramRef, ``actions`` are the validationActions.
+    """
 
     name: str
     policy: str
@@ -64,7 +67,7 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class EnvironmentFactory(Protocol):
-    """Returns the environment in which expressions of a policy are compiled, with its params and variables."""
+    """A function that returns the environment to compile expressions of one policy, with its params and variables."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
@@ -95,7 +98,7 @@ def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) 
 
 
 def compile_binding(document: View) -> list[Binding]:
-    """Compile a stored binding."""
+    """Compile a stored binding of a validating or mutating policy."""
     spec = document.get("spec") or {}
     match = spec.get("matchResources")
     return [
@@ -110,7 +113,10 @@ def compile_binding(document: View) -> list[Binding]:
 
 
 class PolicyEvaluation:
-    """Evaluates the expressions of one policy for one write: variables at their first use, within one budget."""
+    """Evaluates the expressions of one policy for one write, within one budget.
+
+    A variable of the policy is evaluated when the first expression uses it.
+    """
 
     def __init__(self, policy: Policy[Any], variables: Mapping[str, Any]) -> None:
         self._values: dict[str, Value] = {}
@@ -120,7 +126,7 @@ class PolicyEvaluation:
         self._loop_budget = LoopBudget()
 
     async def run(self, text: str, program: Compiled) -> tuple[Value, str]:
-        """Return the value of an expression and an empty text, or None and the text of the error."""
+        """Return the value of an expression and an empty error, or None and the error text. Raises OutOfBudget."""
         if isinstance(program, str):
             return None, f"compilation error: {program}"
         await self._loop_budget.pause()
@@ -129,7 +135,7 @@ class PolicyEvaluation:
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
-        """Evaluate the variables that an expression uses, each once and in order; has() uses all of them."""
+        """Evaluate the variables that an expression uses, each once and in order; an expression with has() uses all."""
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
         for name in wanted:
@@ -138,11 +144,11 @@ class PolicyEvaluation:
             _, own = self._waiting.pop(name)
             value = self._values[name] = await self._variable(name, own)
             if unescape(name) != name:
-                value = Fault(f"no such key: {name}")  # upstream looks the variable up by its unescaped name
+                value = Fault(f"no such key: {name}")  # upstream searches the variable by its unescaped name
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
-        """Return the value of a composed variable, or the Fault that each expression with this variable gets."""
+        """Return the value of a variable of the policy; on an error, the Fault for each expression that uses it."""
         if isinstance(program, str):
             return Fault(f'composited variable "{name}" fails to compile: {program}')
         await self._need(program)

@@ -1,7 +1,7 @@
-"""Usage of quotas: an evaluator for each resource of which a quota limits more than the number of objects.
+"""Usage of quotas: evaluators of pods, services and claims, for which quotas limit more than the number of objects.
 
-Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. All other resources are counted as
-``count/<resource>.<group>``.
+Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. For all other resources, a quota limits only the
+number of objects, as ``count/<resource>.<group>``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ _HUGE_PAGES = "hugepages-"
 _DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 _STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 _ALIASES = frozenset(("configmaps", "resourcequotas", "replicationcontrollers", "secrets"))
-"""Core resources that are also counted under their plain name."""
+"""Core resources that quotas also count under their plain name, such as ``secrets``."""
 
 
 class Requirement(NamedTuple):
@@ -39,9 +39,9 @@ class Requirement(NamedTuple):
 class Evaluator(NamedTuple):
     """Measures how objects of a resource use a quota.
 
-    ``handles`` reports whether a write may change the usage. ``tracks`` reports whether a name in ``hard`` is measured.
-    ``usage`` returns the amounts of an object. ``in_scope`` reports whether an object has a scope. ``missing`` returns
-    the error of an object without an amount that the quota limits, or an empty text.
+    ``handles`` reports whether a write may change the usage. ``tracks`` reports whether a name in ``hard`` belongs to
+    the resource. ``usage`` returns the amounts of an object. ``in_scope`` reports whether an object is in a scope.
+    ``missing(names, object)`` returns the error for an object that must specify an amount but does not; else empty.
     """
 
     handles: Callable[[Attributes], bool]
@@ -65,12 +65,12 @@ def evaluator_of(resource: GroupResource) -> Evaluator:
 
 
 def count_of(resource: GroupResource) -> str:
-    """Return the name under which the objects of a resource are counted."""
+    """Return the name under which quotas count the objects of a resource."""
     return f"{_COUNT}{resource}"
 
 
 def measured(name: str) -> GroupResource | None:
-    """Return the resource whose objects a name in ``hard`` measures, None for an unknown name."""
+    """Return the resource that a name in ``hard`` limits, None for an unknown name."""
     if name.startswith(_COUNT):
         resource, _, group = name.removeprefix(_COUNT).partition(".")
         return GroupResource(group, resource)
@@ -80,14 +80,14 @@ def measured(name: str) -> GroupResource | None:
 
 
 def requirements_of(spec: View) -> list[Requirement]:
-    """Return the scopes of a quota."""
+    """Return the scopes of a quota, from ``scopes`` and ``scopeSelector``."""
     expressions = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     found = [(one.get("scopeName") or "", one.get("operator") or "", one.get("values") or ()) for one in expressions]
     return [Requirement(*one) for one in [*((scope, "Exists", ()) for scope in spec.get("scopes") or ()), *found]]
 
 
 def matches(evaluator: Evaluator, spec: View, found: View) -> bool:
-    """Report whether an object has all scopes of a quota."""
+    """Report whether an object is in all scopes of a quota."""
     return all(evaluator.in_scope(requirement, found) for requirement in requirements_of(spec))
 
 
@@ -95,7 +95,7 @@ def matches(evaluator: Evaluator, spec: View, found: View) -> bool:
 
 
 def added(one: Amounts, other: Amounts) -> dict[str, str]:
-    """Return the sums of amounts."""
+    """Return the sums of the amounts with the same name; keep the other amounts."""
     total = dict(one)
     for name, amount in other.items():
         total[name] = plus(total[name], amount) if name in total else amount
@@ -103,18 +103,18 @@ def added(one: Amounts, other: Amounts) -> dict[str, str]:
 
 
 def subtracted(one: Amounts, other: Amounts) -> dict[str, str]:
-    """Return the differences of amounts, with zero in place of negative ones."""
+    """Return ``one`` minus ``other`` for each name in ``one``, with zero in place of negative amounts."""
     found = {name: minus(amount, other[name]) if name in other else amount for name, amount in one.items()}
     return {name: amount if value_of(amount) > 0 else _ZERO for name, amount in found.items()}
 
 
 def equal(one: Amounts, other: Amounts) -> bool:
-    """Report whether amounts have equal values."""
+    """Report whether both have the same names with the same values."""
     return one.keys() == other.keys() and all(value_of(one[name]) == value_of(other[name]) for name in one)
 
 
 def shown(amounts: Amounts) -> str:
-    """Return amounts as text for a message: ``cpu=1,memory=2Gi``."""
+    """Return amounts as text for a message, such as ``cpu=1,memory=2Gi``."""
     return ",".join(f"{name}={canonical(amounts[name])}" for name in sorted(amounts))
 
 
@@ -128,7 +128,7 @@ _COMPUTED = frozenset(
     )
 )  # fmt: skip
 _DEMANDED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
-"""Amounts that each container must have if a quota limits them."""
+"""Amounts that each container must specify if a quota limits them."""
 _NATIVE = "kubernetes.io/"
 
 
@@ -140,7 +140,7 @@ def _tracks_of_pods(name: str) -> bool:
 
 
 def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
-    """Return requests and limits under their names in quotas."""
+    """Return requests and limits of a pod or container under their names in quotas, and ``pods``: 1."""
     found = {"pods": _ONE}
     for name in ("cpu", "memory", "ephemeral-storage"):
         if name in requests:
@@ -166,7 +166,10 @@ def _usage_of_pod(pod: View) -> Amounts:
 
 
 def _is_alive(pod: View) -> bool:
-    """Report whether a pod uses resources: it has not ended, and its grace period for deletion has not passed."""
+    """Report whether a pod uses resources.
+
+    A pod uses no resources if it has ended, or if its grace period for deletion has passed.
+    """
     if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return False
     metadata = pod["metadata"]
@@ -227,7 +230,7 @@ def _pod_in_scope(requirement: Requirement, pod: View) -> bool:
 
 
 def _selects(requirement: Requirement, value: str) -> bool:
-    """Report whether a requirement selects a value, as a label selector does; empty stands for no value."""
+    """Report whether a requirement selects a value, as a label selector does; an empty value means no value."""
     if requirement.operator == "Exists":
         return bool(value)
     if requirement.operator == "DoesNotExist":
@@ -323,4 +326,4 @@ _EVALUATORS: Mapping[GroupResource, Evaluator] = {
     SERVICES: Evaluator(lambda one: not one.subresource, _OF_SERVICES.__contains__, _usage_of_service),
     CLAIMS: Evaluator(_handles_claim, _tracks_of_claims, _usage_of_claim, _claim_in_scope),
 }
-"""Resource → its evaluator; objects of other resources are only counted."""
+"""Resource → its evaluator. Quotas only count the objects of all other resources."""

@@ -1,8 +1,9 @@
-"""ResourceQuota: charge a write to the quotas of its namespace, before the object is stored.
+"""ResourceQuota: add a write to the usage of the quotas of its namespace, before the object is stored.
 
-Upstream: apiserver/pkg/admission/plugin/resourcequota. A charge is a write of a quota's status at the revision that was
-read, so two writers never use the same remaining amount. A lock for each namespace serialises the writers of one
-server. If a charged write fails afterwards, the controller ``resourcequota-controller`` corrects the usage.
+Upstream: apiserver/pkg/admission/plugin/resourcequota. The plug-in charges a quota: it writes the quota's new usage
+into its status, with a check of the revision that it has read. So two writers never use the same remaining amount. A
+lock for each namespace serialises the writers of one server. If a charged write fails afterwards, the controller
+``resourcequota-controller`` corrects the usage.
 """
 
 import asyncio
@@ -40,24 +41,27 @@ _IGNORED = frozenset(
 
 
 class Charge:
-    """The amounts that a write in progress has charged, by uid of the quota; call it at the end of the write."""
+    """The amounts that a write in progress has charged: uid of the quota → amounts. The write calls it at its end.
+
+    ``is_stored`` reports whether the cache contains the written object.
+    """
 
     __slots__ = ("_ended", "amounts", "busy", "is_stored", "namespace")
 
     def __init__(self, namespace: str, is_stored: Callable[[], bool], ended: Callable[["Charge", bool], None]) -> None:
         self.namespace = namespace
-        self.busy = False  # the status of a quota is being written
+        self.busy = False  # true while this charge writes the status of a quota
         self.is_stored = is_stored
         self.amounts: dict[str, Amounts] = {}
         self._ended = ended
 
     def __call__(self, stored: bool) -> None:
-        """End the write; ``stored`` is false if it failed."""
+        """End the charge; ``stored`` is false if the write failed."""
         self._ended(self, stored)
 
 
 class _Change(NamedTuple):
-    """A quota to charge: its entry, its uid, its new usage, and the amounts of this write in it."""
+    """A quota to charge: its entry, its uid, its new usage, and the amounts that this write adds."""
 
     entry: Entry
     uid: str
@@ -66,7 +70,7 @@ class _Change(NamedTuple):
 
 
 class ResourceQuota:
-    """The plug-in; it applies only while there is a quota."""
+    """The plug-in; it applies only while a quota exists."""
 
     name = "ResourceQuota"
 
@@ -80,24 +84,24 @@ class ResourceQuota:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pending: dict[str, list[Charge]] = {}
         self.failed: Callable[[str], None] = lambda _: None
-        """Called with the namespace of a write that failed after its charge."""
+        """Called with the namespace if a write fails after its charge."""
         if self._collection is not None:
             self._collection.feed.subscribe(self._changed)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write may change the usage of a quota."""
+        """Report whether a write with this operation and resource may change the usage of a quota."""
         return not self._empty and operation in ("CREATE", "UPDATE") and resource not in _IGNORED
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first quota is created, and after the last one was deleted."""
+        """Make the plug-in call ``changed`` when the first quota is created, and after the last quota is deleted."""
         self._followers.append(changed)
 
     def pending(self, namespace: str) -> list[Charge]:
-        """Return the charges of writes whose objects are not in the cache yet."""
+        """Return the charges of writes whose objects are not yet in the cache."""
         return [charge for charge in self._pending.get(namespace, ()) if not charge.is_stored()]
 
     async def review(self, attributes: Attributes) -> None:
-        """Charge a write to the quotas of its namespace; raise 403 if the write exceeds one."""
+        """Charge a write to the quotas of its namespace; raise 403 if the write exceeds a quota."""
         collection, namespace = self._collection, attributes.namespace
         if collection is None:
             return
@@ -107,7 +111,7 @@ class ResourceQuota:
             return
         if not namespace or not collection.state.count(namespace):
             return
-        from apiext.admission.quota_usage import evaluator_of  # only a namespace with a quota needs it
+        from apiext.admission.quota_usage import evaluator_of  # only namespaces with a quota need this module
 
         if evaluator_of(attributes.resource).handles(attributes):
             lock = self._locks.setdefault(namespace, asyncio.Lock())
@@ -142,7 +146,7 @@ class ResourceQuota:
     def _changes(
         self, collection: Collection, attributes: Attributes, namespace: str, charged: "Mapping[str, Amounts]"
     ) -> Iterator[_Change]:
-        """Yield the quotas to charge; raise 403 if the write exceeds one."""
+        """Yield the quotas to charge; raise 403 if the write exceeds a quota."""
         served = self._catalog.current.lookup("", "v1", QUOTAS.resource)
         if served is None:
             return
@@ -154,7 +158,7 @@ class ResourceQuota:
                 yield _Change(entries[index], uid, use.used, use.amounts)
 
     def _charge_of(self, attributes: Attributes, namespace: str) -> Charge:
-        """Return the charge of an earlier try of the same write, or a new charge."""
+        """Return the charge of an earlier try of this write, else a new charge."""
         for known in attributes.traces.settled:
             if isinstance(known, Charge):
                 return known
@@ -189,23 +193,23 @@ class ResourceQuota:
 
 
 def with_used(quota: Document, used: "Amounts") -> Document:
-    """Return a quota with this usage in its status."""
+    """Return a copy of a quota with this usage in its status."""
     return {**quota, "status": {**(quota.get("status") or {}), "used": dict(used)}}
 
 
 class _Use(NamedTuple):
-    """The new usage of a quota, and the amounts of one write in it."""
+    """The new usage of a quota, and the amounts that one write adds."""
 
     used: "Amounts"
     amounts: "Amounts"
 
 
 def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str, Amounts]") -> dict[int, _Use]:
-    """Return the usage of each quota that a write changes, by its index; raise 403 if the write exceeds a quota.
+    """Return the new usage of each quota that a write changes, by its index; raise 403 if the write exceeds a quota.
 
-    ``charged`` maps the uid of a quota to the amounts of this write that its usage already includes.
+    ``charged`` is uid of a quota → amounts of this write that the usage of the quota already includes.
     """
-    from apiext.admission import quota_usage as usage  # as above
+    from apiext.admission import quota_usage as usage  # see review
     from apiext.go_types.quantities import value_of
 
     evaluator, new = usage.evaluator_of(attributes.resource), attributes.new or {}

@@ -1,4 +1,4 @@
-"""AdmissionReviews: the request for a webhook, and validation of its response (ADM-007, ADM-009, ADM-010)."""
+"""AdmissionReviews: the request to a webhook, and the validation of its response (ADM-007, ADM-009, ADM-010)."""
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Response(Struct, frozen=True):
 
 
 def version_of(accepted: Sequence[str]) -> str:
-    """Return the first review version that this server can send; raises BadReview."""
+    """Return the first accepted review version that this server supports; raises BadReview."""
     for version in accepted:
         if version in VERSIONS:
             return version
@@ -58,18 +58,18 @@ def version_of(accepted: Sequence[str]) -> str:
 
 
 new_uid = Uids().next
-"""Returns the uid of a new review; call it only on the event loop."""
+"""Return the uid of a new review. Call this function only on the event loop."""
 
 
 def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Shown) -> bytes:
-    """Return an AdmissionReview with a request, as JSON."""
+    """Return an AdmissionReview with a request, encoded as JSON."""
     new, old = shown.fragments
     asked = {"uid": uid, **request(attributes, form), "object": new, "oldObject": old}
     return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
 
 
 def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Response:
-    """Parse the body of a webhook's response; raise NotAReview or BadReview."""
+    """Decode and validate the body of a webhook's response; raise NotAReview or BadReview."""
     if _only_allows(raw, version, uid):
         return _ALLOWED
     document = typed(decoded(raw), _REVIEWS, GROUP, version)
@@ -77,7 +77,7 @@ def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Respon
     if given is None:
         raise BadReview("webhook response was absent")
     patch, patch_type = _patch(given.get("patch")), given.get("patchType")
-    if version == "v1":  # upstream: uid and kind of v1beta1 answers are not validated
+    if version == "v1":  # upstream: does not validate uid and kind of v1beta1 responses
         _check(document, given, uid)
         (_check_mutating if mutating else _check_validating)(patch, patch_type)
     else:
@@ -96,15 +96,15 @@ _ALLOWED = Response(allowed=True)
 
 
 def _only_allows(raw: bytes, version: str, uid: str) -> bool:
-    """Fast path of ``response_of``: report whether a response only allows the write, as most do."""
-    if raw.count(b"{") != 2 or b"[" in raw:  # has more fields; the slow path limits the number of objects
+    """Fast path of ``response_of``: report whether the response only allows the write, as most responses do."""
+    if raw.count(b"{") != 2 or b"[" in raw:  # the response has more fields
         return False
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return False
     yes = {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "response": {"uid": uid, "allowed": True}}
-    return bool(found == yes and found["response"]["allowed"] is True)  # in Python 1 == True
+    return bool(found == yes and found["response"]["allowed"] is True)  # since 1 == True in Python
 
 
 def _patch(given: str | None) -> bytes:
@@ -140,13 +140,13 @@ def _check_validating(patch: bytes, patch_type: str | None) -> None:
 
 
 def denial(name: str, result: Mapping[str, Any]) -> StatusError:
-    """Return the error of a write that a webhook denied (ADM-010)."""
+    """Return the error for a write that a webhook denied (ADM-010)."""
     code = int(result.get("code") or 0)
     reason, message = result.get("reason") or "", result.get("message") or ""
     by = f"admission webhook {go_quote(name)} denied the request"
     text = f"{by}: {message or reason}" if message or reason else f"{by} without explanation"
     details = result.get("details")
-    code = code if 400 <= code <= 999 else 400  # upstream sends codes over 999 to net/http, which panics
+    code = code if 400 <= code <= 999 else 400  # upstream panics in net/http for codes over 999
     error = StatusError(code, reason, text, details)
     error.metadata = result.get("metadata") or {}
     return error

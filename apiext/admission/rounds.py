@@ -1,4 +1,4 @@
-"""Rounds of the mutating plug-ins on one write: a change of the object causes a second round (ADM-015)."""
+"""Rounds of the mutating plug-ins for one write: a change of the object can cause a second round (ADM-015)."""
 
 from collections.abc import Hashable
 
@@ -7,9 +7,9 @@ from apiext.documents.equality import same
 
 
 class Reinvocation:
-    """The hooks of one plug-in that must be called again, since the object changed after their call.
+    """The hooks of one plug-in that must be called again because the object changed after their call.
 
-    ``hooks_to_call`` are these hooks, for the second round.
+    ``hooks_to_call`` are the hooks to call in the second round.
     """
 
     __slots__ = ("_called", "_left", "hooks_to_call")
@@ -20,26 +20,26 @@ class Reinvocation:
         self._left: View | None = None
 
     def note_call(self, hook: Hashable) -> None:
-        """Note the call of a hook that must be called again if the object changes after this call."""
+        """Record the call of a hook that must be called again if the object changes later."""
         self._called.add(hook)
 
     def note_change(self) -> None:
-        """Note that the object has changed."""
+        """Record that the object has changed."""
         self.hooks_to_call |= self._called
         self._called.clear()
 
     def enter(self, new: View | None) -> None:
-        """Begin a second round with an object that later plug-ins may have changed."""
+        """Begin the second round with this object; plug-ins may have changed it since the first round."""
         if new is not self._left and not same(new, self._left):
             self.note_change()
 
     def leave(self, new: View | None) -> None:
-        """End a round with this object."""
+        """End a round of the plug-in with this object."""
         self._left = new
 
 
 class Rounds:
-    """The current round, a flag for plug-ins that need a second round, and the state of each plug-in."""
+    """The current round of a write, whether a plug-in needs a second round, and the state of each plug-in."""
 
     __slots__ = ("_kept", "second", "second_needed")
 
@@ -49,14 +49,14 @@ class Rounds:
         self._kept: dict[str, Reinvocation] = {}
 
     def enter(self, plugin: str, new: View | None) -> Reinvocation:
-        """Return the state of a plug-in; in the second round, compare the object with the plug-in's last result."""
+        """Return the state of a plug-in; at the start of the second round, detect changes by other plug-ins."""
         found = self._kept.setdefault(plugin, Reinvocation())
         if self.second:
             found.enter(new)
         return found
 
     def next(self) -> bool:
-        """Begin the second round if it is needed, and return true; there is no third round."""
+        """Begin the second round if a plug-in needs it; report whether it begins. There is no third round."""
         if self.second or not self.second_needed:
             return False
         self.second = True

@@ -1,4 +1,4 @@
-"""ServiceAccount: the account of a pod, its token and its secrets (upstream: plugin/pkg/admission/serviceaccount)."""
+"""ServiceAccount: a pod's service account, its token and secrets (upstream: plugin/pkg/admission/serviceaccount)."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ _ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VOLUME = "kube-api-access-"
 _PAUSE = (
-    0.1  # minimum of the random pause in seconds between tries to find the default account; the maximum is twice that
+    0.1  # minimum in seconds of the random pause between tries to find the default account; the maximum is twice this
 )
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TOKEN: View = {
@@ -35,7 +35,7 @@ _TOKEN: View = {
 
 
 async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the account of a new pod, mount its token, and add its imagePullSecrets."""
+    """Set the service account of a new pod, mount its token, and add its imagePullSecrets."""
     if attributes.operation != "CREATE":
         return
     if not _is_mirror(new):
@@ -52,7 +52,7 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 
 
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod without an account, or with secrets that its account does not reference."""
+    """Deny a pod without a service account, or with secrets that its service account does not reference."""
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:
         return
@@ -72,7 +72,7 @@ async def check_account(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> View:
-    """Return the account of a pod; retry for the default account, which a controller may be about to create."""
+    """Return the account of a pod. Retry for the default account, since a controller may be creating it."""
     namespace = attributes.namespace or ""
     tries = limits.DEFAULT_ACCOUNT_TRIES if name == DEFAULT else 1
     pause = random.uniform(_PAUSE, 2 * _PAUSE)
@@ -86,7 +86,7 @@ async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> V
 
 
 def _is_mirror(pod: View) -> bool:
-    """Report whether a kubelet created the pod as a mirror of a static pod."""
+    """Report whether the pod is a mirror pod, which a kubelet creates for a static pod."""
     return _MIRROR in (pod["metadata"].get("annotations") or {})
 
 
@@ -128,7 +128,7 @@ def _has_secrets(spec: View) -> bool:
 
 
 def _environment(container: View) -> Iterator[tuple[str, str]]:
-    """Yield each secret of a container's environment: the field as messages name it, and the secret's name."""
+    """Yield (field as in error messages, name of the secret) for each secret in a container's environment."""
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("secretKeyRef")
         if reference is not None:
@@ -139,7 +139,7 @@ def _environment(container: View) -> Iterator[tuple[str, str]]:
 
 
 def _faults(spec: View, account: View) -> Iterator[str]:
-    """Yield an error for each reference to a secret that the account does not reference."""
+    """Yield an error for each secret of the pod that its account does not reference."""
     name, allowed = account["metadata"]["name"], _names(account.get("secrets"))
     for volume in spec.get("volumes") or ():
         secret = volume.get("secret")
@@ -183,7 +183,10 @@ def _names(references: Sequence[View] | None) -> set[str]:
 
 
 def _automounts(account: View, spec: View) -> bool:
-    """Report whether to mount the token: the pod's automountServiceAccountToken, else the account's, else true."""
+    """Report whether to mount the token.
+
+    automountServiceAccountToken of the pod decides, else that of the account; the default is true.
+    """
     for holder in (spec, account):
         said = holder.get("automountServiceAccountToken")
         if said is not None:
@@ -192,7 +195,7 @@ def _automounts(account: View, spec: View) -> bool:
 
 
 def _mount_token(spec: Document) -> None:
-    """Mount the token of the account in each container that has no other volume at its mount path."""
+    """Mount the token of the account in each container that has no volume at the path of the token."""
     volumes: list[Any] = spec.get("volumes") or []
     mounted = next((one["name"] for one in volumes if (one.get("name") or "").startswith(_VOLUME)), "")
     name, needed = mounted or generate_name(_VOLUME), False

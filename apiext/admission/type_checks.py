@@ -1,6 +1,6 @@
-"""Type errors in the expressions of a policy, for its matched types (plugin/policy/validating/typechecking).
+"""Type errors in the expressions of a policy for the kinds that it matches (plugin/policy/validating/typechecking).
 
-Type errors have no effect on writes: the status of a policy reports them to its author.
+Type errors do not affect writes. The status of a policy shows them to its author.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ MOST = 10  # kinds of one rule (upstream: maxTypesToCheck)
 
 
 class Kind(NamedTuple):
-    """Group, version and kind of objects."""
+    """Group, version and kind of an object."""
 
     group: str
     version: str
@@ -33,13 +33,13 @@ class Kind(NamedTuple):
 
 
 KindsOf = Callable[[str, str, str], Sequence[Kind]]
-"""(group, version, resource) → its kinds; empty if the resource is not served."""
+"""(group, version, resource) → the kinds of the resource; empty if the resource is not served."""
 SchemaOf = Callable[[Kind], View | None]
-"""Kind → its schema with all references resolved; None without a schema."""
+"""Kind → its schema with all references resolved; None if the kind has no schema."""
 
 
 def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Document]:
-    """Return ``status.typeChecking.expressionWarnings`` of a policy."""
+    """Return ``status.typeChecking.expressionWarnings`` for a policy."""
     spec = policy.get("spec") or {}
     within = list(_environments(spec, named, schema_of))
     found = []
@@ -53,7 +53,7 @@ def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Docum
 
 
 def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
-    """Yield each kind that the policy matches with the environment of its expressions; skip kinds without schema."""
+    """Yield each kind that the policy matches, with the environment of its expressions; skip kinds without a schema."""
     param_kind = spec.get("paramKind")
     params: Declared | Type | None = None
     if param_kind is not None:
@@ -67,7 +67,7 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 
 
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
-    """Return the kinds that the rules of a policy name, sorted; skip wildcards, stop at ten kinds of a rule."""
+    """Return the kinds that the rules of a policy name, sorted. Skip wildcards; return when a rule has MOST kinds."""
     found: set[Kind] = set()
     left = limits.ADMISSION_TYPES
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
@@ -79,7 +79,7 @@ def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
             for kind in named(group, version, resource):
                 found.add(kind)
                 count += 1
-                if count == MOST:  # upstream: the end of all rules
+                if count == MOST:  # upstream: ignores all further rules
                     return sorted(found)
     return sorted(found)
 
@@ -90,7 +90,10 @@ def _plain(names: Sequence[str] | None) -> list[str]:
 
 
 def _declared(name: str, schema: View | None) -> Declared | Type:
-    """Return the type of objects with a schema, or dyn. Upstream adds the time to the name, to make it unique."""
+    """Return the CEL type of objects with a schema, or dyn without a schema.
+
+    Upstream adds the time to the name, to make the name unique.
+    """
     declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
     return declared if declared is not None else types.DYN
 
@@ -106,7 +109,7 @@ def _with_variables(spec: View, shown: Declared | Type, params: Declared | Type 
 
 
 def _known(type: Type) -> Type:
-    """Return the type of a variable with dyn in place of object types."""
+    """Return the declared type of a variable: its result type, with dyn in place of object types."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type
@@ -118,9 +121,9 @@ def _fault(within: Environment, text: str) -> str:
 
 
 def resolved(reference: str, schemas: Mapping[str, View]) -> View | None:
-    """Return a schema of an OpenAPI document with all references resolved; None if there is none.
+    """Return a schema of an OpenAPI document with all references resolved; None if the document lacks the schema.
 
-    A recursive reference is an object without properties (resolver.PopulateRefs).
+    A recursive reference becomes an object without properties (upstream: resolver.PopulateRefs).
     """
     return _resolved({"$ref": _PREFIX + reference}, schemas, ())
 

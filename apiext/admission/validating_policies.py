@@ -1,4 +1,4 @@
-"""The plug-in ValidatingAdmissionPolicy (ADM-020, plugin/policy/validating)."""
+"""The plug-in ValidatingAdmissionPolicy (ADM-020, upstream: plugin/policy/validating)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +20,13 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 
 class ValidatingPolicies(Policies[Validations]):
-    """Validates the final object with the policies that have a binding."""
+    """The plug-in: validates the final object with the policies that have a binding."""
 
     __slots__ = ()
     name = "ValidatingAdmissionPolicy"
 
     async def review(self, attributes: Attributes) -> None:
-        """Validate the write; raise StatusError for the first denial of a policy."""
+        """Validate the write with all policies; raise the first denial as StatusError."""
         policy_run = await self.start(attributes, attributes.new)
         if policy_run is not None:
             try:
@@ -106,7 +106,7 @@ class _Review:
 
 
 def _failure(policy: str, binding: Binding, decision: Decision) -> dict[str, Any]:
-    """Return the item of a failed validation in the audit annotation."""
+    """Return the item for a failed validation in the list of the audit annotation."""
     return {
         "message": decision.message,
         "policy": policy,

@@ -1,4 +1,4 @@
-"""Evaluation of a validating policy for one write (plugin/policy/validating)."""
+"""Evaluation of a validating policy for one write (upstream: plugin/policy/validating)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _OF_NAMESPACE = frozenset((
 
 
 class Validation(Struct, frozen=True):
-    """One expression that must be true, and the message of its failure."""
+    """One expression that must be true, and the message and reason for its failure."""
 
     text: str
     program: Compiled
@@ -37,14 +37,14 @@ class Validation(Struct, frozen=True):
 
 
 class Validations(Struct, frozen=True):
-    """The validations of a policy, and its audit annotations: (key, expression, program)."""
+    """The validations of a policy, and its audit annotations as (key, expression, program or error)."""
 
     validations: Sequence[Validation]
     annotations: Sequence[tuple[str, str, Compiled]]
 
 
 class Decision(Struct, frozen=True):
-    """A failed validation of a policy; ``index`` is its position."""
+    """A failed validation, or an error of a policy; ``index`` is the position of the validation."""
 
     message: str
     reason: str = ""
@@ -52,7 +52,11 @@ class Decision(Struct, frozen=True):
 
 
 class Verdict(Struct):
-    """The result of a policy: failures for the binding's actions, errors for the failurePolicy, annotations."""
+    """The result of a policy for one write.
+
+    The binding's validationActions apply to ``decisions``, the failurePolicy to ``errors``. ``annotations`` are
+    (key, value).
+    """
 
     decisions: list[Decision] = field(default_factory=list)
     errors: list[Decision] = field(default_factory=list)
@@ -90,7 +94,7 @@ def _validation(document: Mapping[str, Any], within: Environment, without_author
 async def validate(
     policy: Policy[Validations], variables: Mapping[str, Any], operation: str, metrics: Metrics
 ) -> Verdict:
-    """Evaluate a policy for a write; ``variables`` are those of its expressions, with ``params``."""
+    """Evaluate a policy for a write; ``variables`` are the variables of its expressions, including ``params``."""
     try:
         if not await policy.conditions.match(variables, "validate", operation, metrics):
             return Verdict()
@@ -115,7 +119,7 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
 
 
 def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the variables of validations: their namespaceObject has only the metadata that upstream shows."""
+    """Return the variables of validations: their namespaceObject has only the metadata fields of upstream."""
     namespace = variables.get("namespaceObject")
     if namespace is None:
         return variables
@@ -125,18 +129,21 @@ def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the variables of messages and annotations: without an authorizer, though annotations compile with one."""
+    """Return the variables of messageExpressions and audit annotations, without the authorizer.
+
+    As upstream, an annotation that uses the authorizer compiles, but its evaluation fails.
+    """
     return {name: value for name, value in variables.items() if name not in _AUTHORIZER_VARIABLES}
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
-    """Return the failed validations; evaluate all expressions first, then the messages."""
+    """Return the failed validations; evaluate all expressions first, then their messageExpressions."""
     work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
     try:
         messages = await _messages(policy, _message_variables(variables), found, work.budget)
-    except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
+    except OutOfBudget as error:  # upstream: then every validation fails, even if its expression is true
         found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
     decisions = []
     for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):
@@ -155,7 +162,7 @@ async def _messages(
 ) -> list[str]:
     """Return the results of the messageExpressions within the remaining budget, empty for unusable results.
 
-    Upstream evaluates also the messageExpressions of validations that hold. Here they are evaluated only if their cost
+    Upstream also evaluates the messageExpressions of validations that hold. This function does so only if their cost
     could exhaust the budget.
     """
     work = PolicyEvaluation(policy, variables)
@@ -176,7 +183,7 @@ async def _messages(
 
 
 def _text(value: Value, fault: str) -> str:
-    """Return the result of a messageExpression without surrounding spaces, empty if it is unusable."""
+    """Return the stripped result of a messageExpression, empty if it is unusable."""
     text = "" if fault or not isinstance(value, str) else value.strip()
     return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
 
@@ -184,7 +191,7 @@ def _text(value: Value, fault: str) -> str:
 async def _annotate(
     policy: Policy[Validations], work: PolicyEvaluation, verdict: Verdict, key: str, text: str, program: Compiled
 ) -> None:
-    """Evaluate an audit annotation; add it, or its error, to the verdict."""
+    """Evaluate an audit annotation; add the annotation or the evaluation error to the verdict."""
     value, fault = await work.run(text, program)
     if fault and policy.ignore:
         note(_IGNORED, policy=policy.name, error=fault)

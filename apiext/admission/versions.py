@@ -1,4 +1,4 @@
-"""The objects of one write in the versions that hooks match, each converted once (ADM-005)."""
+"""The objects of one write in the versions that hooks match, each converted at most once (ADM-005)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -14,7 +14,7 @@ from apiext.schema.budget import DEFAULTS, OverBudget
 from apiext.text.quotes import go_quote
 
 Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
-"""(resource, object, apiVersion) → the object in that version; raises StatusError."""
+"""(resource, object, apiVersion) → the object in this version; raises StatusError."""
 
 
 async def plain_conversion(definition: ServedResource, document: View, api_version: str) -> Document:
@@ -50,7 +50,7 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Prune, coerce and default an object of a webhook like a request body (ADM-014); raise a 500 if that fails."""
+    """Prune, coerce and default an object from a webhook, like a request body (ADM-014); raise 500 on failure."""
     if served.model.typed:
         check_type(document, *_type_of(served, subresource))
     else:
@@ -63,7 +63,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
     try:
         found = endpoint.model.normalize(document)[0]
     except (ValueError, OverBudget) as error:
-        if converts:  # upstream: a Scale is no Go type until it is back from the webhook
+        if converts:  # upstream: converts a Scale to its Go type only after the webhook call
             raise status.StatusError(500, "", _unconverted(served, subresource, error)) from error
         raise status.internal(str(error)) from error
     found.setdefault("metadata", {})
@@ -71,21 +71,21 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
-    """Return the error for an object that cannot become the kind of a subresource."""
-    if not isinstance(error, DecodeError):  # the object is of another kind
+    """Return the error message for an object that cannot be decoded as the kind of a subresource."""
+    if not isinstance(error, DecodeError):  # the object has another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)
     return f"unable to convert unstructured object to {api_version}, Kind={kind}: {error.restored or error}"
 
 
 def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
-    """Return apiVersion and kind of objects in requests to a built-in kind or its subresource."""
+    """Return apiVersion and kind of the objects at an endpoint of a built-in kind."""
     model = served.endpoints[subresource].model
     return model.api_version, model.kind
 
 
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
-    """Return the version of a custom object in the response of a webhook, None if it is that of the request.
+    """Return the version of a custom object in a webhook's response, None if it equals the version of the request.
 
     Raises StatusError (500) for a version that the definition does not have.
     """
@@ -103,16 +103,16 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 
 
 def settled(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Prune and coerce an object that policies mutated; raise 500 if it is of another group."""
+    """Prune and coerce an object that policies mutated; raise 500 if its group changed."""
     _check_group(served, subresource, document)
-    if served.endpoints[subresource].partial:  # such as a Scale, which is complete already
+    if served.endpoints[subresource].partial:  # such as a Scale, which needs no pruning
         return document
     document.setdefault("metadata", {})
     return served.shaping.settle(document)
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:
-    """Restore the kind and apiVersion of an object if a webhook removed them; 500 if they are of another type."""
+    """Restore kind and apiVersion of an object if a webhook removed them; raise 500 if they changed."""
     _check_texts(document)
     version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
     if (version, name) != (api_version, kind):
@@ -136,7 +136,7 @@ def _check_group(served: ServedVersion, subresource: str, document: Document) ->
 
 
 def check_kind(document: Document) -> None:
-    """Raise 500 for the result of a webhook or policy without a kind."""
+    """Raise 500 if a webhook or policy returned an object without a kind."""
     _check_texts(document)
     if not document.get("kind"):
         raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")
@@ -151,7 +151,7 @@ def _check_texts(document: Document) -> None:
 
 
 class Shown:
-    """New and old object in one version, and their bytes."""
+    """New and old object in one version, and both encoded as JSON."""
 
     __slots__ = ("_new", "_old", "new", "old")
 
@@ -163,18 +163,18 @@ class Shown:
 
     @property
     def fragments(self) -> tuple[orjson.Fragment, orjson.Fragment]:
-        """New and old object as JSON, encoded once for all hooks."""
+        """New and old object as JSON, encoded once for all hooks that receive this version."""
         self._new = self._new or _encoded(self.new)
         self._old = self._old or _encoded(self.old)
         return orjson.Fragment(self._new), orjson.Fragment(self._old)
 
     @property
     def size(self) -> int:
-        """The size of the new object as JSON in bytes, 0 before it is encoded."""
+        """The size of the new object as JSON in bytes; 0 before ``fragments`` encodes it."""
         return len(self._new)
 
     def with_new(self, new: View) -> "Shown":
-        """Return a copy with another new object."""
+        """Return a copy with this new object and the same old object."""
         found = Shown(new, self.old)
         found._old = self._old
         return found
@@ -185,14 +185,14 @@ def _encoded(document: View | None) -> bytes:
 
 
 Settle = Callable[[ServedVersion, str, Document], Document]
-"""(version, subresource, object) → the object pruned and coerced for the version; raises StatusError."""
+"""(version, subresource, object) → the object, pruned and coerced for this version; raises StatusError."""
 
 
-_OF_KIND = slice(2, 4)  # group and version in a Form
+_OF_KIND = slice(2, 4)  # the slice of a Form with the group and version of its kind
 
 
 class Versions:
-    """The objects of a write by the group and version of their kind."""
+    """The objects of a write: (group, version) of their kind → new and old object."""
 
     __slots__ = ("_attributes", "_convert", "_shown")
 
@@ -206,7 +206,7 @@ class Versions:
         return self._shown.get(form[_OF_KIND])
 
     async def shown(self, form: Form) -> Shown:
-        """Return the objects in a Form; raise StatusError if they cannot be converted."""
+        """Return the objects in a Form; raise StatusError if their conversion fails."""
         found = self.cached(form)
         if found is None:
             whole = next(iter(self._shown.values()))
@@ -216,7 +216,7 @@ class Versions:
         return found
 
     async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
-        """Replace the new object by a hook's result; return it in the version of the request, pruned and defaulted."""
+        """Replace the new object by a hook's result; return this object in the version of the request, normalized."""
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
             self._shown = {own[_OF_KIND]: self._shown[own[_OF_KIND]].with_new(new)}

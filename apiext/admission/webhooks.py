@@ -53,7 +53,7 @@ class _Webhooks:
         self._live.follow(changed)
 
     async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:
-        """Return the webhooks that may match a write, each with its index among all webhooks."""
+        """Return the webhooks that may match a write, each as (index among all webhooks, webhook)."""
         hooks = await self._live.current()
         if attributes.served is None or calls.exempt(attributes) or calls.is_review(attributes):
             return ()
@@ -61,14 +61,14 @@ class _Webhooks:
 
 
 class MutatingWebhooks(_Webhooks):
-    """Calls mutating webhooks one after the other, each with the result of the previous one (ADM-004)."""
+    """The plug-in: calls mutating webhooks one after the other, each with the previous result (ADM-004)."""
 
     __slots__ = ()
     name = "MutatingAdmissionWebhook"
     type = "admit"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object with the patches of all webhooks; raise StatusError to deny."""
+        """Return the object after the patches of all webhooks; raise StatusError to deny."""
         hooks = await self._hooks(attributes)
         return await _Mutation(self._services, attributes, hooks, new).run() if hooks else new
 
@@ -164,7 +164,10 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result in the version of its request. Upstream leaves it as it is for the next webhook."""
+        """Return a webhook's result in the version of the webhook's request.
+
+        Upstream passes the result unconverted to the next webhook.
+        """
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None
         there = returned_version(definition, form, found)
@@ -182,7 +185,7 @@ def _text(annotation: Document) -> str:
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:
-    """Return the operations of a patch; raise Failed if it is not a list of operations."""
+    """Return the operations of a JSON patch, empty for null; raise Failed if it is not a list of operations."""
     try:
         operations, _ = decode_json(response.patch)
         if operations is None:
@@ -197,7 +200,7 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
 
 
 def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[Any]) -> tuple[bool, Document]:
-    """Apply a patch, prune and default again (ADM-014); return whether the object changed, and the object."""
+    """Apply a patch, then prune and default (ADM-014); return (whether the object changed, the object)."""
     assert shown.new is not None
     assert attributes.definition is not None
     try:
@@ -211,14 +214,14 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
 
 
 class ValidatingWebhooks(_Webhooks):
-    """Calls validating webhooks in parallel, with the final object (ADM-004)."""
+    """The plug-in: calls validating webhooks in parallel with the final object (ADM-004)."""
 
     __slots__ = ()
     name = "ValidatingAdmissionWebhook"
     type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
-        """Call the webhooks that apply; raise the first denial in their order as StatusError."""
+        """Call the webhooks that apply; raise the denial of the first webhook in their order, as StatusError."""
         versions = Versions(attributes, self._services.convert, attributes.new)
         matched_form: list[tuple[Hook, Form, Shown]] = []
         loop_budget = LoopBudget()
@@ -248,7 +251,7 @@ class ValidatingWebhooks(_Webhooks):
     async def _denial(
         self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
     ) -> StatusError | None:
-        """Return the denial of a webhook."""
+        """Call a webhook; return the error with which it denies the write, None if the write may continue."""
         observed = Observed(self._services, hook, attributes.operation, "validating")
         try:
             await calls.call_webhook(self._services, hook, attributes, form, shown, mutating=False)

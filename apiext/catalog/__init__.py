@@ -1,1 +1,1 @@
-"""The served resources, as frozen values: endpoints, codecs, validation and columns of each version."""
+"""The served resources as frozen values: endpoints, codecs, validation and columns of each version."""

@@ -1,4 +1,4 @@
-"""Nested values of a document by simple path, with the accessor errors of upstream's unstructured package."""
+"""Nested values of a document, found by a path of field names, with errors of upstream's package unstructured."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,16 +19,19 @@ _GO_TYPES: Mapping[type, str] = {
 
 
 class AccessorError(ValueError):
-    """A value on the path has the wrong type; the text is upstream's."""
+    """A value on the path has the wrong type; the message is upstream's."""
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """Return the field names of a scale path: ``.spec.replicas`` is (spec, replicas), brackets are part of names."""
+    """Return the field names of a scale path: ``.spec.replicas`` → (spec, replicas).
+
+    Brackets have no meaning: they are part of a name.
+    """
     return tuple(path.removeprefix(".").split("."))
 
 
 def nested(document: View, fields: Sequence[str], expected: type) -> Any:
-    """Return the value at the path, None if it is absent; raises AccessorError for a wrong type (SRV-009)."""
+    """Return the value at the path, None if it is absent; raise AccessorError for a value of a wrong type (SRV-009)."""
     value: Any = document
     for index, name in enumerate(fields):
         if value is None:
@@ -44,10 +47,10 @@ def nested(document: View, fields: Sequence[str], expected: type) -> Any:
 
 
 def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
-    """Return a copy of the document with the value at the path; only the maps on the path are copied.
+    """Return a copy of the document with this value at the path; it copies only the maps on the path.
 
-    Raises AccessorError if a value on the path is not a map (null is none), ValueError if the path is longer than
-    documents.limits.MAX_DEPTH.
+    Raises AccessorError if a value on the path is not a map; null is not a map. Raises ValueError if the path is longer
+    than documents.limits.MAX_DEPTH.
     """
     if len(fields) > documents_limits.MAX_DEPTH:
         raise ValueError(f"value cannot be set because it is nested deeper than {documents_limits.MAX_DEPTH} levels")

@@ -16,10 +16,10 @@ from apiext.schema.work_budget import compiling, current, grow
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
 TEXT_OR_NULL = (types.STRING, types.NULL)
-PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # result type of a JSON patch
-APPLY = (types.object_named("Object"),)  # result type of an apply configuration
+PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # result types that a JSON patch may have
+APPLY = (types.object_named("Object"),)  # result types that an apply configuration may have
 PATCH_TYPES = {"ApplyConfiguration": ("applyConfiguration", APPLY), "JSONPatch": ("jsonPatch", PATCHES)}
-"""patchType of a mutation → the field with its expression, and the result type."""
+"""patchType of a mutation → (field with its expression, allowed result types)."""
 REQUEST_RESOURCE = "authorizer.requestResource"
 
 _SCALARS = frozenset((
@@ -55,7 +55,7 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    # upstream: times are declared as timestamps, but are strings at run time
+    # upstream: declares times as timestamps, although their values are strings
     time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
@@ -83,12 +83,12 @@ def _namespace() -> Declared:
 
 REQUEST = _request()
 NAMESPACE = _namespace()
-_OBJECTS = (REQUEST, NAMESPACE)  # types for the checker; at run time, values are plain maps
+_OBJECTS = (REQUEST, NAMESPACE)  # types for the type checker; their values are untyped maps
 _VARIABLES = types.object_named(attributes.VARIABLES)
 
 
 def _shape(name: str) -> Shape | None:
-    """Return the shape of a type that mutations may construct: JSONPatch, Object, or Object.spec.template…"""
+    """Return the shape of a type that mutations may construct: JSONPatch, Object, or a nested Object.spec.template."""
     if name == "JSONPatch":
         return PATCH
     return OPEN if name == "Object" or name.startswith("Object.") else None
@@ -107,9 +107,9 @@ def environment(
 ) -> Environment:
     """Return the environment of admission expressions.
 
-    ``variables`` are the types of spec.variables by name, None for objects without this field. ``version`` is as for
-    Environment. ``patches``: for spec.mutations, which construct objects and patches; spec.variables and
-    matchConditions cannot (upstream: HasPatchTypes).
+    ``variables`` is name → type of spec.variables, None for objects without this field. ``version`` has the same
+    meaning as in Environment. With ``patches``, expressions may construct objects and patches: only those of
+    spec.mutations may, not those of spec.variables and matchConditions (upstream: HasPatchTypes).
     """
     if variables is None:
         return _plain(params, authorizer, version, patches)
@@ -123,7 +123,7 @@ def typed_environment(
 ) -> Environment:
     """Return the environment that checks expressions against schemas; ``shown`` is the type of the object.
 
-    As upstream, it does not declare authorizer.requestResource.
+    As upstream, the environment does not declare authorizer.requestResource.
     """
     known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
@@ -133,18 +133,21 @@ def typed_environment(
 
 
 def _composed(variables: Mapping[str, Type]) -> dict[str, Type]:
-    """Return the global ``variables`` and each of its fields, by name."""
+    """Return name → type: the global ``variables``, and each of its fields as ``variables.<name>``."""
     return {"variables": _VARIABLES, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
 
 
 def _whole(variables: Mapping[str, Type]) -> Declared:
-    """Return the type of the global ``variables``."""
+    """Return the declared type of the global ``variables``, with its fields."""
     fields = {name: Declared("dyn", known=_kept(kind)) for name, kind in variables.items()}
     return Declared("object", _VARIABLES.name, fields, fields)
 
 
 def _kept(kind: Type) -> Type:
-    """Return the declared type of a variable: dyn, except for scalars (upstream: convertCelTypeToDeclType)."""
+    """Return the declared type of a variable: scalars keep their type, other types become dyn.
+
+    Lists and maps keep the types of scalar elements (upstream: convertCelTypeToDeclType).
+    """
 
     if kind in _SCALARS:
         return kind
@@ -171,7 +174,8 @@ def _globals(params: bool, authorizer: bool) -> dict[str, Type]:
 def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Program | str:
     """Compile an expression; return the program, or upstream's error message.
 
-    ``wanted`` are the allowed result types, empty for any. Raises BudgetExhausted inside a limited work budget.
+    ``wanted`` are the allowed result types; empty allows all types. Raises BudgetExhausted if a work budget is active
+    and exhausted.
     """
     current().spend(compiling(text))
     found = within.compile(text, weigh=grow)
@@ -184,5 +188,5 @@ def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Pro
 
 
 def _named(type: Type) -> str:
-    """Return the name of a type with its parameters, as Go prints it in this message only."""
+    """Return the name of a type with its parameters, as Go prints types in this error message."""
     return f"{type.name}({', '.join(map(_named, type.params))})" if type.params else type.name

@@ -1,4 +1,4 @@
-"""Table columns: the definitions of printer columns, and the cells of an object (TAB-002, TAB-003)."""
+"""Table columns: their definitions, and the functions that return the cells of an object (TAB-002, TAB-003)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -41,22 +41,22 @@ def created(document: View) -> Any:
 
 
 def created_at(document: View) -> Any:
-    """Return metadata.creationTimestamp, Go's zero time if it is unset, as in the row of a bookmark."""
+    """Return metadata.creationTimestamp, Go's zero time if it is unset, as in the Table row of a bookmark."""
     return created(document) or ZERO_TIME
 
 
 OF_METADATA = (name_cell, created, created_at)
-"""The cell functions that read only the metadata of an object."""
+"""The cell functions that read only metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
 AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, shows_age=True)
-"""The age of a custom object: null for a bookmark."""
+"""The age of a custom object; null in the row of a bookmark."""
 BUILTIN_AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=created_at, shows_age=True)
-"""The age of an object of a built-in kind: ``<unknown>`` for a bookmark."""
+"""The age of an object of a built-in kind; ``<unknown>`` in the row of a bookmark."""
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
 
 class Searching:
-    """A cell whose cost grows with the object: its JSONPath does more than name fields."""
+    """A cell function whose cost grows with the object, since its JSONPath is not just a path of field names."""
 
     __slots__ = ("_cell",)
 
@@ -71,8 +71,8 @@ class Searching:
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     """Return the columns of a version: the name, then its printer columns, or the age if there are none (TAB-002).
 
-    The first column with an invalid path and all later ones are left out (TAB-006). The work budget of a row is divided
-    among the columns that search, so that no cell depends on another one.
+    The first column with an invalid path is left out, with all later columns (TAB-006). The columns whose JSONPath
+    searches the object share the work budget of a row in equal parts, so that no cell depends on another column.
     """
     definitions, columns = list(definitions), [NAME]
     searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
@@ -135,13 +135,13 @@ def text_of(value: Any) -> str:
 def _integer(value: Any) -> int | None:
     if value.__class__ not in (int, float):
         return None
-    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go's conversion of too large numbers
+    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go converts larger numbers to this
 
 
 def _number(value: Any) -> float | None:
     if value.__class__ not in (int, float):
         return None
-    return value if abs(value) <= _EXACT else float(value)  # the value of a float64
+    return value if abs(value) <= _EXACT else float(value)  # the float64 that Go reads
 
 
 def _boolean(value: Any) -> bool | None:
@@ -151,7 +151,7 @@ def _boolean(value: Any) -> bool | None:
 def _date(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    return ZERO_TIME if value in ("", "null") else value  # upstream: no time, as in a query
+    return ZERO_TIME if value in ("", "null") else value  # upstream: decodes these as the zero time
 
 
 _CELLS: Mapping[str, Callable[[Any], Any]] = {
@@ -164,7 +164,7 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _scale_cell(part: str) -> Callable[[View], Any]:
-    return lambda scale: (scale.get(part) or {}).get("replicas")  # upstream: a Scale leaves a zero of its spec out
+    return lambda scale: (scale.get(part) or {}).get("replicas")  # upstream: the spec of a Scale omits zero
 
 
 SCALE_COLUMNS = (

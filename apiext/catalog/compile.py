@@ -60,9 +60,9 @@ def compile_definition(
 ) -> ServedResource:
     """Return the resource of a definition in v1 form. Schemas are compiled at their first use.
 
-    Its names are the accepted names; the caller decides if it is served at all (CND-005). ``shape`` is the identity of
-    the resource, by default ``identity(document)``; ``streams`` are the identities of its versions, by default
-    ``shape``. ``again()`` returns the document when a schema is compiled, so that the document need not stay in memory.
+    The resource has the accepted names. The caller decides whether to serve it (CND-005). ``shape`` is the identity of
+    the resource, by default ``identity(document)``. ``streams`` is version → its identity, by default ``shape``.
+    ``again()`` returns the document when a schema is compiled, so that the document need not stay in memory.
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
@@ -97,27 +97,28 @@ def compile_definition(
 
 
 def _is_unusable(webhook: View | None) -> bool:
-    """Report whether the CA bundle of a conversion webhook is invalid; upstream ignores a blank one."""
+    """Report whether the CA bundle of a conversion webhook is invalid. As upstream, a blank bundle is valid."""
     bundle = ((webhook or {}).get("clientConfig") or {}).get("caBundle") or ""
     return bool(bundle) and not is_blank(bundle) and bool(bundle_fault(bundle))
 
 
 def identity(document: View) -> str:
-    """Return a string that changes with the uid, the spec and the accepted names (SRV-015)."""
+    """Return a string that changes with the uid, the spec or the accepted names (SRV-015)."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     shape = orjson.dumps([document.get("spec"), status.get("acceptedNames")], option=orjson.OPT_SORT_KEYS)
     return f"{metadata.get('uid', '')}/{hashlib.blake2b(shape, digest_size=16).hexdigest()}"
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """Return the storageVersionHash of discovery (DIS-105)."""
+    """Return the storageVersionHash that discovery publishes (DIS-105)."""
     return b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
 def deprecation_warning(definition: CustomResourceDefinition, version: Version, best: str) -> str:
-    """Return the warning of a deprecated version, from its definition or with the version to use (SRV-016).
+    """Return the warning of a deprecated version, empty for other versions (SRV-016).
 
-    ``best`` is the result of ``best_version``.
+    The definition may contain the text. The default text names ``best``, the result of ``best_version``, if this
+    version has a higher priority.
     """
     if not version.deprecated:
         return ""
@@ -130,7 +131,7 @@ def deprecation_warning(definition: CustomResourceDefinition, version: Version, 
 
 
 def best_version(versions: Iterable[Version]) -> str:
-    """Return the name of the version to use, empty if all served versions are deprecated."""
+    """Return the name of the preferred version, empty if all served versions are deprecated."""
     fit = (version.name for version in versions if version.served and not version.deprecated)
     return max(fit, key=version_priority, default="")
 
@@ -153,7 +154,7 @@ def _version(
     best: str,
 ) -> ServedVersion:
     schema = schemas[version.name]
-    # objects may be stored in each of these versions, and are decoded with the schema of their version
+    # objects may be stored in any of these versions; a read uses the schema of the stored version
     names_read = dict.fromkeys((version.name, definition.storage_version, *definition.stored_versions))
     read = [schemas[name] for name in names_read if name in schemas]
     accepted = definition.accepted if definition.accepted.kind else definition.names
@@ -215,7 +216,7 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
             from apiext.schema.rules_of_structure import is_structural  # most definitions are structural (decision 36)
 
             if not is_structural(schema):
-                schema = None  # upstream: like no schema
+                schema = None  # upstream: ignores a schema that is not structural
         return merge_type(schema, preserve_unknown_fields=preserve)
 
     return lazily(made)
@@ -225,7 +226,7 @@ def _completion(schema: Schema) -> Callable[[Document], Document]:
     def complete(document: Document) -> Document:
         found = schema()
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        found.default(document, coerced=False)  # upstream: embedded resources of an apply are validated unchanged
+        found.default(document, coerced=False)  # upstream: an apply does not coerce embedded resources
         return document
 
     return complete
@@ -243,7 +244,11 @@ def _settling(schema: Schema) -> Callable[[Document], Document]:
 
 
 def _defaults_status(schema: View | None) -> bool:
-    """Report whether a read sets a default status after a create has dropped it: such bytes may not be spliced."""
+    """Report whether the schema has a default for status.
+
+    A create drops the status, and a read then sets this default. So the stored bytes differ from those that a read
+    returns.
+    """
     return "default" in (((schema or {}).get("properties") or {}).get("status") or {})
 
 
@@ -255,7 +260,7 @@ def _normalizer(schema: Schema, kind: str, group: str) -> Callable[[Document], t
         if "metadata" in document:
             document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
         own = document.get("kind") == kind and str(document.get("apiVersion")).startswith(begin)
-        if own:  # upstream does not normalize a body of another kind or group; it is refused later
+        if own:  # as upstream; later validation rejects a body of another kind or group
             unknown = unknown + schema().normalize(document, unknown)
         return document, unknown
 

@@ -1,4 +1,4 @@
-"""Cache of webhook conversions to one version, and requests for the conversions that it lacks (VER-012)."""
+"""Cache of webhook conversions to one version, and requests for missing conversions (VER-012)."""
 
 import re
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from apiext.schema.structural import META_FIELDS
 
 
 class ConversionRequest(NeedsConversion):
-    """Stored bytes of another version must be converted before they can be read.
+    """Stored bytes of another version must be converted before a client can read the object.
 
-    ``text`` is the object as its own version shows it, without a resourceVersion; ``place`` is the offset for the
-    resourceVersion in it (-1: unknown), ``raw`` are the stored bytes.
+    ``text`` is the object in its stored version, without a resourceVersion. ``place`` is the offset in ``text`` at
+    which the resourceVersion belongs (-1: unknown). ``raw`` are the stored bytes.
     """
 
     __slots__ = ("cache", "place", "raw")
@@ -47,9 +47,9 @@ class ConversionRequest(NeedsConversion):
 class ConversionCache:
     """Conversions by the webhook of objects that are read or written in one version.
 
-    ``cached`` are the objects that were read, converted to ``api_version``; ``error_args`` are the arguments of the
-    exceptions that request more. ``lacks_defaults``: the webhook has returned an object of the storage version without
-    its defaults, so written objects may lack defaults, too.
+    ``cached`` are the conversions of read objects to ``api_version``. ``error_args`` are the arguments of the
+    exceptions that request a conversion. ``lacks_defaults`` is true if the webhook has returned an object of the
+    storage version without its defaults; written objects may then lack defaults, too.
     """
 
     def __init__(self, storage: Storage, version: str) -> None:
@@ -63,19 +63,20 @@ class ConversionCache:
         self._shape = storage.shapes[version]
         self._written = Conversions()
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
-        # of the version that the last requested object is stored in: the first bytes of its objects, text and splices
+        # For the stored version of the last requested object: (first bytes of its objects, function that returns the
+        # JSON of an object, splices).
         self._source: tuple[bytes, Text, Splices] | None = None
-        self._kind = ""  # of the last converted object
-        self._stored_head = self._shown_head = b""  # bytes before the metadata of that kind, sent and converted
+        self._kind = ""  # kind of the last converted object
+        self._stored_head = self._shown_head = b""  # bytes up to the metadata: in requests, in conversions
         self._types: Document = {}
 
     def lookup(self, raws: Sequence[bytes]) -> Sequence[Converted | ConversionRequest | None]:
-        """Return the cached conversion of each object, else the request for it, or None as ``request`` does."""
+        """Return the cached conversion of each object, else the result of ``request``."""
         hashes = [*map(hash, raws)]
         found = self.cached.find_all(hashes)
         if None not in found:
             return found
-        source = self._source  # objects that its splices contain are sent as they are stored
+        source = self._source  # the webhook receives objects in these splices as they are stored
         places = source[2].places(hashes) if source is not None else repeat(None)
         return [
             made or (self.request(raw) if place is None else ConversionRequest(self, raw, place, raw))
@@ -83,13 +84,13 @@ class ConversionCache:
         ]
 
     def request_if_recognized(self, raw: bytes, revision: int) -> None:
-        """Fast path: raise the request for stored bytes, if they need not be parsed for it."""
+        """Fast path: raise the request for stored bytes if it can be created without parsing the bytes."""
         request = self.request(raw) if revision else None
         if request is not None:
             raise request
 
     def request(self, raw: bytes) -> ConversionRequest | None:
-        """Return the request to convert an object of another version; None if that version is unknown or this one."""
+        """Return the request to convert an object; None if its version is unknown, or is the version of this cache."""
         source = self._source
         if source is None or not raw.startswith(source[0]):
             found = self._stored.match(raw)
@@ -105,10 +106,10 @@ class ConversionCache:
         raise ConversionRequest(self, encode_json(document), -1, raw)
 
     def keep_plain(self, answer: Any, request: ConversionRequest) -> Converted | None:
-        """Fast path: cache a converted object that needs neither validation nor pruning.
+        """Fast path: cache and return a converted object that needs neither validation nor pruning.
 
-        Its kind and metadata must be those of the original, and the schema must change nothing. Return None for other
-        objects: the caller validates them and calls ``keep``, which caches the same bytes.
+        The object must have the kind and metadata of the original, and the schema must not change it. Return None for
+        other objects: the caller validates them and calls ``keep``, which caches the same bytes.
         """
         if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
             return None
@@ -138,7 +139,7 @@ class ConversionCache:
         return self.cached.keep(request.raw, Converted(before + same[:place], same[place:] + after))
 
     def _start(self, request: ConversionRequest) -> int:
-        """Return the offset of the metadata in the text of a request; 0 if it is unknown or the kind is another one."""
+        """Return the offset of the metadata in the text of a request; 0 if it is unknown or the kind differs."""
         text = request.text
         if self._stored_head and text.startswith(self._stored_head):
             return len(self._stored_head)
@@ -152,12 +153,12 @@ class ConversionCache:
         if head.get("kind") != self._kind:
             return 0
         start = end + len(_METADATA)
-        if len(head) == 2:  # only apiVersion and kind: most objects of the kind begin with these bytes
+        if len(head) == 2:  # apiVersion and kind; most objects of the kind begin with these bytes
             self._stored_head = text[:start]
         return start
 
     def _around(self, rest: Document) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the metadata of an object with these other fields, sorted by name."""
+        """Return the bytes before and after the metadata of an object; ``rest`` are its other fields."""
         before, after = self._shown_head, rest
         if rest and min(rest) < "metadata":
             first = {name: value for name, value in rest.items() if name < "metadata"}
@@ -166,7 +167,7 @@ class ConversionCache:
         return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
-        """Prune, coerce and cache a converted object that is valid; ``metadata`` as in NeedsConversion.keep."""
+        """Prune, coerce and cache a valid converted object; ``metadata`` as in NeedsConversion.keep."""
         known: Document = answer["metadata"]
         known.pop("resourceVersion", None)
         made = self.cached.keep(raw, Converted.cut(*_encoded(answer, metadata, self._storage, self._version)))
@@ -176,7 +177,7 @@ class ConversionCache:
         return made
 
     def write(self, stored: Document) -> bytes:
-        """Return an object converted to the storage version; raise NeedsConversion if it is not cached."""
+        """Return an object converted to the storage version; raise NeedsConversion on a cache miss."""
         given = encode_json(stored)
         known = self._written.find(given)
         if known is not None:
@@ -194,14 +195,14 @@ _METADATA = b',"metadata":'
 
 
 def _head_of(first: View) -> bytes:
-    """Return the bytes before the metadata of an object whose preceding fields are these, sorted by name."""
+    """Return the bytes of an object up to its metadata, where ``first`` are the fields before the metadata."""
     return orjson.dumps(first, option=orjson.OPT_SORT_KEYS)[:-1] + _METADATA
 
 
 def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> tuple[bytes, int]:
     """Return a converted object as JSON, pruned and coerced, and the offset for a resourceVersion (-1: unknown).
 
-    ``metadata`` is the JSON of its metadata, to be reused; empty if it is unknown.
+    ``metadata`` is the JSON of its metadata, to avoid encoding it again; empty if it is unknown.
     """
     shape, head = storage.shapes[version](), b""
     uid = answer["metadata"].get("uid")
@@ -221,7 +222,7 @@ def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) 
 
 
 def _after(head: bytes, answer: Document) -> bytes:
-    """Return an object as JSON; ``head`` is the JSON of its type and metadata, empty if it is unknown."""
+    """Return an object as JSON; ``head`` is the JSON of its type and metadata, empty if this is unknown."""
     if not head:
         return encode_json(answer)
     rest = {name: value for name, value in answer.items() if name not in META_FIELDS}

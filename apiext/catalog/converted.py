@@ -1,4 +1,4 @@
-"""Converted objects, cached by the hash of their stored bytes; one bound for all versions of all kinds (VER-012)."""
+"""Cache of converted objects: hash of stored bytes → converted object; all versions share one bound (VER-012)."""
 
 import re
 from collections import deque
@@ -12,16 +12,17 @@ from apiext.catalog import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 
-# Bytes counted for a cached conversion besides its object.
+# Bytes that the cache counts for each conversion, in addition to the bytes of its object.
 CONVERTED_OVERHEAD = 300
 
 
 class NeedsConversion(Exception):
-    """An object must be converted by the webhook before a step can go on; the caller converts it and retries the step.
+    """The webhook must convert an object before a step can continue; the caller converts it and retries the step.
 
-    ``text`` is the JSON of the object, to be converted to ``api_version``. ``keep(answer, metadata)`` caches the
+    ``text`` is the JSON of the object, ``api_version`` the wanted version. ``keep(answer, metadata)`` caches the
     converted document for the retry and returns the cached value; it raises ValueError for an invalid document.
-    ``metadata`` is the JSON of its metadata, empty if it is unknown. Needs with an equal ``key`` have the same result.
+    ``metadata`` is the JSON of its metadata, empty if this is unknown. Exceptions with equal ``key`` request the same
+    conversion.
     """
 
     __slots__ = ("_document", "_keep", "api_version", "key", "text")
@@ -38,13 +39,13 @@ class NeedsConversion(Exception):
 
     @property
     def document(self) -> View:
-        """The object to be converted; parsed at the first use."""
+        """The object to convert; parsed at the first use."""
         if self._document is None:
             self._document = orjson.loads(self.text)
         return self._document
 
     def unchanged_metadata(self, answer: View) -> bytes:
-        """Return the JSON of the metadata if kind and metadata of the converted object are unchanged, else empty."""
+        """Return the JSON of the metadata if the conversion did not change kind and metadata, else empty."""
         place = PLACE.match(self.text)
         metadata = answer.get("metadata")
         if place is None or metadata.__class__ is not dict or place["kind"].decode() != answer.get("kind"):
@@ -53,39 +54,42 @@ class NeedsConversion(Exception):
         return text if self.text.startswith(text, place.end()) else b""
 
     def keep(self, answer: Document, metadata: bytes) -> "Converted | None":
-        """Cache a converted object that is valid; see the class."""
+        """Cache and return a converted object that is valid; see the class."""
         return self._keep(answer, metadata)
 
     def keep_plain(self, answer: Any) -> "Converted | None":
-        """Fast path: cache and return an object that needs no validation; None: validate it, then call ``keep``."""
+        """Fast path: cache and return a converted object that needs no validation.
+
+        Return None for other objects: the caller validates them and calls ``keep``.
+        """
         return None
 
     @property
     def batch_key(self) -> object:
-        """Key of the version to convert to: one review contains the needs of one key."""
+        """Key of the wanted version: one ConversionReview contains only requests with the same key."""
         return self.api_version
 
     @property
     def lookup(self) -> "Lookup":
-        """The function that finds conversions of other stored bytes to the same version, or the needs for them."""
+        """The function that returns, for other stored bytes, their conversions to the same version or the requests."""
         return no_lookup
 
 
 Lookup = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
-"""Stored bytes → for each the cached conversion, or the need for one; None if the bytes must be parsed first."""
+"""Stored bytes → for each its cached conversion, or the request; None if the caller must parse the bytes first."""
 
 
 def no_lookup(raws: Sequence[bytes]) -> Sequence[None]:
-    """Return None for each of the stored bytes: a Lookup that finds nothing."""
+    """Return None for each of the stored bytes: the Lookup without a cache."""
     return [None] * len(raws)
 
 
 PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
-"""The bytes before the metadata of an object that begins with apiVersion and kind."""
+"""The bytes up to the metadata of an object whose first fields are apiVersion and kind."""
 
 
 def place_of(raw: bytes, uid: Any) -> int:
-    """Return the offset of metadata.uid, which is metadata's last key; -1 when the uid occurs twice or never."""
+    """Return the offset of metadata.uid, the last key of metadata; -1 if the uid does not occur exactly once."""
     if not uid or not isinstance(uid, str):
         return -1
     pattern = b'"uid":%b}' % orjson.dumps(uid)
@@ -94,9 +98,9 @@ def place_of(raw: bytes, uid: Any) -> int:
 
 
 class Converted:
-    """A converted object as JSON, cut at the place of its resourceVersion; ``head`` is empty if that is unknown.
+    """A converted object as JSON, cut at the offset of its resourceVersion; ``head`` is empty if this is unknown.
 
-    Both parts must be copies: bytes from orjson occupy a multiple of their length as long as they exist.
+    Both parts must be copies, since bytes from orjson use several times their length in memory.
     """
 
     __slots__ = ("head", "tail")
@@ -107,7 +111,7 @@ class Converted:
 
     @classmethod
     def cut(cls, raw: bytes, place: int = -1) -> "Converted":
-        """Return an object cut at this offset, or uncut if the offset is not positive; the bytes are copied."""
+        """Return an object cut at this offset, or uncut if the offset is not positive; this copies the bytes."""
         return cls(b"", b"%b" % raw) if place <= 0 else cls(raw[:place], raw[place:])
 
     @property
@@ -117,11 +121,11 @@ class Converted:
 
     @property
     def size(self) -> int:
-        """Bytes of the text."""
+        """The length of the object in bytes."""
         return len(self.head) + len(self.tail)
 
     def at(self, revision: int) -> bytes:
-        """Return the object with a resourceVersion."""
+        """Return the object with this resourceVersion."""
         if self.head:
             return b"".join((self.head, b'"resourceVersion":"', str(revision).encode(), b'",', self.tail))
         document: Any = orjson.loads(self.tail)
@@ -132,7 +136,7 @@ class Converted:
 class Conversions:
     """Cached conversions to one version of one compiled definition.
 
-    A changed definition is compiled anew and has a new cache, so its readers never see old conversions.
+    A changed definition is compiled again and has a new cache, so no reader gets conversions of the old definition.
     """
 
     __slots__ = ("__weakref__", "_made")
@@ -149,7 +153,7 @@ class Conversions:
         return [*map(self._made.get, hashes)]
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
-        """Cache a conversion. Call it on the event loop only, since all caches share one bound."""
+        """Cache and return a conversion. Call it only on the event loop, since all caches share one bound."""
         key = hash(raw)
         self._made[key] = made
         _BOUND.take(self, key, made)
@@ -161,9 +165,10 @@ class Conversions:
 
 
 class _Bound:
-    """The order and size of all cached conversions, to evict the oldest ones above limits.CONVERTED_BYTES.
+    """The order and size of all cached conversions, to evict the oldest above limits.CONVERTED_BYTES.
 
-    The newest one is never evicted. References are weak: the conversions of a deleted definition are deleted with it.
+    The newest conversion is never evicted. The references are weak, so that the conversions of a deleted definition are
+    freed with their cache.
     """
 
     __slots__ = ("_bytes", "_held")

@@ -1,4 +1,4 @@
-"""Endpoints of custom resources: the object itself, its status, its scale (SRV-004…010)."""
+"""Endpoints of custom resources: the object itself, its status, and its scale (SRV-004…010)."""
 
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
@@ -19,12 +19,12 @@ _MAX_INT32 = 2**31 - 1
 
 
 def shown_as_stored(stored: View) -> View:
-    """Return the stored object: the projection of endpoints that show all of it."""
+    """Return the stored object: the ``project`` of endpoints where clients see the whole object."""
     return stored
 
 
 def taken_whole(existing: View, shown: View) -> Document:
-    """Return the shown object: the embedding of endpoints that take all of it."""
+    """Return the given object: the ``embed`` of endpoints where clients write the whole object."""
     return shown if isinstance(shown, dict) else dict(shown)
 
 
@@ -55,7 +55,7 @@ def _count_change(new: Document, old: View) -> None:
 
 
 def same_content(new: View, old: View) -> bool:
-    """Report whether two objects are equal outside metadata."""
+    """Report whether two objects are equal, ignoring metadata."""
     if len(new) != len(old):
         return False
     for name, value in new.items():
@@ -65,12 +65,12 @@ def same_content(new: View, old: View) -> bool:
             return False
         before = old[name]
         if value is not before and (value != before or not (value.__class__ is str or same(value, before))):
-            return False  # != is fastest; values that are equal for it may have different types
+            return False  # != is fastest, but it ignores types: 1 == 1.0
     return True
 
 
 def status(model: Model) -> Endpoint:
-    """Return the status endpoint of a custom object: it changes only status and managedFields (SRV-005)."""
+    """Return the status endpoint of a custom object; it changes only status and managedFields (SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the status endpoint has no create"
@@ -92,11 +92,11 @@ def _with_managed_fields(metadata: View, new: View) -> Document:
 
 
 def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
-    """Return the scale endpoint: an autoscaling/v1 Scale that reads and writes the replicas (SRV-007, SRV-008).
+    """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas (SRV-007, SRV-008).
 
-    Upstream writes through the strategy of the main endpoint, so the generation counts. For an object without
-    spec replicas, a get is a 500, a patch or apply sees the smallest int32 (see with_replicas), and admission sees a
-    Scale without replicas.
+    As upstream, a write counts the generation like a write of the main endpoint. If the object has no replicas in its
+    spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply changes a Scale
+    with the lowest int32 as replicas (see with_replicas).
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)
@@ -150,7 +150,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
 
 
 def with_replicas(endpoint: Endpoint, shown: View, stored: View) -> Document:
-    """Return the Scale to be changed by a write; without spec replicas they are the smallest int32 (SRV-008)."""
+    """Return the Scale that a patch or apply changes; missing spec replicas are the lowest int32 (SRV-008)."""
     missing = nested(stored, endpoint.replicas, int) is None
     return {**shown, "spec": {"replicas": _UNSET_REPLICAS}} if missing else {**shown}
 
@@ -164,9 +164,9 @@ def _replicas(count: int, *, omit_zero: bool) -> Document:
 
 
 def decode_scale(document: Document) -> tuple[Document, list[str]]:
-    """Return the known fields of a Scale body, and the paths of the unknown ones.
+    """Return the known fields of the body of a Scale, and the paths of the unknown fields.
 
-    Raises ValueError with the whole message if the body is no Scale or a value has a wrong type.
+    Raises ValueError with the complete error message if the body is not a Scale, or a value has a wrong type.
     """
     kind, version = document.get("kind", "Scale"), document.get("apiVersion", "autoscaling/v1")
     if (kind, version) in _OLD_SCALES:
@@ -204,7 +204,7 @@ SCALE_MODEL = Model(
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:
-    """Return the validation errors of the values that the scale endpoint reads (SRV-009)."""
+    """Return the validation errors of the fields that the scale endpoint reads (SRV-009)."""
     errors: list[FieldError] = []
     for path in ((settings["specReplicasPath"],) if spec else ()) + (settings["statusReplicasPath"],):
         errors += _replica_errors(path, document)

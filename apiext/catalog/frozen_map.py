@@ -1,4 +1,4 @@
-"""A persistent mapping: a changed copy shares almost all memory with the original (the catalog of all resources)."""
+"""An immutable mapping whose changed copies share almost all memory with the original, for the catalog of resources."""
 
 from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar, overload
@@ -7,13 +7,13 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 D = TypeVar("D")
 
-PARTS = 256  # a power of two; with 5,000 keys, a change copies about 20 of them
+PARTS = 256  # a power of two; with 5,000 keys, a change copies about 20 entries
 
 
 class FrozenMap(Mapping[K, V]):
-    """A mapping in insertion order, as a dict; any thread may read it.
+    """A mapping in insertion order, like a dict; any thread may read it.
 
-    ``put`` and ``without`` return copies that share all parts except the part of the key.
+    ``put`` and ``without`` return a copy that shares all parts, except the part that contains the key.
     """
 
     __slots__ = ("_following", "_ordered", "_parts", "_size")
@@ -21,11 +21,11 @@ class FrozenMap(Mapping[K, V]):
     def __init__(self) -> None:
         self._parts: list[dict[K, tuple[int, V]]] = [{}] * PARTS
         self._size = 0
-        self._following = 0  # the sequence number of the next key
+        self._following = 0  # the sequence number for the next new key
         self._ordered: dict[K, V] | None = None  # all entries in order, built by the first iteration
 
     def put(self, key: K, value: V) -> "FrozenMap[K, V]":
-        """Return a copy in which the key has this value; an existing key keeps its position."""
+        """Return a copy in which the key has this value; an existing key keeps its position in the order."""
         place = hash(key) % PARTS
         part = self._parts[place]
         known = part.get(key)
@@ -53,7 +53,7 @@ class FrozenMap(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """Return the value of a key, else the default; faster than the base class for absent keys."""
+        """Return the value of a key, else the default. Overrides the base class, which is slower for absent keys."""
         found = self._parts[hash(key) % PARTS].get(key)
         return default if found is None else found[1]
 

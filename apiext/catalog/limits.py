@@ -1,14 +1,15 @@
 """Limits of served versions and built-in kinds."""
 
-# Nesting of a stored or converted object. Beyond: it is unreadable; orjson cannot encode it.
+# Nesting of a stored or converted object. Beyond: reads fail with a 500, since orjson cannot encode the object.
 MAX_STORED_DEPTH = 254
 # Nesting of JSON in a Secret of type dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
 MAX_TEXT_DEPTH = 10_000
-# Objects in the cache of splices of a version, 8 MB: they need only a resourceVersion. Beyond: the oldest is evicted.
+# Stored objects whose offset for the resourceVersion is cached, for each version (8 MB). Beyond: the oldest is
+# evicted.
 SPLICES = 65_536
-# Entries of that cache whose object has been replaced or deleted. Beyond: the oldest is evicted.
+# Entries of this cache whose object has been replaced or deleted. Beyond: the oldest is evicted.
 SPLICES_REPLACED = 1_024
-# Bytes of converted objects in a cache, of all definitions. Beyond: the oldest is evicted.
+# Bytes of converted objects in the cache of all definitions. Beyond: the oldest is evicted.
 CONVERTED_BYTES = 64 * 1024 * 1024
 # Names of groups, resources and kinds in a cache. Beyond: the oldest is evicted.
 NAMES_SEEN = 4096

@@ -1,4 +1,4 @@
-"""Merge types of built-in kinds for server-side apply, from their data files (SSA-019; types.go has markers)."""
+"""Merge types of built-in kinds for server-side apply, computed from data files (SSA-019; upstream: types.go)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,11 +20,11 @@ _SCALARS: Mapping[type[Any], str] = {
 }
 
 _QUANTITIES = ("Quantity", "MilliQuantity")
-"""Strings in OpenAPI v2, but strings or numbers in v3, from which upstream makes the merge types."""
+"""Strings in OpenAPI v2, but strings or numbers in v3; upstream computes the merge types from v3."""
 
 
 def go_merge_type(of: GoType) -> Type:
-    """Return the merge type of a Go type, which may be recursive."""
+    """Return the merge type of a Go type. The Go type may be recursive."""
     return _of(of, {})
 
 
@@ -38,9 +38,9 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
         return Type(list=ListType(_of(of.item, known), bool(keys), keys, dict.fromkeys(keys, "")))
     if isinstance(of, Map):
         return Type(map=MapType(element=_of(of.item, known)))
-    if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI has no schema for it
+    if not isinstance(of, Struct):  # upstream's OpenAPI has no schema for types with their own decoder
         return Type(UNTYPED, ListType(ATOMIC), DEDUCED.map)
-    if not of.fields:  # an object without a schema has any fields
+    if not of.fields:  # an object without a schema may have any field
         return merge_type({"type": "object"}, preserve_unknown_fields=True)
     found = known.get(id(of))
     if found is None:
@@ -52,7 +52,7 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
 
 
 def table_type(types: Types, kind: str) -> Type:
-    """Return the merge type of a kind from its data file; kinds share the merge types of common structs."""
+    """Return the merge type of a kind from its data file; kinds share the merge types of the structs that they use."""
     found = _struct(types, kind)
     return found if KIND in types.row(kind) or found.map is None else Type(map=with_meta(found.map))
 
@@ -80,9 +80,9 @@ def _struct(types: Types, name: str) -> Type:
 
 
 def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
-    """Return the merge type of a field; ``semantics`` is its entry in ``lists`` of the data file."""
+    """Return the merge type of a field; ``semantics`` is the entry of the field in ``lists`` of the data file."""
     entry = types.table.get(name)
-    if isinstance(entry, str):  # a Go name of another type
+    if isinstance(entry, str):  # the Go name of another type
         return _written(types, entry.split()[0], semantics)
     if name.endswith("[]"):
         keys = tuple(semantics.get("keys") or ())

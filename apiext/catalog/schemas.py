@@ -1,4 +1,4 @@
-"""Schemas of versions, read and compiled at their first use, since most versions are never used."""
+"""Schemas of versions. A schema is read and compiled at its first use, since most versions are never used."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ Schema = Callable[[], View | None]
 
 
 def schema_from(definition: Callable[[], View], version: str) -> Schema:
-    """Return a function that reads a version's schema from its definition each time."""
+    """Return a function that reads the schema of a version from the definition at each call."""
     return lambda: schema_of(definition(), version)
 
 
 class LazySchema:
-    """Compiles the schema at its first call; later calls return the same value."""
+    """A schema that is compiled at the first call; later calls return the same CompiledSchema."""
 
     __slots__ = ("_long_from", "_made", "_preserve", "_schema")
 
@@ -27,7 +27,7 @@ class LazySchema:
         self._schema = schema
         self._preserve = preserve_unknown_fields
         self._made: CompiledSchema | None = None
-        self._long_from = server_limits.WORK_INLINE  # size from which work on an object takes long
+        self._long_from = server_limits.WORK_INLINE  # size in bytes of objects on which work takes long
 
     def __call__(self) -> "CompiledSchema":
         """Return the compiled schema."""
@@ -39,11 +39,11 @@ class LazySchema:
 
     @property
     def cold(self) -> bool:
-        """True if the next read of an object takes long, since it compiles the schema."""
+        """True if the next read of an object takes long, because it must compile the schema."""
         return self._made is None or not self._made.readable
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile all that reads of objects need; ``quickly`` as in CompiledSchema.prepare."""
+        """Compile everything that reads of objects need; ``quickly`` as in CompiledSchema.prepare."""
         self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
@@ -54,12 +54,12 @@ class LazySchema:
         return made.growth * size > server_limits.WORK_INLINE * 8
 
     def report(self, size: int, long: bool) -> None:
-        """Record whether the rules of an object of this size took long, for the next calls of ``slow``."""
+        """Record whether the rules of an object of this size took long; later calls of ``slow`` use this."""
         long_from = self._long_from
         self._long_from = min(long_from, size) if long else min(max(long_from, size + 1), server_limits.WORK_INLINE)
 
 
 def prepare_all(*schemas: LazySchema, quickly: bool = False) -> None:
-    """Compile all that reads of objects in these versions need."""
+    """Compile everything that reads of objects in these versions need."""
     for schema in schemas:
         schema.prepare(quickly=quickly)

@@ -10,7 +10,10 @@ Getter = Callable[[View], str]
 
 
 def selectable_fields(paths: Iterable[str], *, namespaced: bool) -> Mapping[str, Getter]:
-    """Return the supported field labels: metadata.name, metadata.namespace, and the paths without the first dot."""
+    """Return field label → getter for metadata.name, metadata.namespace, and the paths.
+
+    The label of a path is the path without its first dot.
+    """
     found = {"metadata.name": _metadata("name")}
     if namespaced:
         found["metadata.namespace"] = _metadata("namespace")

@@ -1,4 +1,4 @@
-"""Frozen values of the served API: endpoint, version, resource and catalog. LiveCatalog holds the current catalog."""
+"""Frozen values of the served API: endpoint, version, resource and catalog; LiveCatalog holds the current catalog."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -32,7 +32,7 @@ def _same(document: Document) -> Document:
     return document
 
 
-# each request needs several of them, and creating one is slow
+# caches: each request needs several of these names, and creating a name is slow
 _group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
 _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
@@ -40,8 +40,9 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 class Column(Struct, frozen=True, eq=False):
     """A Table column: its definition, and the function that returns the cell of an object (TAB-002, TAB-003).
 
-    With ``shows_age``, ``cell`` returns the RFC 3339 time at which the age begins, or None; or a pair (text with ``{}``
-    for the age, time or None). The shown cell then depends on the clock: ``Ages`` reports how long it is valid.
+    With ``shows_age``, ``cell`` returns the RFC 3339 time at which the age begins, or None. It may also return a pair:
+    a text with ``{}`` in place of the age, and the time or None. Such a cell depends on the clock, so ``Ages`` records
+    until when the printed age is valid.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Column(Struct, frozen=True, eq=False):
     shows_age: bool = False
 
     def shown(self, ages: Ages) -> Callable[[View], Any]:
-        """Return the function that returns the cell of an object, with its age at the time of ``ages``."""
+        """Return the function that returns the cell of an object, with the age that ``ages`` prints."""
         find, of = self.cell, ages.of
         if not self.shows_age:
             return find
@@ -71,16 +72,17 @@ class Column(Struct, frozen=True, eq=False):
 class Model(Struct, frozen=True, eq=False):
     """The kind of the objects at an endpoint.
 
-    - ``typed``: a Go type upstream, so a body is completed from the URL, may be protobuf, and strategic merge patches
-      are supported.
-    - ``normalize(document)`` prunes, coerces and defaults a request body; it returns the document and the paths of
-      unknown fields, and raises ValueError with Go's message for a body that cannot be decoded as this kind.
-    - ``custom_decoded(document)``: paths of the values in a body that have their own decoder in Go; upstream does not
-      look for duplicate fields there.
-    - ``merge_type()`` returns the merge type for server-side apply; ``empty`` is an object that has no fields.
+    - ``typed``: upstream has a Go type for this kind. A body may lack apiVersion and kind, and may be protobuf.
+      Strategic merge patches are supported.
+    - ``normalize(document)`` prunes, coerces and defaults a request body. It returns the document and the paths of
+      unknown fields. It raises ValueError with Go's message for a body that cannot be decoded as this kind.
+    - ``custom_decoded(document)`` returns the paths of values that have their own decoder in Go; upstream does not
+      report duplicate fields in these values.
+    - ``merge_type()`` returns the merge type for server-side apply. ``empty`` is an object without fields except its
+      type.
     - ``owns_items()`` reports whether items of its lists may have different owners.
-    - ``merge_keys``: the lists that a strategic merge patch merges by key, as path → key.
-    - ``schema()`` reads its OpenAPI schema, which is not kept in memory.
+    - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items.
+    - ``schema()`` returns the OpenAPI schema; it reads the schema at each call, to save memory.
     """
 
     api_version: str
@@ -107,7 +109,7 @@ class Model(Struct, frozen=True, eq=False):
 
     @property
     def open_api(self) -> View | None:
-        """The OpenAPI schema, read again at each use; None if the stored definition has become unreadable."""
+        """The OpenAPI schema, read again at each use; None if the stored definition can no longer be read."""
         try:
             return self.schema()
         except Unreadable:
@@ -115,24 +117,25 @@ class Model(Struct, frozen=True, eq=False):
 
 
 class Endpoint(Struct, frozen=True):
-    """One (sub)resource: the object that clients read and write there, and its place in the stored object.
+    """One endpoint: the object that clients read and write, and which part of the stored object it is.
 
-    - ``model``: the kind of the objects at the endpoint; ``partial``: it is not the kind of the resource.
+    - ``model``: the kind of the objects at the endpoint; ``partial``: this kind differs from the kind of the resource.
     - ``project(stored)`` returns the object that clients of the endpoint see. ``embed(existing, shown)`` returns the
-      whole object with a changed part in it; it raises ValueError with the message of a 400.
-    - ``prepare(new, old)`` undoes changes that this endpoint may not make, and sets the generation; ``old`` is None on
-      create. ``preview`` replaces it in a dry run, if it differs.
-    - ``unreadable(stored)`` returns the message of the 500 of a get, empty if the object can be shown.
+      stored object with the changes that a client made; it raises ValueError with the message for a 400.
+    - ``prepare(new, old)`` undoes changes that this endpoint does not allow, and sets the generation; ``old`` is None
+      on create. A dry run calls ``preview`` instead, unless this is None.
+    - ``unreadable(stored)`` returns the message of the 500 for a get, empty if a get can return the object.
     - ``reset``: paths that no manager owns after a write to this endpoint (SSA-013). ``replicas``: path of the field
       that a scale endpoint writes.
-    - ``review``: the function of ``verbs/reviews.py`` that answers a create, such as a TokenReview; empty if objects
-      are stored.
-    - ``metadata_checks``: how the metadata of an update is validated (see ``objectmeta.validate_update``). If it is
-      empty, the metadata of a new object is validated after its values.
+    - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
+      such as TokenReview; else empty.
+    - ``metadata_checks``: the arguments for ``objectmeta.validate_update``, which validates the metadata of an update.
+      If they are empty, the server validates the metadata of a new object after the other fields.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.
-    - ``connects``: the name of a function in ``verbs/connects.py``, for an endpoint that upstream forwards elsewhere.
+    - ``connects``: the name of a function in ``verbs/connects.py`` that answers requests which upstream would forward
+      to a node, a pod or a service.
     """
 
     name: str
@@ -154,7 +157,7 @@ class Endpoint(Struct, frozen=True):
     connects: str = ""
 
     def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
-        """Return ``prepare(new, old)``, or the result of ``preview`` for a dry run."""
+        """Return ``prepare(new, old)``; for a dry run, return ``preview(new, old)`` if it is set."""
         make = self.preview if dry_run and self.preview is not None else self.prepare
         return make(new, old)
 
@@ -162,7 +165,8 @@ class Endpoint(Struct, frozen=True):
 class Names(Struct, frozen=True):
     """The names of a version of a resource in URLs, in the store, and in error messages.
 
-    ``stored_as`` is the resource under which its objects are stored, None for itself. The fields after it are computed.
+    ``stored_as`` is the resource under which the store has its objects, None for the resource itself. The fields after
+    ``stored_as`` are computed.
     """
 
     group: str
@@ -176,7 +180,7 @@ class Names(Struct, frozen=True):
     group_resource: GroupResource = GroupResource("", "")
     stored_resource: GroupResource = GroupResource("", "")
     group_kind: GroupKind = GroupKind("", "")
-    stored_kind: GroupKind = GroupKind("", "")  # in validation errors, as upstream
+    stored_kind: GroupKind = GroupKind("", "")  # the kind in validation errors, as upstream
 
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
@@ -190,15 +194,15 @@ class Names(Struct, frozen=True):
 class Codec(Struct, frozen=True):
     """Converts between stored bytes and the objects of a version.
 
-    - ``view(raw, revision)`` returns the JSON for clients, without a newline; ``decode(raw, revision)`` returns the
-      same as a document. ``encode(document)`` returns the bytes to store. ``to_store(document)`` is a faster ``encode``
-      for documents whose metadata comes from ``decode`` or ``normalize``.
-    - ``converts``: these four may raise NeedsConversion. ``encode_as_is(document)`` never does: it stores a document in
-      this version, even if it is not the storage version (None: as ``encode``).
-    - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields, or None if
-      ``decode`` is needed for it.
+    - ``view(raw, revision)`` returns the JSON for clients, without a newline. ``decode(raw, revision)`` returns the
+      same object as a document. ``encode(document)`` returns the bytes to store. ``to_store(document)`` is a faster
+      ``encode`` for documents whose metadata comes from ``decode`` or ``normalize``.
+    - ``converts``: these four functions may raise NeedsConversion. ``encode_as_is(document)`` never raises it: it
+      stores a document in this version, even if this is not the storage version. None: ``encode`` does the same.
+    - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields. None: the
+      caller must use ``decode``.
     - ``is_normalized(raw)`` reports that ``normalize`` would not change the decoded object; False means "unknown".
-    - ``evict(raw)`` drops cached data about bytes that are no longer stored.
+    - ``evict(raw)`` evicts cached data about bytes that are no longer stored.
     """
 
     view: Callable[[bytes, int], bytes]
@@ -212,7 +216,7 @@ class Codec(Struct, frozen=True):
     converts: bool = False
 
     def as_is(self) -> "Codec":
-        """Return a codec that stores documents in this version, without the conversion webhook."""
+        """Return a codec that stores documents in this version and never calls the conversion webhook."""
         if self.encode_as_is is None:
             return self
         return replace(self, encode=self.encode_as_is, to_store=self.encode_as_is, converts=False)
@@ -221,10 +225,10 @@ class Codec(Struct, frozen=True):
 class Shaping(Struct, frozen=True):
     """Normalization of documents that are not request bodies; each function may change its argument.
 
-    ``accept`` prunes and coerces the result of a conversion webhook or an apply; ``settle`` that of admission policies,
-    and keeps nulls. ``complete`` sets the defaults of an applied object. ``named`` sets fields that depend on a
-    generated name. ``internal`` returns an object as it is after a round trip through upstream's internal version,
-    which managed fields are computed from.
+    ``accept`` prunes and coerces the result of a conversion webhook or of an apply. ``settle`` prunes and coerces the
+    result of admission policies, but keeps nulls. ``complete`` sets the defaults of an applied object. ``named`` sets
+    fields that depend on a generated name. ``internal`` returns an object as upstream's internal version represents it;
+    managed fields are computed from this form.
     """
 
     accept: Reshape = _same
@@ -238,9 +242,9 @@ class Validation(Struct, frozen=True):
     """Validation of a new or changed object; ``old`` is None on create.
 
     ``structure(new, old, endpoint)`` is the part of ``validate`` that also applies to a body of another kind.
-    ``rules(new, old, errors)`` evaluates CEL rules after all other validation, with the errors so far; it returns more
-    errors and warnings. ``names(name)`` returns the errors of a name; ``metadata`` adds the kind's own validation of
-    metadata to that of all kinds.
+    ``rules(new, old, errors)`` evaluates CEL rules after all other validation; ``errors`` are the errors so far. It
+    returns further errors, and warnings. ``names(name)`` returns the errors of a name. ``metadata`` is additional
+    validation of the metadata of this kind.
     """
 
     validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
@@ -256,10 +260,10 @@ class Validation(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """Facts of a version that discovery and OpenAPI publish besides its names, and the field labels of selectors.
+    """Facts of a version that discovery and OpenAPI publish besides its names; and the field labels of field selectors.
 
-    ``preserve``: spec.preserveUnknownFields of the definition; nothing is pruned. ``selectable``: field label → the
-    function that returns its value in an object.
+    ``preserve``: spec.preserveUnknownFields of the definition is true, so the server prunes nothing. ``selectable`` is
+    field label → the function that returns the field's value in an object.
     """
 
     singular: str = ""
@@ -276,8 +280,8 @@ class Traits(Struct, frozen=True):
     """Differences between the writes of built-in kinds.
 
     ``unconditional``: a PUT without resourceVersion replaces any stored object (upstream's core kinds). ``upserts``: a
-    PUT creates a missing object. ``returns_deleted``: the response to a delete is the object, not a Status.
-    ``uncollected``: a delete ignores the propagation policy (events).
+    PUT creates a missing object. ``returns_deleted``: a delete returns the object, not a Status. ``uncollected``: a
+    delete ignores the propagation policy, as for events.
     """
 
     unconditional: bool = False
@@ -289,9 +293,9 @@ class Traits(Struct, frozen=True):
 class Work(Struct, frozen=True):
     """Predictions that decide which work on objects of a version runs in a thread.
 
-    ``cold()``: the next read of an object takes long, since it compiles the schema; ``prepare()`` compiles it before.
-    ``slow(size)``: work on an object of this size in bytes may take long, as far as ``report(size, long)`` has recorded
-    the time of such work.
+    ``cold()`` reports whether the next read of an object takes long, because it must compile the schema; ``prepare()``
+    compiles the schema. ``slow(size)`` reports whether work on an object of this size in bytes may take long.
+    ``report(size, long)`` records how long such work took, for later calls of ``slow``.
     """
 
     cold: Callable[[], bool] = lambda: False
@@ -303,7 +307,7 @@ class Work(Struct, frozen=True):
 class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     """One version of a resource: values and functions for all reads and writes of its objects.
 
-    ``identity`` changes when open watches of the version must end.
+    When ``identity`` changes, the server ends the open watches of the version.
     """
 
     names: Names
@@ -318,19 +322,19 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     identity: str = ""
 
     def as_is(self) -> "ServedVersion":
-        """Return this version with a codec that stores objects in it, without the conversion webhook."""
+        """Return this version with a codec that stores objects in it and never calls the conversion webhook."""
         return replace(self, codec=self.codec.as_is())
 
 
 class DefinitionState(Struct, frozen=True, eq=False):
-    """The state of the definition behind a resource; built-in kinds have the defaults.
+    """The state of the definition of a resource; built-in kinds have the defaults.
 
-    - ``guard_key``, ``guard_revision``: each put of a custom object compares the revision of this key; empty for
-      built-in kinds.
-    - ``identity`` changes with the definition's uid and shape. ``content`` changes with the whole spec (also with
-      descriptions), the accepted names and the uid; empty if it is unknown.
-    - ``conversion``: the settings of the conversion webhook in v1 form, None if there is none. ``unusable``: its CA
-      bundle is invalid, so each request is a 500.
+    - ``guard_key``, ``guard_revision``: each put of a custom object succeeds only if this key has this revision; empty
+      for built-in kinds.
+    - ``identity`` changes with the definition's uid and shape. ``content`` changes with the uid, the accepted names,
+      and the whole spec, including descriptions; empty if it is unknown.
+    - ``conversion``: the settings of the conversion webhook in v1 form, None without a webhook. ``unusable``: the CA
+      bundle of the webhook is invalid, so each request returns a 500.
     """
 
     uid: str = ""
@@ -348,12 +352,12 @@ class DefinitionState(Struct, frozen=True, eq=False):
 class ServedResource(Struct, frozen=True, eq=False):
     """A resource: its served versions by name, and the state of its definition.
 
-    - ``all_versions`` also holds the versions that are not served, since objects may be stored in them.
-    - ``stored_as``: the resource under which the objects are stored, None for itself. ``equivalents``: the versions of
-      other groups that show the same objects.
-    - ``review``: objects are never stored; a create is answered by a function.
-    - ``ttl``: seconds after the last write when an object expires, 0 for never.
-    - ``cached``: reads may be served from the cache, and may wait until it reaches a revision, as upstream.
+    - ``all_versions`` also has the versions that are not served, since objects may be stored in them.
+    - ``stored_as``: the resource under which the store has the objects, None for the resource itself. ``equivalents``:
+      the versions of other groups that show the same objects.
+    - ``review``: objects are never stored; a function answers a create.
+    - ``ttl``: seconds between the last write and the expiry of an object, 0 for objects that never expire.
+    - ``cached``: as upstream, reads may use the cache, and may wait until the cache reaches a revision.
     """
 
     group: str
@@ -372,32 +376,32 @@ class ServedResource(Struct, frozen=True, eq=False):
 
     @property
     def stored_resource(self) -> GroupResource:
-        """The resource under which its objects are stored."""
+        """The resource under which the store has the objects."""
         return self.stored_as or self.group_resource
 
     @property
     def stores_objects(self) -> bool:
-        """True if objects are stored under its own name: it is neither a second view of a resource nor a review."""
+        """True if the store has objects under its own name: no review, and no second view of another resource."""
         return self.stored_as is None and not self.review
 
     @property
     def group_resource(self) -> GroupResource:
-        """Group and resource, as in keys and error messages."""
+        """Group and resource, as in keys of the store and in error messages."""
         return _group_resource(self.group, self.resource)
 
     def evict(self, raw: bytes) -> None:
-        """Drop the cached data of all versions about bytes that are no longer stored."""
+        """Evict the cached data of all versions about bytes that are no longer stored."""
         for version in (self.all_versions or self.versions).values():
             version.codec.evict(raw)
 
     @property
     def storage(self) -> ServedVersion | None:
-        """The storage version, None if it is not served."""
+        """The storage version, None if this version is not served."""
         return self.versions.get(self.storage_version)
 
 
 class Catalog(Struct, frozen=True, eq=False):
-    """All served resources. ``number`` grows with each change; discovery and OpenAPI are computed from this value.
+    """All served resources. ``number`` grows with each change that discovery or OpenAPI shows.
 
     ``builtin_groups`` are the groups of built-in kinds.
     """
@@ -405,36 +409,36 @@ class Catalog(Struct, frozen=True, eq=False):
     resources: FrozenMap[tuple[str, str], ServedResource] = field(default_factory=FrozenMap)
     number: int = 0
     builtin_groups: frozenset[str] = frozenset()
-    _cache: dict[str, Any] = field(default_factory=dict)  # documents computed lazily from this value
+    _cache: dict[str, Any] = field(default_factory=dict)  # key → the result of compute_once
 
     def resource(self, group: str, resource: str) -> ServedResource | None:
-        """Return a resource with all its versions, None if there is none."""
+        """Return a resource with all its versions, None if the catalog does not have it."""
         return self.resources.get((group, resource))
 
     def lookup(self, group: str, version: str, resource: str) -> ServedVersion | None:
-        """Return the served version of a URL, None if there is none."""
+        """Return the served version of a resource, None if the catalog does not have it."""
         found = self.resources.get((group, resource))
         return found.versions.get(version) if found is not None else None
 
     def with_resource(self, served: ServedResource) -> "Catalog":
-        """Return the catalog with the resource added or replaced."""
+        """Return a catalog in which this resource is added or replaced."""
         resources = self.resources.put((served.group, served.resource), served)
         own = self.builtin_groups | {served.group} if served.builtin else self.builtin_groups
         return Catalog(resources, self.number + 1, own)
 
     def with_state(self, served: ServedResource) -> "Catalog":
-        """Return the catalog with a resource replaced by one that discovery and OpenAPI show in the same way.
+        """Return a catalog in which a resource is replaced, if discovery and OpenAPI show both in the same way.
 
-        It keeps its number and the documents computed from it.
+        The new catalog keeps the number and the computed documents.
         """
         return replace(self, resources=self.resources.put((served.group, served.resource), served))
 
     def without_resource(self, group: str, resource: str) -> "Catalog":
-        """Return the catalog without a resource, which must not be a built-in one."""
+        """Return a catalog without this resource, which must not be a built-in kind."""
         return Catalog(self.resources.without((group, resource)), self.number + 1, self.builtin_groups)
 
     def groups(self) -> dict[str, list[str]]:
-        """Return the established groups and their versions, preferred version first (DIS-104)."""
+        """Return group → its versions, preferred version first, for all established resources (DIS-104)."""
         found: dict[str, set[str]] = {}
         for (group, _), served in self.resources.items():
             if served.definition.established:
@@ -442,11 +446,11 @@ class Catalog(Struct, frozen=True, eq=False):
         return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
 
     def cached(self, key: str) -> Any | None:
-        """Return the result of ``compute_once`` for a key, None if it has not been computed."""
+        """Return the result of ``compute_once`` for this key, None if it has not been computed."""
         return self._cache.get(key)
 
     def compute_once(self, key: str, make: Callable[["Catalog"], T]) -> T:
-        """Return ``make(self)``, computed at the first call for a key."""
+        """Return ``make(self)``; compute it only at the first call for a key."""
         if key not in self._cache:
             self._cache[key] = make(self)
         found: T = self._cache[key]
@@ -454,7 +458,7 @@ class Catalog(Struct, frozen=True, eq=False):
 
 
 class LiveCatalog:
-    """Holds the current catalog; a request reads ``current`` once and uses this value until its end."""
+    """Holds the current catalog. A request reads ``current`` once and uses this value until its end."""
 
     __slots__ = ("current",)
 

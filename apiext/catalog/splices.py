@@ -1,4 +1,4 @@
-"""Stored objects that are shown with only the resourceVersion inserted, and the offset for it."""
+"""Cache of stored objects that clients see unchanged except for the resourceVersion, with the offset to insert it."""
 
 import re
 from collections import deque
@@ -12,23 +12,23 @@ _NEGATIVE_ZERO = re.compile(rb"-0[],}]")
 
 
 class Splices:
-    """Hash of stored bytes → offset for the resourceVersion; the oldest entries are evicted above limits.SPLICES.
+    """Hash of stored bytes → offset for the resourceVersion. Above limits.SPLICES, the oldest entry is evicted.
 
-    The last limits.SPLICES_REPLACED replaced objects are kept, since slow watchers still read them.
+    The cache keeps the last limits.SPLICES_REPLACED replaced objects, since slow watchers still read them.
     """
 
     __slots__ = ("_order", "_places", "_replaced")
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
-        self._order: deque[int] = deque()  # finding the first key of a dict becomes slower with each removed key
+        self._order: deque[int] = deque()  # a dict needs more time to find its first key with each removed key
         self._replaced: deque[int] = deque()
 
     def add(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:
-        """Add the bytes of an object with this uid, if ``"uid":"…"}``, the end of metadata, occurs exactly once.
+        """Add the bytes of an object if ``"uid":"…"}`` with this uid, the end of metadata, occurs exactly once in them.
 
-        Bytes with a negative zero are not added: a float -0.0 may be stored as -0, which is read as the integer 0.
-        ``floats``: the object may contain floats.
+        Do not add bytes with a negative zero: a float -0.0 may be stored as -0, but a read would return the integer 0.
+        ``floats`` is true if the object may contain floats.
         """
         place = place_of(raw, uid)
         if place < 0 or (floats and raw.find(b"-0") >= 0 and _NEGATIVE_ZERO.search(raw)):
@@ -37,11 +37,11 @@ class Splices:
         if key not in self._places:
             self._order.append(key)
             if len(self._order) > limits.SPLICES:
-                self._places.pop(self._order.popleft(), None)  # another thread may have removed it
+                self._places.pop(self._order.popleft(), None)  # another thread may have removed the key
         self._places[key] = place
 
     def evict(self, raw: bytes) -> None:
-        """Evict these bytes some time later: a write or delete has replaced them."""
+        """Mark these bytes as replaced or deleted; they are evicted after limits.SPLICES_REPLACED further calls."""
         key = hash(raw)
         if key not in self._places:
             return
@@ -52,24 +52,24 @@ class Splices:
                 self._order = deque(filter(self._places.__contains__, self._order))
 
     def view(self, raw: bytes, revision: int) -> bytes | None:
-        """Return the bytes with the resourceVersion inserted, None if they are not here."""
+        """Return the bytes with the resourceVersion inserted, None on a cache miss."""
         place = self._places.get(hash(raw))
         return splice(raw, place, revision) if place is not None else None
 
     def place(self, raw: bytes) -> int | None:
-        """Return the offset for the resourceVersion, None if the bytes are not here."""
+        """Return the offset for the resourceVersion, None on a cache miss."""
         return self._places.get(hash(raw))
 
     def places(self, hashes: Sequence[int]) -> list[int | None]:
-        """Return the offset for each hash of stored bytes, None for bytes that are not here."""
+        """Return the offset for each hash of stored bytes, None on a cache miss."""
         return [*map(self._places.get, hashes)]
 
     def has(self, raw: bytes) -> bool:
-        """Report whether these bytes need only a resourceVersion to be shown."""
+        """Report whether a read of these bytes needs only to insert the resourceVersion; False means "unknown"."""
         return hash(raw) in self._places
 
 
 def splice(raw: bytes, place: int, revision: int) -> bytes:
-    """Return stored bytes with the resourceVersion inserted at an offset, without the final newline."""
+    """Return stored bytes with the resourceVersion inserted at this offset, without the final newline."""
     end = -1 if raw.endswith(b"\n") else len(raw)
     return b"".join((raw[:place], b'"resourceVersion":"', str(revision).encode(), b'",', raw[place:end]))

@@ -1,4 +1,4 @@
-"""Storage of the objects of a definition: versions, storage version, and errors of unreadable objects."""
+"""Storage of the objects of a definition: versions, storage version, and errors for unreadable objects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,11 +9,14 @@ from apiext.catalog.splices import Splices
 from apiext.documents.document import Document, View
 
 Text = Callable[[bytes], tuple[bytes, int]]
-"""Stored bytes → the JSON in their version without a resourceVersion, and the offset for it (-1: unknown)."""
+"""Stored bytes → (JSON in the stored version without a resourceVersion, offset for the resourceVersion).
+
+The offset is -1 if it is unknown.
+"""
 
 
 class Shape(Protocol):
-    """The schema of a version, as far as codecs use it (apiext.schema.compile.CompiledSchema)."""
+    """The part of a version's schema that codecs use (apiext.schema.compile.CompiledSchema)."""
 
     def from_storage(self, document: Document) -> bool:
         """Prune and default a stored object in place."""
@@ -22,21 +25,27 @@ class Shape(Protocol):
         """Drop unknown fields in place."""
 
     def drop_nulls(self, document: Document) -> object:
-        """Drop nulls that are not allowed by ``nullable``."""
+        """Drop nulls in place, except where the schema has ``nullable``."""
 
     def default(self, document: Document) -> bool:
-        """Set defaults in place; report whether any were missing."""
+        """Set defaults in place; report whether any default was missing."""
 
     @property
     def is_normal(self) -> Callable[[Any], bool]:
-        """Fast path: reports that pruning, dropping nulls and coercing change nothing, and that there are no floats."""
+        """Fast path: the function that reports whether an object is already normal.
+
+        True means: pruning, dropping nulls and coercing would change nothing, and the object has no floats.
+        """
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> object:
-        """Coerce the metadata of embedded resources."""
+        """Coerce the metadata of embedded resources in place."""
 
 
 class Unreadable(ValueError):
-    """A stored object that no version can show; a get is a 500. ``named`` is the message with the object's name."""
+    """A stored object that cannot be read in any version; a get returns a 500.
+
+    ``named`` is the message with its name.
+    """
 
     def __init__(self, text: str, stored: View) -> None:
         super().__init__(text)
@@ -48,15 +57,15 @@ class Unreadable(ValueError):
 
 
 class WrongVersion(Unreadable):
-    """A stored object has a version that its definition does not have (VER-011); a get is a 500."""
+    """A stored object has a version that its definition does not have (VER-011); a get returns a 500."""
 
 
 class Storage(Struct, frozen=True):
     """The stored versions of a definition.
 
-    ``shapes`` are the schemas by version, ``written`` is the storage version, ``webhook`` is true if a webhook
-    converts. The codec of each version adds its entry to ``texts`` and ``splices``; ``texts`` are the functions that
-    return an object as it is sent to the webhook.
+    ``shapes`` is version → schema. ``written`` is the storage version. ``webhook`` is true if a webhook converts
+    objects. The codec of each version adds its entry to ``texts`` and ``splices``. ``texts`` is version → the function
+    that returns a stored object as the webhook receives it.
     """
 
     group: str
@@ -76,6 +85,6 @@ class Storage(Struct, frozen=True):
         return version
 
     def check(self, document: View) -> None:
-        """Raise WrongVersion if no version is the storage version, as in definitions written directly into etcd."""
+        """Raise WrongVersion without a storage version; a definition written directly into etcd may lack it."""
         if not self.written:
             raise WrongVersion("error resolving resource: its definition has no version to store", document)

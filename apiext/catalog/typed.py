@@ -18,15 +18,15 @@ Step = Callable[[View], Document]
 _VERSIONS = frozenset(
     ("v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3", "v2", "v2beta1", "v2beta2")
 )
-"""Names of the versions that built-in kinds have had so far; an object in any other version is unreadable."""
+"""All versions that built-in kinds have had; an object in any other version is unreadable."""
 
 
 def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: Step, same: bool) -> Codec:
     """Return the codec of one version of a built-in kind.
 
-    ``read`` converts a stored object into the version's form; ``own`` does so for an object that this codec has
-    encoded, which needs no defaults. ``write`` converts an object into the stored form. ``same``: both forms are equal,
-    so stored bytes may be spliced.
+    ``read`` converts a stored object into the version's form. ``own`` does the same for an object that this codec has
+    encoded, which needs no defaults. ``write`` converts an object into the stored form. ``same`` is true if both forms
+    are equal, so that stored bytes may be spliced.
     """
     splices = Splices()
 
@@ -61,7 +61,7 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
 
 
 def _checked(stored: View, kind: str) -> View:
-    """Return a stored object; raises DecodeError if its kind or version is unknown."""
+    """Return a stored object; raise DecodeError if its kind or version is unknown."""
     found, version = stored.get("kind"), stored.get("apiVersion")
     if found != kind or not isinstance(version, str) or version.rpartition("/")[2] not in _VERSIONS:
         raise DecodeError(

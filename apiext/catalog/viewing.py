@@ -1,8 +1,8 @@
 """Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
-The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path inserts only the
-resourceVersion. It is used for bytes that this version has encoded, and for bytes to which the slow path added nothing
-else before (Splices).
+The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path only inserts the
+resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes that the
+slow path has already read without another change (Splices).
 """
 
 from collections.abc import Callable
@@ -25,16 +25,16 @@ from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
-_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # to find integers that may exceed int64
+_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # these find integers that may exceed int64
 
 
 def parse(raw: bytes) -> Document:
-    """Decode a stored object; raises ValueError if the bytes are no JSON object."""
+    """Decode a stored object; raise ValueError if the bytes are not a JSON object."""
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:  # kube-apiserver may have stored deeper nesting or invalid UTF-8
         document = decode_json(raw)[0]
-    if raw.translate(_DIGITS).find(_LONG) >= 0:  # an integer beyond int64 becomes a float, as in a request body
+    if raw.translate(_DIGITS).find(_LONG) >= 0:  # as in a request body, integers beyond int64 become floats
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004
@@ -42,7 +42,7 @@ def parse(raw: bytes) -> Document:
 
 
 def _check_depth(raw: bytes) -> None:
-    """Raise Unreadable for an object that is nested deeper than orjson can encode."""
+    """Raise Unreadable for an object whose nesting is too deep for orjson to encode."""
     try:
         check_depth(raw, limits.MAX_STORED_DEPTH)
     except DecodeError as error:
@@ -59,7 +59,7 @@ _NEVER_STORED = frozenset(("resourceVersion", "selfLink"))
 
 
 def stored_form(document: View) -> Document:
-    """Return a copy of an object without the fields that are never stored (ETC-002)."""
+    """Return a copy of an object without the fields that are never stored (ETC-002); repair its metadata."""
     metadata = objectmeta.repair(document.get("metadata") or {})
     for name in _NEVER_STORED:
         metadata.pop(name, None)
@@ -67,7 +67,10 @@ def stored_form(document: View) -> Document:
 
 
 def _without_never_stored(document: Document) -> Document:
-    """Return an object with valid metadata without the fields that are never stored; copied only if it has them."""
+    """Return an object without the fields that are never stored; its metadata must be valid.
+
+    Copy the object only if it has such fields.
+    """
     return document if _NEVER_STORED.isdisjoint(document["metadata"]) else stored_form(document)
 
 
@@ -76,10 +79,10 @@ def _encode_as_is(document: Document) -> bytes:
 
 
 def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | None:
-    """Fast path: return the metadata without managedFields of an object that the splices contain; None: use ``decode``.
+    """Fast path: return the metadata of an object in the splices, without managedFields. None: use ``decode``.
 
-    The keys of metadata are sorted, so the uid ends them, and the name follows managedFields. The search for these keys
-    cannot hit a string value, in which quotes are escaped.
+    The keys of metadata are sorted, so the uid is the last key, and the name follows managedFields. The search for
+    these keys cannot match inside a string value, since quotes in strings are escaped.
     """
     place, head = splices.place(raw), PLACE.match(raw)
     if place is None or head is None:
@@ -103,8 +106,8 @@ Read = Callable[[bytes, int], Document]
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the codec of one version of a custom resource.
 
-    ``exact``: decoding the bytes that this version encoded changes nothing, so they may be spliced. With a webhook, all
-    functions except ``encode_as_is`` raise NeedsConversion until the converted object is cached.
+    ``exact`` is true if decoding does not change the bytes that this version encoded, so that they may be spliced. With
+    a webhook, all functions except ``encode_as_is`` raise NeedsConversion until the converted object is cached.
     """
     splices = Splices()
     cache = ConversionCache(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
@@ -122,7 +125,8 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         if stored == version:
             return document
         document = _accepted(document, storage, version) if cache is None else cache.read(document, raw)
-        # without its defaults here, an object may also be stored without them: its bytes are not what clients read
+        # if the webhook omits defaults here, objects may also be stored without defaults: then stored bytes differ from
+        # the bytes that clients read
         exact = exact and not storage.shapes[version]().default(clone(document))
         return document
 
@@ -166,7 +170,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
 
 def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
-    """Return the function that prunes and coerces a document of this version from a webhook or an apply."""
+    """Return the function that prunes and coerces a document in this version from a webhook or an apply."""
 
     def accept(document: Document) -> Document:
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
@@ -176,7 +180,7 @@ def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
 
 
 def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
-    """Return an object and its JSON; raises Unreadable if it is nested deeper than orjson can encode."""
+    """Return an object and its JSON; raise Unreadable if its nesting is too deep for orjson to encode."""
     try:
         document = read(raw, revision)
         return document, encode_json(document)
@@ -186,14 +190,14 @@ def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, 
 
 
 def _read_within_bounds(read: Read, raw: bytes, revision: int) -> Document:
-    """Return a decoded object; raises Unreadable if it is nested deeper than orjson can encode."""
+    """Return a decoded object; raise Unreadable if its nesting is too deep for orjson to encode."""
     if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
         _check_depth(raw)
     return read(raw, revision)
 
 
 def _cached_first(codec: Codec, cache: ConversionCache) -> Codec:
-    """Return a codec that looks in the conversion cache before it decodes an object."""
+    """Return a codec that searches the conversion cache before it decodes an object."""
     find, then_view, then_decode = cache.cached.find, codec.view, codec.decode
 
     def view(raw: bytes, revision: int) -> bytes:
@@ -218,9 +222,9 @@ def _cached_first(codec: Codec, cache: ConversionCache) -> Codec:
 def _shown_without_revision(
     decode: Callable[[bytes, int], Document], splices: Splices, raw: bytes
 ) -> tuple[bytes, int]:
-    """Return the JSON of an object in the version that it is stored in, without a resourceVersion.
+    """Return the JSON of an object in its stored version without a resourceVersion, and the offset for it.
 
-    Most objects are returned as they are stored. The second value is the offset for the resourceVersion, -1 if unknown.
+    For most objects, the JSON is the stored bytes. The offset is -1 if it is unknown.
     """
     place = splices.place(raw)
     if place is not None:
@@ -237,7 +241,7 @@ def _shown_without_revision(
 def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes | None:
     """Fast path without a webhook: replace only the apiVersion and insert the resourceVersion.
 
-    Return None if the object is not stored in the storage version, or would change otherwise.
+    Return None if the object is not in the storage version, or if the conversion would change other fields.
     """
     if storage.webhook or version == storage.written:
         return None
@@ -250,9 +254,9 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
 
 
 def _accepted(document: Document, storage: Storage, version: str) -> Document:
-    """Set the version of a document and prune it by the schema of this version (VER-003, PRU-007).
+    """Set the version of a document, and prune it with the schema of this version (VER-003, PRU-007).
 
-    Invalid fields of embedded resources are dropped, since status and stored objects are not validated before.
+    Invalid fields of embedded resources are dropped, since the server does not validate status and stored objects.
     """
     shape = storage.shapes[version]()
     document["apiVersion"] = f"{storage.group}/{version}"
@@ -263,7 +267,7 @@ def _accepted(document: Document, storage: Storage, version: str) -> Document:
 
 
 def _repaired(metadata: Any) -> Document:
-    """Return stored metadata without invalid fields and with a generation (MET-002)."""
+    """Return stored metadata without invalid fields, and with a generation (MET-002)."""
     repaired = objectmeta.repair(metadata if isinstance(metadata, dict) else {})
     repaired["generation"] = repaired.get("generation") or 1
     return repaired

@@ -257,7 +257,7 @@ def test_a_conversion_that_fails_is_a_clean_error(
             "hostPort": "a:1",
         }
         found = api.post(tabs.path("v1beta1"), wanted).expect(500)
-    # upstream: reported twice if objects may change
+    # upstream: wraps the message twice for mutating webhooks
     about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: no luck"
     assert (found["message"], found["reason"]) == (prefix + about, "InternalError")
     assert hook.requests("/v") == []
@@ -272,7 +272,7 @@ SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.re
 def test_equal_are_versions_that_have_the_endpoint(
     api: Client, hook: Webhook, served: bool, scale: bool, called: int
 ) -> None:
-    # upstream: those that are not served, too
+    # upstream: also versions that are not served
     wanted = definition(fresh_group(), subresources={"scale": SCALE})
     first = wanted["spec"]["versions"][0]
     wanted["spec"]["versions"].append({**first, "name": "v2", "storage": False, "served": served})
@@ -288,7 +288,7 @@ def test_equal_are_versions_that_have_the_endpoint(
 
 @pytest.mark.rows("ADM-005")
 def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: Webhook) -> None:
-    # upstream: also for custom resources of that name
+    # upstream: also for custom resources with the plural name "namespaces"
     # upstream: an object without a namespace always matches, unless its resource is namespaces
     wanted = definition(fresh_group())
     group = wanted["spec"]["group"]

@@ -49,7 +49,7 @@ def test_the_request_of_a_webhook(api: Client, hook: Webhook, widgets: Resource)
     assert update["oldObject"]["spec"]["color"] == "red"
     assert update["object"]["spec"]["color"] == "blue"
     assert update["dryRun"] is True
-    # patches have update options, too
+    # plug-ins receive UpdateOptions for a patch, too
     assert update["options"] == {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}
     assert delete["object"] is None
     assert delete["oldObject"]["spec"]["color"] == "red"
@@ -416,7 +416,7 @@ def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, wi
 
 @pytest.mark.rows("ADM-009")
 def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """Upstream: uid and kind of v1beta1 answers are not validated."""
+    """Upstream does not validate uid and kind of v1beta1 responses."""
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
     old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
     with configured(api, MUTATING, old):

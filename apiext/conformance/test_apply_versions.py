@@ -59,7 +59,7 @@ def test_a_scale_of_none_has_an_empty_cell(api: Client) -> None:
     for count, cell in ((0, None), (2, 2)):
         widgets.create(f"x{count}", replicas=count)
         (row,) = api.get(f"{widgets.path(f'x{count}')}/scale", {"Accept": TABLE}).expect(200)["rows"]
-        assert row["cells"][:3] == [f"x{count}", cell, 0]  # upstream: a Scale leaves a zero of its spec out
+        assert row["cells"][:3] == [f"x{count}", cell, 0]  # upstream: the spec of a Scale omits zero
 
 
 @pytest.mark.rows("SRV-008", "PRU-007")

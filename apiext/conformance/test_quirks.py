@@ -169,7 +169,7 @@ def test_what_an_apply_writes_in_vain_is_judged(api: Client) -> None:
 
 @pytest.mark.rows("SSA-011", "MET-004", "DEF-005")
 def test_what_an_apply_embeds_is_judged_beside_a_default(api: Client) -> None:
-    # upstream: embedded resources of an apply are validated unchanged
+    # upstream: an apply does not coerce embedded resources
     kept = {"type": "object", "properties": {"metadata": {"type": "object"}, "a": {"type": "string", "default": "x"}}}
     spec = {"type": "object", "properties": {"part": {**kept, "x-kubernetes-embedded-resource": True}}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})

@@ -71,7 +71,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("an error to be ignored", {"expression": "object.spec.nope == 1"}, {"failurePolicy": "Ignore"}, None),
     ("the request", {"expression": "request.operation == 'CREATE' && request.userInfo.username == 'admin'"}, {}, None),
     ("the namespace", {"expression": "namespaceObject.metadata.name == 'default'"}, {}, None),
-    # upstream: times are declared as timestamps, but are strings at run time
+    # upstream: declares times as timestamps, although their values are strings
     ("the text of a time of the namespace",
      {"expression": "string(namespaceObject.metadata.creationTimestamp) != ''"}, {},
      "resulted in error: no such overload: string(string)"),
@@ -191,7 +191,7 @@ def test_updates_and_deletes(api: Client, widgets: Resource) -> None:
 
 def test_denials_of_an_object_without_a_name(api: Client, widgets: Resource) -> None:
     widgets.create("a")
-    # upstream: an object without a name is called Unknown
+    # upstream: a denial calls an object without a name Unknown
     with policy(api, widgets, {"expression": "request.operation != 'DELETE'"}) as name:
         found = api.delete(widgets.path()).expect(422)
     assert found["message"].startswith(denial(widgets, name, "").replace('"a"', '"Unknown"'))

@@ -184,7 +184,7 @@ def test_a_namespace_must_be_there_for_a_token_and_not_for_a_question(api: Clien
     place, name = f"nosuch-{secrets.token_hex(4)}", f"going-{secrets.token_hex(4)}"
     local = f"/apis/authorization.k8s.io/v1/namespaces/{place}/localsubjectaccessreviews"
     asked = {"resourceAttributes": {**ASKED["resourceAttributes"], "namespace": place}, "user": "joe"}
-    # access reviews are answered in any namespace, so that they do not reveal its existence
+    # allows access reviews in all namespaces, so that they do not reveal whether a namespace exists
     api.post(local, {"kind": "LocalSubjectAccessReview", "spec": asked}).expect(201)
     token = {"kind": "TokenRequest", "spec": {}}
     missing = api.post(f"/api/v1/namespaces/{place}/serviceaccounts/x/token", token).expect(404)

@@ -142,7 +142,7 @@ NO_SCALES = {
 }
 
 
-# upstream: a Scale is no Go type until it is back from the webhook
+# upstream: converts a Scale to its Go type only after the webhook call
 @pytest.mark.rows("ADM-014", "ADM-017")
 def test_a_webhook_that_breaks_a_scale_is_a_plain_500(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})

@@ -325,7 +325,7 @@ def test_objects_are_judged_but_not_pruned(api: Client) -> None:
 NOT_APPLIED = ".a: expected string, got &value.valueUnstructured{Value:5}"
 
 
-# upstream: like no schema
+# upstream: ignores a schema that is not structural
 @pytest.mark.rows("B1-007", "SSA-011")
 @pytest.mark.parametrize(
     ("schema", "preserve", "code", "told"),

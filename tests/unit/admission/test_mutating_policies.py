@@ -264,7 +264,7 @@ async def test_an_object_that_lost_its_version_takes_no_configuration(configured
 
 @pytest.mark.parametrize(("text", "shown"), [("1.0 / 0.0", "+Inf"), ("-1.0 / 0.0", "-Inf"), ("0.0 / 0.0", "NaN")])
 async def test_numbers_that_json_does_not_have(configured: Configured, text: str, shown: str) -> None:
-    # upstream: reported when the object is stored, so failures to mutate it may be ignored
+    # upstream: reports this error when it stores the object
     configured.store("p", apply(f"Object{{spec: Object.spec{{free: Object.spec.free{{a: {text}}}}}}}"),
                      failurePolicy="Ignore")  # fmt: skip
     with pytest.raises(StatusError) as caught:
@@ -280,7 +280,7 @@ async def test_numbers_that_json_does_not_have(configured: Configured, text: str
     ids=["nothing", "a test that fails", "a failure"],
 )  # fmt: skip
 async def test_a_second_round_is_asked_for(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
-    # upstream: also by a patch that changed nothing
+    # upstream: also true after a patch without effect
     configured.store("p", mutation, failurePolicy="Ignore")
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
     made = configured.attributes(new)

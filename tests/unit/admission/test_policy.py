@@ -38,7 +38,7 @@ async def test_messages_share_the_budget(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
-    # upstream: then no result stands, not even one that is true
+    # upstream: then every validation fails, even if its expression is true
     spec = [{"expression": "object.x == 2", "messageExpression": f"string({LONG})"}, {"expression": "object.x == 1"}]
     assert await decided(spec) == found
     assert await decided(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])

@@ -49,7 +49,7 @@ def test_what_names_millions_of_resources_is_looked_up_in_part() -> None:
 
 
 def test_no_more_than_ten_kinds_of_a_rule() -> None:
-    # upstream: the end of all rules
+    # upstream: ignores all further rules
     many = {"apiGroups": ["a"], "apiVersions": ["v1"], "resources": [f"w{number:02}" for number in range(12)]}
     found = kinds_of({"matchConstraints": {"resourceRules": [many, {**many, "apiGroups": ["b"]}]}}, named)
     assert [kind.kind for kind in found] == [f"W{number:02}" for number in range(10)]

@@ -64,7 +64,7 @@ def test_dates_are_ages() -> None:
         (timedelta(days=2, hours=3), "2d3h"),
     ):
         assert cell({"spec": {"d": render(MOMENT - ago)}}) == shown
-    # upstream: no time, as in a query
+    # upstream: decodes these as the zero time
     assert [cell({"spec": {"d": text}}) for text in ("", "null", "x", 5)] == [
         "<unknown>",
         "<unknown>",

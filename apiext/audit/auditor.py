@@ -27,14 +27,14 @@ class Backend(Protocol):
         """Start the backend's tasks."""
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; return a future of its success if an answer must wait for it."""
+        """Accept an event; if the request must wait, return the future of whether the backend recorded the event."""
 
     async def stop(self) -> None:
         """Send the remaining events."""
 
 
 class Auditor:
-    """Finds the audit level of requests by the policy, and sends events to all backends."""
+    """Finds the audit level of each request in the policy, and sends events to all backends."""
 
     def __init__(self, rules: Policy, backends: Sequence[Backend], counters: Counters, client: "Client") -> None:
         self.counters = counters
@@ -54,7 +54,7 @@ class Auditor:
         return found
 
     async def record(self, event: Event) -> bool:
-        """Send an event to all backends; return False if it is required and failed."""
+        """Send an event to all backends, and wait; return False if a backend in mode blocking-strict failed."""
         success = True
         for strict, waiting in self._put(event):
             sent = await waiting
@@ -62,7 +62,7 @@ class Auditor:
         return success
 
     def record_later(self, event: Event) -> None:
-        """Send an event without waiting."""
+        """Send an event to all backends, without waiting."""
         self._put(event)
 
     async def stop(self) -> None:
@@ -84,7 +84,7 @@ class Auditor:
 
 
 def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor | None:
-    """Return the configured audit, None without a policy or a backend; raise ConfigError and OSError."""
+    """Return the configured audit log, None without a policy or a backend; raise ConfigError and OSError."""
     if not config.policy_file:
         if config.log_path or config.webhook_file:
             warn("nothing is audited without --audit-policy-file")

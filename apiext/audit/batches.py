@@ -1,4 +1,4 @@
-"""Batches of events: a buffer with a limit, which is sent by number or time, at a limited rate."""
+"""Batches of audit events: a limited buffer, which is sent by number or time, at a limited rate."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Deliver = Callable[[Sequence[Event]], Awaitable[object]]
 
 
 class Batches:
-    """A buffer of events, and the task that sends them; at most ``parallel`` batches are sent at a time."""
+    """A buffer of events, and the task that sends them; it sends at most ``parallel`` batches concurrently."""
 
     __slots__ = (
         "_closing",
@@ -46,13 +46,14 @@ class Batches:
         self._deliver = deliver
         self._counters = counters
         self._parallel = parallel
-        self._gathers = parallel == 1 and delivery.max_batch == 1  # a file gets all events that arrived meanwhile
+        # the default of the log file: each batch contains all waiting events
+        self._gathers = parallel == 1 and delivery.max_batch == 1
         self._queue: deque[Event] = deque()
         self._held = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(parallel)
         self._in_flight: set[asyncio.Task[None]] = set()
-        self._unsent = 0  # events that left the buffer and are not sent yet; a file counts its own
+        self._unsent = 0  # events removed from the buffer and not yet sent; the log file counts its events itself
         self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -64,7 +65,7 @@ class Batches:
         self._task = group.create_task(self._run())
 
     def put(self, event: Event) -> None:
-        """Add an event; drop and count it if the buffer is full."""
+        """Add an event to the buffer; drop and count the event if the buffer is full."""
         if len(self._queue) >= self._delivery.buffer_size or self._held + event.size > limits.AUDIT_BUFFER_BYTES:
             self._counters.lost(PLUGIN, 1, "audit buffer queue blocked")
             return
@@ -74,7 +75,7 @@ class Batches:
             self._wake.set()
 
     async def stop(self) -> None:
-        """Send the remaining events within AUDIT_FLUSH seconds; count those that are lost."""
+        """Send the remaining events within AUDIT_FLUSH seconds; count lost events."""
         self._closing = True
         self._wake.set()
         try:
@@ -129,7 +130,7 @@ class Batches:
             self._counters.lost(PLUGIN, len(batch), repr(error))
 
     async def _filled(self) -> None:
-        """Wait for an event, then for a whole batch, at most --audit-…-batch-max-wait."""
+        """Wait for an event, then at most --audit-…-batch-max-wait until the batch is full."""
         await self._holding(1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._delivery.max_wait):
@@ -149,7 +150,7 @@ class Batches:
 
 
 class Throttle:
-    """Limit of a rate a second, with a burst after a pause (token bucket)."""
+    """Limits the rate of batches to ``qps`` per second, with ``burst`` batches after a pause (token bucket)."""
 
     __slots__ = ("_burst", "_qps", "_tokens", "_when")
 
@@ -160,7 +161,7 @@ class Throttle:
         self._when = -1.0
 
     async def wait(self) -> None:
-        """Return when the next batch may be sent."""
+        """Wait until the next batch may be sent."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._tokens = (

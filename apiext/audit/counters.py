@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Counters:
-    """Metric families of the audit log; lost events are also logged."""
+    """Metric families of the audit log; ``lost`` also logs lost events."""
 
     def __init__(self) -> None:
         self.events = Family(
@@ -40,7 +40,7 @@ class Counters:
         self.of_level = [self.levels.slot(name) for name in LEVELS]
         self.sent = self.events.slot()
         self.refused = self.rejected.slot()
-        self._logged: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}  # plug-in → (time of the last log line, events since)
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -48,7 +48,7 @@ class Counters:
         return (self.events, self.errors, self.levels, self.rejected)
 
     def lost(self, plugin: str, count: int, why: object) -> None:
-        """Count lost events; log a line every AUDIT_LOG_EVERY seconds."""
+        """Count lost events; log at most one line for each plug-in in AUDIT_LOG_EVERY seconds."""
         self.errors.slot(plugin).value += count
         last, silent = self._logged.get(plugin, (0.0, 0))
         now = time.monotonic()

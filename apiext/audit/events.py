@@ -1,4 +1,4 @@
-"""Audit events: the attributes of a request collected so far, and its JSON as of kube-apiserver (AUD-001, AUD-002)."""
+"""Audit events: the collected attributes of a request, and their JSON as in kube-apiserver (AUD-001, AUD-002)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, enc
 from apiext.documents.errors import BoundExceeded, OverflowingNumber
 from apiext.text.quotes import go_quote
 
-# Bytes counted for an audit event besides its objects.
+# Estimated memory of an audit event without its objects and strings, in bytes.
 AUDIT_EVENT_BYTES = 1024
 
 TRUNCATED = "audit.k8s.io/truncated"
@@ -27,14 +27,14 @@ _META = ("namespace", "name", "uid", "resourceVersion")
 _REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
 _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), (b"\xe2\x80\xa8", b"\\u2028"),
             (b"\xe2\x80\xa9", b"\\u2029"))  # fmt: skip
-"""Characters that Go's JSON encoder escapes, too: in JSON they occur in strings only."""
+"""(character, escape): further escapes of Go's JSON encoder. JSON contains these characters only in strings."""
 
 Read = Callable[[], bytes]
-"""Returns the JSON of an object; called in a thread. Empty for an object that cannot be encoded."""
+"""Returns the JSON of an object, empty if it cannot be encoded; a thread calls this function."""
 
 
 class Annotations(dict[str, str]):
-    """Annotations of an event: a first value is not overwritten; patches are included from level Request on."""
+    """Annotations of an event; the first value of an annotation stays. Below level Request, patches are left out."""
 
     __slots__ = ("_level",)
 
@@ -43,7 +43,7 @@ class Annotations(dict[str, str]):
         self._level = level
 
     def __setitem__(self, name: str, value: str) -> None:
-        """Set a value, unless there is one."""
+        """Set an annotation, unless the event has it already."""
         if name not in self and (self._level >= REQUEST or not name.startswith(_PATCH)):
             super().__setitem__(name, value)
 
@@ -61,15 +61,15 @@ class User(Protocol):
 
     @property
     def uid(self) -> str:
-        """The uid, empty for none."""
+        """The uid, or an empty string."""
 
     @property
     def extra(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Extra attributes of the user, by name."""
+        """(name, values) of each extra attribute."""
 
 
 class RequestAttributes(Struct, frozen=True):
-    """User and target of a request, known before its answer."""
+    """The attributes of a request that are known before its response; ``received`` is a Unix time."""
 
     audit_id: str
     uri: str
@@ -81,7 +81,10 @@ class RequestAttributes(Struct, frozen=True):
 
 
 class Event(Struct):
-    """One complete event; a thread encodes it when it writes it."""
+    """A complete event; the thread that writes it also encodes it.
+
+    ``at`` is a Unix time. ``size`` is the approximate memory of the event in bytes.
+    """
 
     verdict: Verdict
     stage: str
@@ -102,13 +105,13 @@ class Event(Struct):
         if not self._line:
             try:
                 self._line = escaped(dumped(self._document()))
-            except (TypeError, ValueError):  # an object that cannot be encoded must not lose its event
+            except (TypeError, ValueError):  # an object that cannot be encoded; the event must not be lost
                 bare = replace(self, request=None, response=None)
                 self._line = escaped(dumped(bare._document()))
         return self._line
 
     def item(self) -> bytes:
-        """Return the event as an item of a list, without kind and apiVersion, which the list has."""
+        """Return the event as an item of an EventList, without kind and apiVersion."""
         return b"{" + self.line()[len(_KIND) :]
 
     def truncated(self) -> "Event":
@@ -178,7 +181,7 @@ def _quoted(names: Sequence[str] | None) -> str:
 
 
 def dumped(document: Any) -> bytes:
-    """Return JSON, also of strings with bytes that are not UTF-8 (headers and paths may have them)."""
+    """Encode to JSON; replace bytes that are not UTF-8, which headers and paths may contain."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -194,7 +197,7 @@ def _legible(value: Any) -> Any:
 
 
 def _length(value: Any) -> int:
-    """Return the number of characters of all strings of a value."""
+    """Return the number of characters in all strings of a value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -203,19 +206,19 @@ def _length(value: Any) -> int:
 
 
 def escaped(raw: bytes) -> bytes:
-    """Return JSON with the escapes that Go's encoder adds for HTML."""
+    """Add the escapes for HTML that Go's JSON encoder uses."""
     for character, escape in _ESCAPES:
         raw = raw.replace(character, escape)
     return raw
 
 
 def micro_time(seconds: float) -> str:
-    """Return a wall clock time with microseconds."""
+    """Format a Unix time with microseconds, such as ``2026-11-29T21:45:56.000000Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """Return the user in the form of events."""
+    """Return the user as events contain it."""
     found: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     if user.extra:
         found["extra"] = {name: list(values) for name, values in sorted(user.extra)}
@@ -223,7 +226,7 @@ def user_info(user: User) -> dict[str, Any]:
 
 
 class Trail:
-    """The attributes of a request in flight, from which the event of each stage is made."""
+    """The attributes of a request in progress, for the events of all its stages."""
 
     __slots__ = (
         "_attributes_size",
@@ -243,7 +246,7 @@ class Trail:
         self.attributes = attributes
         self.reference = reference
         self.annotations = Annotations(verdict.level)
-        self.deprecated = False  # the requested version is deprecated; upstream counts such requests at their end
+        self.deprecated = False  # true if the requested version is deprecated; upstream annotates only the last event
         self.impersonated: Mapping[str, Any] | None = None
         self._constraint = ""
         self._request: Read | None = None
@@ -253,11 +256,11 @@ class Trail:
         )
 
     def constrained(self, verb: str) -> None:
-        """Record the verb that allowed the impersonation."""
+        """Record the verb of the permission that allowed the impersonation."""
         self._constraint = verb
 
     def requested(self, document: View) -> None:
-        """Record the decoded object of the body, before defaulting and admission."""
+        """Record the object in the request body, before defaulting and admission."""
         metadata = document.get("metadata")
         if metadata.__class__ is dict:
             for name in _META:
@@ -270,14 +273,14 @@ class Trail:
             self._keep(encode_in_order(document))
 
     def options(self, document: View) -> None:
-        """Record the options of a delete; upstream: as its internal version."""
+        """Record the options of a delete in the internal version, as upstream does."""
         if self.verdict.level >= REQUEST:
             own = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal"}
             kept = {name: document[name] for name in _OPTIONS if document.get(name) not in (None, [])}
             self._keep(encode_in_order(own | kept))
 
     def patched(self, raw: bytes) -> None:
-        """Record the body of a patch: JSON as the client sent it, YAML converted to JSON."""
+        """Record the body of a patch as compact JSON, even if it is YAML."""
         if self.verdict.level >= REQUEST:
             self._request, self._size = lambda: _as_json(raw), len(raw)
 
@@ -292,7 +295,7 @@ class Trail:
         response: Read | None = None,
         size: int = 0,
     ) -> Event:
-        """Return the event of a stage; ``size`` is the number of bytes of the answer."""
+        """Return the event of a stage; ``size`` is the number of bytes of the response."""
         annotations = dict(self.annotations)
         if stage == RECEIVED:
             at = self.attributes.received
@@ -329,7 +332,7 @@ _OPTIONS = (
 
 
 def _as_json(raw: bytes) -> bytes:
-    """Return the compact JSON of a patch; the server has already decoded it once."""
+    """Return the compact JSON of a patch; if it exceeds a limit, return its text as a JSON string."""
     try:
         return orjson.dumps(orjson.loads(raw))
     except orjson.JSONDecodeError:
@@ -372,7 +375,7 @@ def _bare(document: Any) -> Any:
 
 
 def response_status(code: int, status: View | None = None) -> dict[str, Any]:
-    """Return the status of an event: the fields that upstream records of a Status, or only the code."""
+    """Return the responseStatus of an event: the code, and the fields of a Status that upstream records."""
     found: dict[str, Any] = {"metadata": {}}
     if status is not None:
         found |= {name: status[name] for name in ("status", "message", "reason") if status.get(name)}

@@ -1,4 +1,4 @@
-"""The audit log file: whole lines, rotated as Go's lumberjack library does; old files are compressed and removed."""
+"""The audit log file: appends whole lines, rotates as Go's lumberjack library, compresses and removes old files."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ _MODE = 0o600
 
 
 class Rotation(Struct, frozen=True):
-    """The size at which a file is rotated, and the number and age of backups to keep; 0 means no limit."""
+    """The size in bytes at which a file is rotated, and the number and days of backups to keep; 0 means no limit."""
 
     size: int = 100 * MEGABYTE
     backups: int = 100
@@ -35,7 +35,7 @@ class Rotation(Struct, frozen=True):
 
 
 class ProcessLock:
-    """A lock for processes that write to one destination; the kernel releases it when its holder dies."""
+    """A lock for processes that write to one destination; the kernel releases it when its process ends."""
 
     __slots__ = ("_lock",)
 
@@ -51,10 +51,10 @@ class ProcessLock:
 
 
 class LogFile:
-    """A file to which whole lines are appended, by one thread at a time; ``lock`` excludes other processes.
+    """A file to which one thread at a time appends whole lines; ``lock`` excludes other processes.
 
-    ``write`` raises OSError if a line could not be written, and leaves no part of it in the file. ``background`` runs
-    slow work: it compresses and removes old files.
+    If ``write`` raises OSError, the file contains no part of the lines that failed. ``background`` runs the compression
+    and removal of old files.
     """
 
     __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")
@@ -81,7 +81,7 @@ class LogFile:
             background(self._clean_up)
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append lines; within one file either all or none. Raises OSError."""
+        """Append lines; after OSError, each file contains all lines of a chunk or none of them."""
         if self._lock is None:
             self._write(lines)
             return
@@ -102,7 +102,10 @@ class LogFile:
             self._descriptor = -1
 
     def _chunks(self, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield joined lines that fit into the current file, then into new files; a longer line gets its own file."""
+        """Yield chunks of joined lines: those for the current file, then those for each new file.
+
+        A line that is longer than a file is a chunk of its own.
+        """
         most = self._rotation.size
         if not most:
             yield b"".join(lines)
@@ -143,7 +146,7 @@ class LogFile:
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:
-        """Continue in the file that other workers write to: one of them may have rotated it."""
+        """Reopen the file if another worker has rotated it, and read its size."""
         if self._descriptor < 0:
             return
         own = os.fstat(self._descriptor)
@@ -155,9 +158,9 @@ class LogFile:
         self._open()
 
     def _rotate(self) -> None:
-        """Rename the file to a name with the time, and open a new one."""
+        """Rename the file to its backup name, and open a new file."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):  # another program renamed the file: it did the rotation
+        with contextlib.suppress(FileNotFoundError):  # another program has renamed the file already
             self._path.rename(self._backup_name())
         self._open()
         self._background(self._clean_up)
@@ -170,15 +173,18 @@ class LogFile:
             found = self._path.with_name(f"{stem}-{stamp}{suffix}")
             if not found.exists() and not found.with_name(found.name + _GZIP).exists():
                 return found
-            moment += 1  # upstream: a file of the same millisecond is overwritten
+            moment += 1  # upstream: overwrites a backup of the same millisecond
 
     def _clean_up(self) -> None:
-        """Remove backups over the limits, compress the rest if configured; the next rotation retries failures."""
+        """Remove backups over the limits; if configured, compress the remaining backups.
+
+        The next rotation retries files for which this failed.
+        """
         rotation = self._rotation
         found = self._old()
         backups: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        now, most = self._now(), rotation.days * 86400  # no timedelta: its number of days is limited
+        now, most = self._now(), rotation.days * 86400  # no timedelta, since its number of days is limited
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
             too_old = rotation.days and now - moment.timestamp() > most
@@ -193,7 +199,7 @@ class LogFile:
                     _compress(path)
 
     def _old(self) -> list[tuple[datetime, Path]]:
-        """Return the backups with their times, newest first."""
+        """Return (time, path) of each backup, newest first."""
         pattern = re.compile(
             rf"{re.escape(self._path.stem)}-(\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{{3}}){re.escape(self._path.suffix)}(\.gz)?"
         )
@@ -208,7 +214,7 @@ class LogFile:
 
 
 def _compress(path: Path) -> None:
-    """Replace a file by its compressed form. Raise OSError and keep the file on failure."""
+    """Replace a file by its compressed form; on failure, raise OSError and keep the file."""
     target = path.with_name(path.name + _GZIP)
     with path.open("rb") as source:
         fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,7 +13,7 @@ BATCH, BLOCKING, STRICT = MODES = ("batch", "blocking", "blocking-strict")
 LEGACY, JSON = FORMATS = ("legacy", "json")
 
 _SWITCH = "BOOL"
-_DELIVERY = (  # flag, help, metavar, default for the log, default for the webhook
+_DELIVERY = (  # (flag, help, metavar, default for the log, default for the webhook)
     ("mode", f"when requests wait for their events: {', '.join(MODES)}", "MODE", BLOCKING, BATCH),
     ("batch-buffer-size", "size of the buffer in batch mode; further events are dropped", "N", "10000", "10000"),
     ("batch-max-size", "largest number of events of a batch", "N", "1", "400"),
@@ -42,11 +42,11 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         for name, text, metavar, _, default in _DELIVERY
     ),
 )
-"""Name, help, default and metavar of each flag."""
+"""(name, help, default, metavar) of each flag."""
 
 SWITCHES = frozenset(name for name, _, _, metavar in FLAGS if metavar == _SWITCH)
 CHOICES = {"audit-log-format": FORMATS} | {name: MODES for name, _, _, metavar in FLAGS if metavar == "MODE"}
-"""The values that a flag can have."""
+"""Flag → its possible values."""
 
 
 def read(values: Mapping[str, str]) -> AuditConfig:

@@ -1,16 +1,16 @@
 """Limits of the audit log."""
 
-# Bytes of audit events, with their objects, that wait for a file. Beyond: requests are refused.
+# Bytes of audit events, with their objects, that wait for a file. Beyond: events are dropped and counted.
 AUDIT_HELD_BYTES = 256 * 1024 * 1024
 # Bytes of audit events that wait in batch mode. Beyond: events are dropped and counted.
 AUDIT_BUFFER_BYTES = 64 * 1024 * 1024
-# Seconds that an answer waits for an audit log that hangs. Beyond: the answer is sent.
+# Seconds that a request waits for an audit log that hangs. Beyond: its event counts as lost, and it continues.
 AUDIT_WAIT = 10.0
-# Audit events written to a file at a time. Beyond: another write.
+# Audit events in one write to a file. Beyond: the next write.
 AUDIT_WRITE_EVENTS = 256
-# Bytes of the events written to a file at a time, unless it is one event. Beyond: another write.
+# Bytes of audit events in one write to a file, without the last event. Beyond: the next write.
 AUDIT_WRITE_BYTES = 4 * 1024 * 1024
-# Calls of an audit webhook at a time. Beyond: batches wait. Upstream: no limit.
+# Concurrent calls of an audit webhook. Beyond: batches wait. Upstream: no limit.
 AUDIT_POSTS = 16
 # Seconds of one call of an audit webhook. Beyond: the call is retried. Upstream: defaultRequestTimeout.
 AUDIT_POST_TIMEOUT = 30.0

@@ -1,4 +1,4 @@
-"""The audit log as a backend: a thread writes all waiting events at once, and requests wait for it if required."""
+"""The audit backend that writes events to a file or standard output; requests may wait for the write."""
 
 import asyncio
 from collections import deque
@@ -17,8 +17,8 @@ from apiext.config import AuditDelivery
 
 PLUGIN = "log"
 
-Waiting = tuple[Event, asyncio.Future[bool] | None]
-Written = tuple[list[bool], BaseException | None]
+Waiting = tuple[Event, asyncio.Future[bool] | None]  # an event, and the future of the request that waits for its write
+Written = tuple[list[bool], BaseException | None]  # a success flag for each event, and the error
 
 
 class Destination(Protocol):
@@ -34,8 +34,8 @@ class Destination(Protocol):
 class Log:
     """Writes events as lines to a file or standard output.
 
-    ``blocking``: an answer waits until its events are written. ``blocking-strict``: the answer waits, too, and a
-    request whose first event could not be written is refused. ``batch``: no request waits.
+    In mode ``blocking``, a response waits until the events of its request are written. In mode ``blocking-strict``, the
+    server also rejects a request whose first event could not be written. In mode ``batch``, no request waits.
     """
 
     def __init__(self, destination: Destination, form: str, delivery: AuditDelivery, counters: Counters) -> None:
@@ -56,12 +56,12 @@ class Log:
         self._batches = Batches(delivery, self._written, counters) if batch else None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start to write."""
+        """Start writing in batch mode."""
         if self._batches is not None:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; return a future of its write if an answer must wait for it."""
+        """Accept an event; if the request must wait, return the future of whether the event was written."""
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -69,7 +69,7 @@ class Log:
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:
-        """Write the remaining events within AUDIT_FLUSH seconds; count those that are lost."""
+        """Write the remaining events within AUDIT_FLUSH seconds; count lost events."""
         if self._batches is not None:
             await self._batches.stop()
         try:
@@ -77,7 +77,7 @@ class Log:
                 self._due()
                 while self._writing is not None:
                     await asyncio.wait([self._writing])
-                    await asyncio.sleep(0)  # its callback begins the next write
+                    await asyncio.sleep(0)  # run the callback of the write, which starts the next write
         except TimeoutError:
             self._counters.lost(PLUGIN, self._in_flight + len(self._queue), "the audit log did not write them in time")
             self._queue.clear()
@@ -107,7 +107,7 @@ class Log:
             self._next()
         elif (
             self._later is None and done is None
-        ):  # events without a waiter are collected: a switch of threads costs as much as a write
+        ):  # collect events for which no request waits: a switch of threads costs as much as a write
             self._later = asyncio.get_running_loop().call_later(batches_module.AUDIT_LINGER, self._due)
         return done
 
@@ -129,7 +129,7 @@ class Log:
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
-        """Release the requests that wait for a blocked destination; its lines may still be written."""
+        """Let the requests that wait for a blocked destination continue; the thread may still write their events."""
         self._blocked = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
         self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")
@@ -142,7 +142,7 @@ class Log:
         if self._deadline is not None:
             self._deadline.cancel()
         self._held -= size
-        error = written.exception()  # a bug; the requests must not wait without a limit
+        error = written.exception()  # a bug; the requests must not wait forever
         successes, fault = written.result() if error is None else ([False] * len(batch), error)
         lost = successes.count(False)
         if lost and fault is not None:
@@ -156,7 +156,7 @@ class Log:
             self._next()
 
     def _write(self, events: Sequence[Event]) -> Written:
-        """Write events, in the thread; return for each whether it was written, and the error if there was one."""
+        """Write events, in the thread; return a success flag for each event, and the error or None."""
         lines: list[bytes] = []
         successes: list[bool] = []
         for event in events:

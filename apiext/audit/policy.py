@@ -33,14 +33,14 @@ class Verdict(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """Resources of a group; no names of resources or objects mean all of them."""
+    """Resources of an API group. Empty ``resources`` match all resources, empty ``names`` match all objects."""
 
     group: str = ""
     resources: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
 
     def match(self, info: RequestInfo) -> bool:
-        """Report whether a request concerns one of them."""
+        """Report whether a request is for one of these resources."""
         if self.group not in ("*", info.group):
             return False
         if not self.resources:
@@ -55,11 +55,11 @@ def _resource_matches(wanted: str, resource: str, subresource: str) -> bool:
         return True
     if subresource and wanted == f"*/{subresource}":
         return True
-    return wanted.endswith("/*") and wanted[:-2] == resource  # upstream: the resource itself as well
+    return wanted.endswith("/*") and wanted[:-2] == resource  # upstream: also matches the resource itself
 
 
 class Rule(Struct, frozen=True):
-    """The requests that a verdict applies to; an empty field matches all."""
+    """A verdict and the requests for which it is used; an empty field matches all requests."""
 
     verdict: Verdict
     users: frozenset[str] = frozenset()
@@ -91,7 +91,7 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 class Policy(Struct, frozen=True):
-    """Rules; the first one that matches decides. Requests without a match are not audited."""
+    """Rules; the first rule that matches a request gives its verdict. Requests without a match are not audited."""
 
     rules: tuple[Rule, ...]
 
@@ -106,7 +106,7 @@ class Policy(Struct, frozen=True):
 _NOTHING = Verdict()
 
 
-# --- reading ---
+# --- parsing ---
 
 _STRINGS = "[]string"
 _RESOURCE_TYPES = {"group": "string", "resources": _STRINGS, "resourceNames": _STRINGS}
@@ -119,7 +119,7 @@ _POLICY_TYPES = {
     "apiVersion": "string", "kind": "string", "metadata": "v1.ObjectMeta", "rules": "[]v1.PolicyRule",
     "omitStages": "[]v1.Stage", "omitManagedFields": "bool",
 }  # fmt: skip
-_MEMBERS: Mapping[str, Mapping[str, str]] = {
+_MEMBERS: Mapping[str, Mapping[str, str]] = {  # type → field → type of the field
     "v1.GroupResources": _RESOURCE_TYPES,
     "v1.PolicyRule": _RULE_TYPES,
     "v1.Policy": _POLICY_TYPES,
@@ -152,14 +152,17 @@ def load(raw: bytes) -> tuple[Policy, list[str]]:
 
 
 def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> None:
-    """Refuse values of a wrong type as Go's decoder does; collect unknown fields; replace nulls in arrays."""
+    """Raise PolicyError for a value of a wrong type, as Go's decoder does.
+
+    Appends unknown fields to ``unknown``; replaces nulls in arrays by zero values.
+    """
     if value is None:
         return
     if kind.startswith("[]"):
         if not isinstance(value, list):
             raise _type_error(value, path, kind)
         for index, item in enumerate(value):
-            if item is None:  # Go decodes it as the zero value
+            if item is None:  # Go decodes null as the zero value
                 value[index] = {} if kind[2:] in _MEMBERS else ""
             _check(item, kind[2:], path, f"{shown}[{index}]", unknown)
         return

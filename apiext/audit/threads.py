@@ -1,4 +1,4 @@
-"""Threads for work that may block: a disk that hangs blocks neither the event loop nor the end of the server."""
+"""Threads for work that may block: a disk that hangs must not block the event loop or the shutdown."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """A thread that runs queued work in order; it starts with the first job, and does not keep the process alive."""
+    """A daemon thread that runs queued work in order; it starts with the first job."""
 
     __slots__ = ("_jobs", "_name", "_thread")
 
@@ -32,9 +32,9 @@ class Worker:
             settle: Callable[[Any], None]
             try:
                 settle, found = future.set_result, work()
-            except BaseException as error:  # the caller's future gets it
+            except BaseException as error:  # the future raises it
                 settle, found = future.set_exception, error  # type: ignore[assignment]
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: there is no waiter
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: no caller waits
                 loop.call_soon_threadsafe(_settled, future, settle, found)
 
         if self._thread is None:
@@ -58,7 +58,7 @@ def _settled(future: asyncio.Future[Any], settle: Callable[[Any], None], found: 
 
 
 class Background:
-    """Runs background work, one job at a time; of several jobs queued meanwhile only the last one runs."""
+    """Runs background jobs in a thread, one at a time; a new job replaces a queued job that has not started."""
 
     __slots__ = ("_lock", "_next", "_runs")
 
@@ -68,7 +68,7 @@ class Background:
         self._runs = False
 
     def __call__(self, work: Callable[[], None]) -> None:
-        """Queue the work."""
+        """Queue a job."""
         with self._lock:
             self._next = work
             if self._runs:

@@ -1,4 +1,7 @@
-"""Truncation of large events: they lose their objects, or are dropped (--audit-…-truncate-…)."""
+"""Truncation of large audit events: removal of their request and response objects, or of the whole event.
+
+The flags are --audit-…-truncate-….
+"""
 
 from collections.abc import Callable
 
@@ -11,9 +14,10 @@ TOO_LARGE = "event is too large even after truncating"
 
 
 def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], bytes] = Event.line) -> bytes | None:
-    """Return the line of an event; None if the event is too large even without its objects."""
+    """Return the line of an event, truncated if necessary; None if the event is too large even without its objects."""
     if not delivery.truncated:
         return render(event)
-    if len(event.line()) >= delivery.max_event_bytes and event.verdict.level >= REQUEST:  # upstream counts the newline
+    # >=, since upstream counts the newline
+    if len(event.line()) >= delivery.max_event_bytes and event.verdict.level >= REQUEST:
         event = event.truncated()
     return render(event) if len(event.line()) < delivery.max_event_bytes else None

@@ -1,4 +1,4 @@
-"""The audit webhook as a backend: it POSTs lists of events, and retries (audit.k8s.io/v1 EventList)."""
+"""The audit backend that POSTs lists of events to a webhook, with retries (audit.k8s.io/v1 EventList)."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from apiext.webhooks.remote import Remote
 
 # Factor by which the pauses between retries grow (upstream: the same).
 AUDIT_BACKOFF = 1.5
-# Largest random addition to those pauses, as a share of the pause (upstream: the same).
+# Largest random addition to these pauses, as a fraction of the pause (upstream: the same).
 AUDIT_BACKOFF_JITTER = 0.2
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Webhook:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; return a future of its delivery if an answer must wait for it."""
+        """Accept an event; if the request must wait, return the future of whether the webhook accepted the event."""
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -69,7 +69,7 @@ class Webhook:
             task.cancel()
 
     async def _deliver(self, events: Sequence[Event]) -> bool:
-        """Send events; count and drop those that failed after all attempts."""
+        """Send events with retries; if some are lost, count them and return False."""
         try:
             return await self._send(events)
         except Exception as error:  # a bug; it must not end the server
@@ -90,7 +90,7 @@ class Webhook:
         return success
 
     async def _post(self, body: bytes) -> CallError | None:
-        """POST a batch, with retries; return the last failure, None on success."""
+        """POST one body, with retries; return the last error, None on success."""
         pause, fault = self._backoff, None
         for remaining in reversed(range(limits.AUDIT_TRIES)):
             try:
@@ -119,7 +119,7 @@ class Webhook:
             pass
 
     def _bodies(self, events: Sequence[Event]) -> tuple[list[tuple[bytes, int]], int]:
-        """Return the bodies of the calls with their numbers of events, and the number of events that are too large."""
+        """Return (body, number of events) of each call, and the number of events that are too large."""
         lines = [line for event in events if (line := truncation.fitting(event, self._delivery, Event.item))]
         max_bytes = self._delivery.max_batch_bytes if self._delivery.truncated else 0
         return [(_HEAD + b",".join(part) + b"]}", len(part)) for part in _parts(lines, max_bytes)], len(events) - len(
@@ -128,7 +128,7 @@ class Webhook:
 
 
 def _parts(lines: Sequence[bytes], max_bytes: int) -> Iterator[list[bytes]]:
-    """Yield lines in parts of at most ``most`` bytes; 0 means no limit."""
+    """Yield lists of lines; a list with several lines has at most ``max_bytes`` bytes. 0 means no limit."""
     found: list[bytes] = []
     size = 0
     for line in lines:

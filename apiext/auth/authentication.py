@@ -16,7 +16,7 @@ from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authentica
 from apiext.system.certificates import read_certificate, subject_of
 
 UID = "1.3.6.1.4.1.57683.2"
-"""Subject attribute of a user's uid in a certificate (upstream: AllowParsingUserUIDFromCertAuth)."""
+"""Object identifier of the subject attribute that contains a user's uid (upstream: AllowParsingUserUIDFromCertAuth)."""
 
 
 class Authenticator(Protocol):
@@ -27,16 +27,20 @@ class Authenticator(Protocol):
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
         """Return the user; None without a credential. Raises BadCredential for an invalid one.
 
-        ``authorization`` is the header's value, empty if it is absent; ``certificate_user`` is that of the connection.
+        ``authorization`` is the header's value, empty if it is absent; ``certificate_user`` is the user of the client
+        certificate.
         """
 
 
 class BadCredential(Exception):
-    """A sent credential is not valid: 401, even if anonymous requests are allowed."""
+    """An invalid credential. The server responds with 401, even if it allows anonymous requests."""
 
 
 class UnconfirmedCredential(BadCredential):
-    """A credential that the cache cannot confirm: retry after ``await fresh()`` (upstream reads the API)."""
+    """A token that is invalid by the cached objects, which may be older than the store.
+
+    The caller retries after ``await fresh()``. Upstream reads the API instead.
+    """
 
     def __init__(self, fresh: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -44,7 +48,7 @@ class UnconfirmedCredential(BadCredential):
 
 
 class NoAuthentication:
-    """Authenticates every request as the superuser: ``--insecure``."""
+    """Authenticates every request as the superuser, for ``--insecure``."""
 
     uses_credentials = False
 
@@ -54,7 +58,7 @@ class NoAuthentication:
 
 
 def bearer_token(authorization: str) -> str:
-    """Return the token of an Authorization header, empty if it has none; text after the token is ignored."""
+    """Return the bearer token of an Authorization header, or an empty string; ignore text after the token."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
@@ -63,7 +67,7 @@ EXTRA_SPACE = "the provided Authorization header contains extra space before the
 
 
 def has_extra_space(authorization: str) -> bool:
-    """Report whether a token is ignored because of a second space before it."""
+    """Report whether ``bearer_token`` ignores a token because of a second space before it."""
     scheme, *rest = authorization.strip().split(" ")
     return len(rest) == 2 and not rest[0] and scheme.lower() == "bearer"
 
@@ -71,7 +75,8 @@ def has_extra_space(authorization: str) -> bool:
 class Credentials:
     """Static tokens, tokens of service accounts, and client certificates.
 
-    Tokens are stored and found by a keyed digest, so that the time of a look-up reveals nothing about a token.
+    The key of the mapping of static tokens is a keyed digest, so that the time of a look-up reveals nothing about a
+    token.
     """
 
     uses_credentials = True
@@ -85,7 +90,10 @@ class Credentials:
         return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user of the certificate, else of the bearer token; None without either."""
+        """Return the user of the client certificate or else of the bearer token; None if the request has neither.
+
+        Raises BadCredential for an invalid token, and for an invalid certificate without a token.
+        """
         if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
         token = bearer_token(authorization)
@@ -118,9 +126,10 @@ class TokenFileError(ValueError):
 
 
 def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
-    """Parse upstream's CSV into users by token: token, user, uid, and optionally quoted groups.
+    """Parse upstream's CSV format; return token → user.
 
-    Empty lines and lines with an empty token are skipped, as upstream does. Raises TokenFileError.
+    The columns are token, user, uid, and optionally quoted groups. As upstream, skip empty lines and lines with an
+    empty token. Raise TokenFileError for an invalid line.
     """
     users: dict[str, User] = {}
     for number, record in _records(lines):
@@ -137,7 +146,7 @@ def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    import csv  # imported only with a token file (decision 36)
+    import csv  # imported only if a token file is configured (decision 36)
 
     reader = csv.reader(lines, skipinitialspace=True)
     number = 0
@@ -149,13 +158,16 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_token_file(path: Path) -> dict[str, User]:
-    """Return the users by token of a file; raises OSError and TokenFileError."""
+    """Read a token file; return token → user. Raises OSError and TokenFileError."""
     with path.open(encoding="utf-8", newline="") as file:
         return parse_token_file(file)
 
 
 class Holder(Struct, frozen=True):
-    """The sender of a connection's certificate: the named user, and whether it is a trusted proxy."""
+    """The client of a connection by its certificate: its user, and whether it is a trusted proxy.
+
+    ``user`` is None without a certificate, or if the certificate names no user.
+    """
 
     user: User | None
     is_proxy: bool
@@ -167,10 +179,10 @@ REFUSED_HOLDER = Holder(REFUSED, False)
 def user_of_certificate(der: bytes) -> User | None:
     """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
 
-    Return REFUSED if its uid is empty or no string, or if it has several. Raises ValueError for a malformed
-    certificate.
+    Return REFUSED if a uid in the certificate is empty or not a string, or if there are several uids. Raises ValueError
+    for a malformed certificate.
     """
-    # takes 40 ms, so it is imported for the first client with a certificate
+    # this import takes 40 ms, so only the first client with a certificate causes it
     from cryptography.x509 import ObjectIdentifier
     from cryptography.x509.oid import NameOID
 
@@ -188,9 +200,9 @@ def user_of_certificate(der: bytes) -> User | None:
 
 
 def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
-    """Return the verified certificates (DER) of a client, the client's own first; none if it sent none.
+    """Return the verified certificates (DER) of a client, its own certificate first.
 
-    A resumed session has only the client's own.
+    The list is empty if the client sent no certificate. A resumed TLS session has only the client's own certificate.
     """
     own = connection.getpeercert(True)
     if own is None:
@@ -203,7 +215,10 @@ def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
 
 
 def validity(chain: Iterable[bytes]) -> tuple[float, float]:
-    """Return first and last time (Unix) at which all certificates of a chain are valid; raise ValueError."""
+    """Return the first and the last Unix time at which all certificates of a chain are valid.
+
+    Raises ValueError for a malformed certificate.
+    """
     found = [read_certificate(der) for der in chain]
     begins = (certificate.not_valid_before_utc.timestamp() for certificate in found)
     return max(begins), min(certificate.not_valid_after_utc.timestamp() for certificate in found)

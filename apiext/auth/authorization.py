@@ -1,4 +1,4 @@
-"""Authorization: the attributes of a request, the modes, and the texts of a denial (AUT-003, ERR-18)."""
+"""Authorization: the attributes of a request, the modes, and the message of a denial (AUT-003, ERR-18)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -13,11 +13,11 @@ from apiext.meta.status import StatusError
 from apiext.text.quotes import go_quote
 
 PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
-"""Paths that every client may GET, with all paths below (upstream's public-info rule)."""
+"""Paths that every client may read, with all paths below them (upstream's public-info rule)."""
 
 
 class Attributes(Struct, frozen=True):
-    """An action of a user; ``at_path``: on a path that is not a resource."""
+    """An action that a user requests. ``at_path`` is true for an action on a path that is not a resource."""
 
     user: User
     verb: str
@@ -32,13 +32,13 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """A decision about an action, also as a truth value, and the reason for the client."""
+    """A decision about an action, with the reason for the client. Its truth value is ``allowed``."""
 
     allowed: bool
     reason: str = ""
 
     def __bool__(self) -> bool:
-        """Report whether it is allowed."""
+        """Report whether the action is allowed."""
         return self.allowed
 
 
@@ -49,17 +49,17 @@ _FORBIDDEN = Decision(False, "Everything is forbidden.")
 
 
 def always_allow(attributes: Attributes) -> Decision:
-    """Allow every authenticated user."""
+    """Allow every action."""
     return ALLOWED
 
 
 def always_deny(attributes: Attributes) -> Decision:
-    """Allow members of system:masters only."""
+    """Allow all actions of members of system:masters, and no others."""
     return ALLOWED if attributes.user.is_master else _FORBIDDEN
 
 
 class Rule(Struct, frozen=True):
-    """A permission: verbs on resources of groups, optionally with names, or verbs on paths."""
+    """A permission: verbs on resources of API groups, optionally only on named objects, or verbs on URL paths."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Rule(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """The permissions of a user in a namespace, and why the list may be incomplete."""
+    """The permissions of a user in a namespace. ``fault`` is the reason why the list may be incomplete, or empty."""
 
     rules: tuple[Rule, ...] = ()
     fault: str = ""
@@ -87,14 +87,17 @@ EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
 
 
 def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
-    """Return the permissions of a user in a namespace, by the authorizer of requests."""
+    """Return the permissions of a user in a namespace; none if the authorizer cannot list permissions."""
     if authorizer is always_allow:
         return EVERYTHING
     return authorizer.rules_for(user, namespace) if isinstance(authorizer, Ruled) else Rules()
 
 
 class Modes:
-    """Several modes, tried in order until one allows; members of system:masters are always allowed."""
+    """Several authorization modes: an action is allowed if one of them allows it.
+
+    Members of system:masters may do everything.
+    """
 
     def __init__(self, modes: Sequence[Authorizer]) -> None:
         self._modes = tuple(modes)
@@ -113,30 +116,33 @@ class Modes:
         return Decision(False, "\n".join(reasons))
 
     def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return the permissions by all modes; upstream: members of system:masters have none in the list."""
+        """Return the permissions that all modes list.
+
+        As upstream, members of system:masters get no additional permissions here.
+        """
         found = [rules_of(mode, user, namespace) for mode in self._modes]
         faults = [one.fault for one in found if one.fault]
         return Rules(tuple(rule for one in found for rule in one.rules), "; ".join(faults))
 
 
 MODES: Mapping[str, Authorizer] = {config.ALWAYS_ALLOW: always_allow, config.ALWAYS_DENY: always_deny}
-"""The values of ``--authorization-mode`` whose authorizer has no state."""
+"""Value of ``--authorization-mode`` → its authorizer, for the modes without state."""
 
 
 def authorizer_of(modes: Sequence[str], roles: Authorizer) -> Authorizer:
-    """Return the authorizer of these modes; ``roles`` is that of RBAC."""
+    """Return the authorizer of these modes; ``roles`` is the authorizer of RBAC."""
     if modes[0] == config.ALWAYS_ALLOW:
-        return always_allow  # later modes are never reached
+        return always_allow  # later modes would have no effect
     return Modes([MODES.get(mode, roles) for mode in modes])
 
 
 def is_public(path: str) -> bool:
-    """Report whether a path is answered without credentials."""
+    """Report whether a client without credentials may read a path."""
     return any(path == public or path.startswith(public + "/") for public in PUBLIC_PATHS)
 
 
 def denial(attributes: Attributes, reason: str = "") -> StatusError:
-    """Return the 403 of a denied request (ERR-18)."""
+    """Return the error of a denied action, with status 403 (ERR-18)."""
     text = _html(f"User {go_quote(attributes.user.name)} cannot {attributes.verb} {_object_text(attributes)}")
     if reason:
         text += f": {reason}"
@@ -154,5 +160,5 @@ def _object_text(attributes: Attributes) -> str:
 
 
 def _html(text: str) -> str:
-    """Escape a text as Go's ``template.HTMLEscapeString`` does without quotes."""
+    """Escape &, < and >, as upstream does so that no browser takes the message for HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,10 +1,10 @@
-"""Base64 for URLs without padding, the form of tokens and their keys (RFC 7515)."""
+"""Base64 for URLs without padding, the encoding of JSON web tokens and keys (RFC 7515)."""
 
 import base64
 
 
 def encoded(raw: bytes) -> bytes:
-    """Return bytes in base64 for URLs, without padding."""
+    """Encode bytes in base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=")
 
 

@@ -1,4 +1,4 @@
-"""The service account and the secret to which a token is bound, and the function that finds both."""
+"""The service account and the secret to which a token is bound, and the type of the function that finds them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,11 +10,11 @@ INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"
 
 
 class BadToken(ValueError):
-    """A token of this server that is not valid, or not any more; the message is upstream's (pkg/serviceaccount)."""
+    """A token of this server that is invalid or has become invalid; the message is upstream's (pkg/serviceaccount)."""
 
 
 class Unbound(BadToken):
-    """A token that is invalid by the cached account or secret: the store may have newer ones."""
+    """A token that is invalid by the cached service account or secret; the store may have a newer object."""
 
 
 class Account(Struct, frozen=True):
@@ -26,16 +26,17 @@ class Account(Struct, frozen=True):
 
 
 class BoundSecret(Struct, frozen=True):
-    """The secret to which a token is bound: the token is valid as long as the secret exists."""
+    """The secret to which a token is bound. The token is valid only as long as the secret exists."""
 
     name: str
     uid: str
 
 
 class Record(Struct, frozen=True):
-    """The fields of an account or secret that validate tokens; ``deleted`` is a time, ``token`` is in base64.
+    """The fields of a service account or secret that are needed to validate tokens; absent fields are empty.
 
-    ``used`` and ``invalid`` are the days, as in its labels, of the token's last use and of its invalidation.
+    ``deleted`` is the deletionTimestamp. ``token`` is in base64. ``used`` and ``invalid`` are days in labels of a
+    secret, such as ``2026-11-29``: the day of the last use of its token, and the day on which the token became invalid.
     """
 
     uid: str

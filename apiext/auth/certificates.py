@@ -1,6 +1,6 @@
 """The server's own certificate authority, the serving certificate, and client certificates.
 
-All files are in one directory, with keys that only the owner can read. The next start uses them again.
+All files are in one directory. Only their owner can read the keys. The next start uses the files again.
 """
 
 import ipaddress
@@ -47,8 +47,9 @@ Key = ec.EllipticCurvePrivateKey
 class Authority(Struct, frozen=True):
     """A certificate authority and its key.
 
-    ``former`` are the authorities that it replaced, until they expire. ``cross`` are certificates of its key that
-    former authorities signed: with them, a client that trusts a former authority can verify certificates of this one.
+    ``former`` are the replaced authorities that have not expired. ``cross`` are certificates for the key of this
+    authority, signed by former authorities. With them, a client that trusts a former authority can verify certificates
+    of this authority.
     """
 
     certificate: x509.Certificate
@@ -58,17 +59,17 @@ class Authority(Struct, frozen=True):
 
     @property
     def pem(self) -> bytes:
-        """The PEM certificates for a kubeconfig: its own, and those of former authorities."""
+        """The certificates (PEM) for a kubeconfig: those of this authority and of the former authorities."""
         return _pem(self.certificate, *self.former)
 
     @property
     def is_whole(self) -> bool:
-        """Report whether key and certificate belong together: a crash can leave only one of the files written."""
+        """Report whether key and certificate belong together; after a crash, only one of the files may be new."""
         return self.key.public_key() == self.certificate.public_key()
 
 
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
-    """Return names and addresses of the serving certificate; raises ValueError for an invalid name."""
+    """Return the DNS names and IP addresses for the serving certificate; raise ValueError for an invalid name."""
     for name in extra:
         _general_name(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
@@ -78,7 +79,8 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
     """Return the authority of a directory; create one if it is missing, invalid, or expires soon.
 
-    The certificate of a replaced authority stays in the file until it expires: clients and the server still trust it.
+    The certificate of a replaced authority stays in the file until it expires, so that clients and the server still
+    trust it. Raises OSError and ValueError for files that cannot be read.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
@@ -105,7 +107,7 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 
 
 def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority of a directory, even if it has expired; raises OSError and ValueError."""
+    """Read the authority from a directory, even if it has expired; raise OSError and ValueError."""
     own, *former = x509.load_pem_x509_certificates((directory / "ca.crt").read_bytes())
     cross_file, at = directory / "ca.cross.crt", clock()
     text = cross_file.read_bytes() if cross_file.exists() else b""
@@ -136,14 +138,14 @@ def load_serving(
 
 
 def given_serving(certificate: Path, key: Path) -> Serving:
-    """Return a certificate given by flags; clients verify it with the authorities in its file, if any.
+    """Return the serving certificate that flags configure; raise OSError.
 
-    Raises OSError.
+    Clients verify it with the authorities in its file, or else with all certificates in the file.
     """
     raw = certificate.read_bytes()
     try:
         chain = x509.load_pem_x509_certificates(raw)
-        trusted = [*filter(_is_authority, chain)] or chain  # not the whole file, which may contain the key
+        trusted = [*filter(_is_authority, chain)] or chain  # only certificates, since the file may also contain the key
         return Serving(certificate, key, _pem(*trusted), chain[0].not_valid_after_utc)
     except ValueError:  # OpenSSL accepts more certificates than this library
         return Serving(certificate, key, b"\n".join(_BLOCK.findall(raw)), None)
@@ -152,14 +154,14 @@ def given_serving(certificate: Path, key: Path) -> Serving:
 def issue_client(
     authority: Authority, user: str, groups: Sequence[str] = (), life: timedelta = _LEAF_LIFE
 ) -> tuple[bytes, bytes]:
-    """Return certificate and key (PEM) of a client: the user is the CN, each group an O."""
+    """Issue a client certificate; return certificate and key (PEM). The user is the CN, each group is an O."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _leaf(authority, key, _Holder(user, ExtendedKeyUsageOID.CLIENT_AUTH, groups), now(), life)
     return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)
 
 
 def load_token(file: Path) -> str:
-    """Return the admin token of a file; create it if it is missing."""
+    """Read the admin token from a file; write a new token if the file is missing or empty."""
     if file.exists():
         found = file.read_text(encoding="ascii").strip()
         if found:
@@ -192,7 +194,7 @@ def _key(file: Path) -> Key:
 
 
 def _key_pem(key: Key) -> bytes:
-    # the header of this PEM format names the kind of key, which fabric8's client needs
+    # this PEM format names the kind of key (BEGIN EC PRIVATE KEY), as fabric8's client requires
     sec1 = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, sec1, serialization.NoEncryption())
 
@@ -219,7 +221,7 @@ def _new_authority(at: datetime) -> Authority:
 
 
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
-    """Return a certificate of the new authority's key, signed by the old one; it expires with the old one."""
+    """Return a certificate for the new authority's key, signed by the old authority, with its period of validity."""
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc
@@ -245,7 +247,7 @@ def _authority_builder(
 
 
 class _Holder(Struct, frozen=True):
-    """The subject of a leaf certificate: CN, O, subject alternative names, and its usage."""
+    """The subject of a leaf certificate (CN, O, subject alternative names), and its extended key usage, ``purpose``."""
 
     common_name: str
     purpose: x509.ObjectIdentifier

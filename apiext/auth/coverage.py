@@ -9,21 +9,22 @@ from apiext.text.quotes import go_quote
 
 
 class TooManyPermissions(ValueError):
-    """Rules with more single permissions than are compared."""
+    """Rules that have too many permissions to compare."""
 
 
 def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the wanted permissions that no held role has, as rules with one group, resource, name or path each.
+    """Return the wanted permissions that no held role grants, split into single permissions.
 
-    Raises TooManyPermissions if there would be too many of them.
+    A single permission is a rule with one verb and one path, or with one verb, group, resource and at most one name.
+    Raises TooManyPermissions if limits are exceeded.
     """
     return [piece for piece in uncovering(held, wanted) if piece is not None]
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield each wanted permission that no held role has, and None for each other one.
+    """Yield each wanted permission that no held role grants, and None after each other step.
 
-    A generator, so that the caller can yield to the event loop between two rules.
+    The caller can yield to the event loop between two steps.
     """
     pieces = 0
     for rule in wanted:
@@ -74,13 +75,16 @@ def _covers(role: Role, piece: Rule) -> bool:
 
 
 def _held_names(resource: str) -> tuple[str, ...]:
-    """Return the resource names in a held rule that include a wanted resource."""
+    """Return the names with which a rule can include a wanted resource."""
     _, slash, subresource = resource.partition("/")
     return (resource, f"*/{subresource}", ANY) if slash else (resource, ANY)
 
 
 def described(rules: Sequence[Rule]) -> list[str]:
-    """Return the missing permissions for a message: a line for each object, with its verbs, sorted."""
+    """Format missing permissions for a message, as sorted lines.
+
+    A line has one group, resource and name with all its missing verbs, or one path with one verb.
+    """
     compact: dict[Rule, list[str]] = {}
     for rule in rules:
         target = rule if rule.paths else Rule((), rule.groups, rule.resources, names=rule.names)
@@ -100,5 +104,5 @@ def _line(target: Rule, verbs: Sequence[str]) -> str:
 
 
 def quoted(values: Sequence[str]) -> str:
-    """Format texts as Go's %q does for a list."""
+    """Format strings as Go's %q does for a list."""
     return "[" + " ".join(map(go_quote, values)) + "]"

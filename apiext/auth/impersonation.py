@@ -1,7 +1,8 @@
 """Impersonation: the Impersonate headers, the required permissions, and the resulting user (AUT-005).
 
-There are several modes. All but the oldest (``impersonate``) also require permission for this request as the
-impersonated user. A user needs the permission of one mode.
+There are several modes, and a user needs the permissions of only one of them. All modes except the oldest
+(``impersonate``) also require permission to impersonate in this kind of request: the verb ``impersonate-on:MODE:VERB``
+on its resource.
 """
 
 import re
@@ -28,23 +29,25 @@ from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 from apiext.text.quotes import go_quote
 
 _EXTRA = "impersonate-extra-"
-_NONE = "\n"  # not a possible value of a header
+_NONE = "\n"  # stands for an absent header: no header value contains a line break
 _NODE = "system:node:"
 _NODES = "system:nodes"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""From so many groups or extras on, permission for any is checked first (upstream: manyAuthorizationChecks…).
+"""Minimum number of groups or extras with which the permission for all (``*``) is checked first.
+
+Upstream: manyAuthorizationChecks….
 """
 _KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
 class MissingUser(ValueError):
-    """The headers name groups, uid or extras without a user."""
+    """The headers name groups, uid or extras, but no user."""
 
 
 class Wanted(Struct, frozen=True):
-    """The user that the headers of a request name."""
+    """The user that the Impersonate headers of a request name."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -53,7 +56,7 @@ class Wanted(Struct, frozen=True):
 
     @property
     def only_named(self) -> bool:
-        """Report whether the headers have only the name of the user."""
+        """Report whether the headers have the name of the user, but no groups, uid or extras."""
         return not (self.groups or self.uid or self.extra)
 
     def as_user(self) -> User:
@@ -87,14 +90,17 @@ class Wanted(Struct, frozen=True):
 
 
 class Mode(Struct, frozen=True):
-    """A mode of impersonation: the users that it applies to, and its check."""
+    """A mode of impersonation. ``fits`` reports whether the mode applies to a user.
+
+    ``groups`` are the groups of the impersonated user, if they are not empty.
+    """
 
     name: str
     fits: Callable[[Wanted], bool]
     groups: tuple[str, ...] = ()
 
     def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
-        """Return the impersonated user; raise the 403 of a missing permission."""
+        """Return the impersonated user; raise StatusError (403) if a permission is missing."""
         _require(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
         attributes = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
         _require(authorize, self._user_attributes(wanted, replace(attributes, resource="users")))
@@ -142,7 +148,7 @@ def _require_extra(
 
 
 def _extra_fault(key: str, values: tuple[str, ...]) -> str:
-    """Return the error of an impersonated extra, empty for a valid one."""
+    """Return the error message for an impersonated extra, empty if the extra is valid."""
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     domain, _, path = key.partition("/")
@@ -171,15 +177,16 @@ MODES = (
     Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
     Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
 )
-"""All modes except the oldest, and that for the own node of a service account: no account is bound to a node."""
+"""The modes except the oldest one and ``associated-node``: no service account of this server is bound to a node."""
 
 
 def acting(
     wanted: Wanted, request: Attributes, authorize: Authorizer, note: Callable[[str], None] = lambda _: None
 ) -> User:
-    """Return the impersonated user of a request; raise the 403 of the first mode if no mode allows.
+    """Return the impersonated user of a request; raise StatusError (403) if no mode allows it.
 
-    ``note`` is called with the verb of the mode that allowed, except for the oldest one.
+    The error is that of the first mode that applies. If a mode other than the oldest allows the request, this function
+    calls ``note`` with the verb of the mode.
     """
     first: StatusError | None = None
     for mode in MODES:
@@ -199,7 +206,7 @@ def acting(
 
 
 def account_of(user: str) -> tuple[str, str] | None:
-    """Return (namespace, name) of a service account's user name, None for other users."""
+    """Return (namespace, name) of a service account from its user name, or None for other users."""
     parts = user.removeprefix(ACCOUNT_PREFIX).split(":")
     if not user.startswith(ACCOUNT_PREFIX) or len(parts) != _ACCOUNT_PARTS:
         return None
@@ -215,7 +222,7 @@ class Headers(Protocol):
 
 
 def is_requested(headers: Headers) -> bool:
-    """Report whether a request has impersonation headers; extras alone do not count, an empty group does."""
+    """Report whether a request has impersonation headers; extras alone do not count, but an empty group does."""
     get = headers.get
     return bool(get("Impersonate-User") or get("Impersonate-Uid") or get("Impersonate-Group", _NONE) != _NONE)
 
@@ -241,7 +248,7 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
 
 
 def _in_go(wanted: Wanted) -> str:
-    """Return the impersonated user as upstream prints its type."""
+    """Format the requested user as Go prints upstream's ``user.DefaultInfo``."""
     extra = ", ".join(f"{go_quote(key)}:{_texts_in_go(values)}" for key, values in wanted.extra)
     return (
         f'&user.DefaultInfo{{Name:"", UID:{go_quote(wanted.uid)}, Groups:{_texts_in_go(wanted.groups)}, '

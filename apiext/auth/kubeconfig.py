@@ -1,4 +1,4 @@
-"""The kubeconfig of the administrator, which each start writes atomically."""
+"""The kubeconfig of the administrator; each start of the server writes it atomically."""
 
 import base64
 from pathlib import Path
@@ -57,7 +57,7 @@ def _user(access: Access) -> Document:
 def write(file: Path, access: Access) -> None:
     """Write the kubeconfig, readable by its owner only; raises OSError.
 
-    The file is JSON, which is valid YAML: so a start does not import the YAML library (decision 36).
+    The file is JSON, which is valid YAML, so that a start does not import the YAML library (decision 36).
     """
     files.write(file, pretty(encode(document(access))) + b"\n")
 

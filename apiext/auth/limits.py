@@ -2,13 +2,13 @@
 
 # Pairs of user and namespace whose roles are cached. Beyond: the cache is cleared.
 GRANTS_CACHED = 4096
-# Bytes of such a user's name and groups. Beyond: the roles are looked up for each request.
+# Bytes of the name and groups of a user whose roles are cached. Beyond: each request looks the roles up.
 GRANT_BYTES = 8 * 1024
-# Rules of a role about one resource that are searched one by one. Beyond: they are indexed.
+# Rules of a role for one resource that are searched one by one. Beyond: they have an index.
 RULES_LISTED = 16
 # Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the rest waits for the next iteration.
 FOLLOW_INLINE = 16 * 1024
-# Bytes of a role or binding decoded on the event loop. Beyond: a thread.
+# Bytes of a role or binding decoded on the event loop. Beyond: a thread decodes it.
 FOLLOW_THREAD = 64 * 1024
 # Comparisons of a new role's rules with those of its writer. Beyond: 403.
 PERMISSION_COMPARISONS = 4_000_000

@@ -29,7 +29,7 @@ class Proxies:
     """Trusted proxies: they have a certificate of the configured CA, with an allowed name if names are configured."""
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
-        """Raise OSError and ValueError for files without certificates, ProxyError for CAs that overlap."""
+        """Raise OSError for unreadable files, ValueError for invalid files, ProxyError for CAs that overlap."""
         self._config = config
         self._own = _certificates(config.ca_file)
         self._clients = _certificates(client_ca) if client_ca else frozenset[bytes]()
@@ -41,7 +41,8 @@ class Proxies:
         self._clients = _certificates(client_ca)
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
-        """Return the holder of a connection's certificate, which the handshake has verified by one of the CAs.
+        """Return the client of a connection by its certificate, which the TLS handshake has verified with one of the
+        CAs.
 
         Raises ValueError for a malformed certificate.
         """
@@ -65,7 +66,7 @@ class Proxies:
         return bool(found) and found[-1].value in names
 
     def user(self, headers: Iterable[tuple[str, str]]) -> User | None:
-        """Return the user in the headers of a proxy, None without a name."""
+        """Return the user in the headers of a proxy, None if they have no user name."""
         config, given = self._config, [(name.lower(), readable(value)) for name, value in headers]
         name = _first(given, config.user_headers)
         if not name:
@@ -85,7 +86,7 @@ def _values(headers: Sequence[tuple[str, str]], wanted: str) -> list[str]:
 
 
 def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
-    """Return the first value of the first header that is not empty; further values of a repeated header are ignored."""
+    """Return the first value of the first wanted header whose first value is not empty, else an empty string."""
     for header in wanted:
         found = _values(headers, header)
         if found and found[0]:

@@ -1,7 +1,7 @@
-"""RBAC decisions: rules indexed once for each role, bindings by subject (AUT-003).
+"""RBAC: an index of the rules of each role, an index of bindings by subject, and decisions (AUT-003).
 
-Pure: roles and bindings go in, decisions come out. The grants of a user in a namespace are cached until a role or
-binding of that namespace, or one without a namespace, changes, so that a check is a few look-ups.
+This module does no I/O. ``Policy`` caches the grants of a user in a namespace. A change of a role or binding in the
+namespace clears its cached grants. A change of a cluster role or cluster role binding clears all cached grants.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from apiext.auth.user import ACCOUNT_PREFIX, User
 from apiext.documents.document import View
 from apiext.text.quotes import go_quote
 
-# Bytes counted for each group besides its name.
+# Estimated memory of a group besides its name, in bytes.
 GROUP_OVERHEAD = 64
 
 GROUP = "rbac.authorization.k8s.io"
@@ -24,7 +24,10 @@ ANY = "*"
 
 
 class _Row(NamedTuple):
-    """A rule without its resources or paths; None means any. ``most_keys`` limits its keys in the index."""
+    """A rule without its resources; None in a field matches all values.
+
+    ``most_keys`` limits the index keys of the rule.
+    """
 
     verbs: Collection[str] | None
     groups: Collection[str] | None
@@ -32,7 +35,7 @@ class _Row(NamedTuple):
     most_keys: int
 
     def allows(self, verb: str, group: str, name: str | None) -> bool:
-        """Report whether the rule allows a verb on an object of a group; ``name`` None means any name."""
+        """Report whether the rule allows a verb on an object of a group; ``name`` None stands for all names."""
         return (
             (self.verbs is None or verb in self.verbs)
             and (self.groups is None or group in self.groups)
@@ -40,9 +43,10 @@ class _Row(NamedTuple):
         )
 
 
-_UNUSED = 0  # the place holder in a key for a field that is not part of it
-_Shape = tuple[bool, bool, bool]  # whether name, verb and group are parts of a key
-_Key = tuple[str | int | None, str | int, str | int]  # name (None: any), verb, group
+_UNUSED = 0  # placeholder in a key for a field that is not part of the key
+_Shape = tuple[bool, bool, bool]  # flags: name, verb and group are part of a key
+# (name, verb, group); the name is None for a rule that matches all names
+_Key = tuple[str | int | None, str | int, str | int]
 _SHAPES: Sequence[_Shape] = (
     (True, True, True),
     (True, True, False),
@@ -53,14 +57,14 @@ _SHAPES: Sequence[_Shape] = (
     (False, False, True),
     (False, False, False),
 )
-"""The kinds of keys that a rule may have; those that find the fewest rules come first."""
+"""The shapes of index keys; the most selective shapes come first."""
 
 
 class _Rows:
-    """The rules of a role about one resource: a list if they are few, else an index.
+    """The rules of a role for one resource: a list if they are few, else an index.
 
-    The keys of a rule are the combinations of some of its lists. So many lists are combined that the rule has no more
-    keys than list elements. A look-up reads the rows of a few keys.
+    The index keys of a rule combine its names, verbs and groups, or only some of these lists. The shape of the keys is
+    the first in ``_SHAPES`` that gives the rule at most ``most_keys`` keys. A look-up reads the rows of a few keys.
     """
 
     __slots__ = ("_index", "_listed")
@@ -101,7 +105,7 @@ class _Rows:
                     keyed.setdefault((name, verb, group), []).append(row)
 
     def allow(self, verb: str, group: str, name: str | None) -> bool:
-        """Report whether a rule allows a verb on an object of a group; ``name`` None means any name."""
+        """Report whether a rule allows a verb on an object of a group; ``name`` None stands for all names."""
         if self._index is None:
             return any(row.allows(verb, group, name) for row in self._listed)
         for (by_name, by_verb, by_group), keyed in self._index.items():
@@ -115,25 +119,25 @@ class _Rows:
 
 
 def _prefix_of(key: str) -> str:
-    """Return the prefix of a key that ends with ``*``."""
+    """Return a key that ends with ``*``, without the ``*``."""
     return key[:-1]
 
 
 class _Paths:
-    """The rules of a role about paths, indexed by path, prefix and verb.
+    """The rules of a role for paths, indexed by path, prefix and verb.
 
-    If a rule has few paths and verbs, each key is a path with a verb, else a path only.
+    If a rule has few pairs of path and verb, each pair is a key of the index; else each path is a key.
     """
 
     __slots__ = ("_depth", "_outer", "_prefixes", "_rows", "_single")
 
     def __init__(self) -> None:
-        self._single: set[tuple[str, str]] = set()  # path (with one * at its end: a prefix) and verb
-        self._rows: dict[str, list[Collection[str]]] = {}
-        self._prefixes: list[str] = []  # keys that end in *, sorted by the text before it
-        # for each prefix, the position of the longest other prefix that begins it; -1 without one
+        self._single: set[tuple[str, str]] = set()  # (path, verb); a path that ends with * is a prefix
+        self._rows: dict[str, list[Collection[str]]] = {}  # path → the verbs of each rule
+        self._prefixes: list[str] = []  # paths that end with *, sorted without the *
+        # for each item of _prefixes, the index of the longest other item that is a prefix of it, or -1
         self._outer: list[int] = []
-        self._depth = 0  # largest number of prefixes that begin one another
+        self._depth = 0  # largest number of nested prefixes; /a*, /a/b* and /a/b/c* are three
 
     def __bool__(self) -> bool:
         return bool(self._single or self._rows)
@@ -153,10 +157,10 @@ class _Paths:
                 self._rows.setdefault(path, []).append(verbs)
 
     def close(self) -> None:
-        """Sort the prefixes; called once all rules are added."""
+        """Sort the prefixes; the caller calls this once, after it has added all rules."""
         given = dict.fromkeys((*(path for path, _ in self._single), *self._rows))
         self._prefixes = sorted((path for path in given if path.endswith(ANY)), key=_prefix_of)
-        around: list[int] = []  # positions of the prefixes that begin the current one, the longest last
+        around: list[int] = []  # indexes of the prefixes of the current key, the longest last
         for place, key in enumerate(self._prefixes):
             while around and not key.startswith(_prefix_of(self._prefixes[around[-1]])):
                 around.pop()
@@ -168,7 +172,7 @@ class _Paths:
         """Report whether a rule allows a verb on a path."""
         if not path.endswith(ANY) and self._has(path, verb):
             return True
-        # each prefix of the path begins the last one that sorts before the path
+        # all prefixes of the path are also prefixes of the last key that sorts before the path
         place = bisect_right(self._prefixes, path, key=_prefix_of) - 1
         while place >= 0:
             key = self._prefixes[place]
@@ -184,7 +188,7 @@ class _Paths:
 
 
 class Role:
-    """The rules of a role, indexed by resource and by path; the memory of the index is linear in that of the rules.
+    """The rules of a role, indexed by resource and by path. The index needs memory in proportion to the rules.
 
     ``widest`` is the largest number of rows that a look-up reads for one resource or path.
     """
@@ -216,7 +220,7 @@ class Role:
         return bool(self._resources)
 
     def allows(self, verb: str, group: str, resources: tuple[str, ...], name: str | None) -> bool:
-        """Report whether a verb is allowed on a resource, under any name if ``name`` is None.
+        """Report whether the role allows a verb on a resource; ``name`` None stands for all names.
 
         ``resources`` are the names by which rules can include the resource (see ``rule_names``).
         """
@@ -227,7 +231,7 @@ class Role:
         return False
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Report whether a verb is allowed on a path."""
+        """Report whether the role allows a verb on a path."""
         return self._paths.allow(verb, path)
 
 
@@ -248,14 +252,14 @@ def rule_names(resource: str, subresource: str) -> tuple[str, ...]:
 
 
 class Subject(NamedTuple):
-    """A subject of a binding."""
+    """A subject of a binding; ``namespace`` is empty except for service accounts."""
 
     kind: str
     name: str
     namespace: str
 
     def __str__(self) -> str:
-        """Return the subject as the reasons of decisions name it."""
+        """Format the subject for the reason of a decision, such as ``ServiceAccount "name/namespace"``."""
         return f"{self.kind} {go_quote(self.name + '/' + self.namespace if self.kind == ACCOUNT else self.name)}"
 
 
@@ -263,7 +267,7 @@ USER, USERS, ACCOUNT = "User", "Group", "ServiceAccount"  # kinds of subjects
 
 
 class Reference(Struct, frozen=True):
-    """The role of a binding; ``namespace`` is that of a Role."""
+    """The reference of a binding to its role; ``namespace`` is empty for a ClusterRole."""
 
     kind: str
     name: str
@@ -288,7 +292,7 @@ class Binding(Struct, frozen=True):
     subjects: tuple[Subject, ...]
 
     def reason(self, subject: Subject) -> str:
-        """Return the reason of a decision that this binding allows."""
+        """Return the reason of the decision that this binding allows a request of the subject."""
         kind, name = ("RoleBinding", f"{self.name}/{self.namespace}") if self.namespace else (_EVERYWHERE, self.name)
         return f"RBAC: allowed by {kind} {go_quote(name)} of {self.role.kind} {go_quote(self.role.name)} to {subject}"
 
@@ -297,7 +301,11 @@ _EVERYWHERE = "ClusterRoleBinding"
 
 
 class Grants(Struct, frozen=True):
-    """The roles of a user in a namespace, and the bound roles that do not exist."""
+    """The roles of a user in a namespace; ``absent`` are the bound roles that do not exist.
+
+    ``resources`` and ``paths`` are the roles with rules for resources and for paths, each with the decision if the role
+    allows a request. ``refusal`` is the decision if no role allows it.
+    """
 
     roles: tuple[Role, ...]
     absent: tuple[Reference, ...]
@@ -310,19 +318,20 @@ class Policy:
     """All roles and bindings, as an authorizer; ``put_…`` and ``remove_…`` apply changes."""
 
     def __init__(self) -> None:
-        self._roles: dict[tuple[str, str], Role] = {}  # namespace ("" for cluster roles) and name
+        # (namespace, name) → role; the namespace of a cluster role is empty
+        self._roles: dict[tuple[str, str], Role] = {}
         self._bindings: dict[tuple[str, str], Binding] = {}
         # namespace → user or group → name of the binding → position of the subject
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
-        self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # by namespace
+        self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # namespace → (user, groups) → grants
         self._cached = 0
         self.settled: Callable[[], Awaitable[None]] = _at_once
-        """Returns once all cached changes are applied: large roles are decoded in a thread."""
+        """Waits until all cached changes are applied, since a thread decodes large roles."""
 
     # -- changes
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
-        """Add or replace a role, or a cluster role (without a namespace)."""
+        """Add or replace a role; ``namespace`` is empty for a cluster role."""
         self._roles[namespace, name] = role
         self._invalidate(namespace)
 
@@ -332,7 +341,7 @@ class Policy:
         self._invalidate(namespace)
 
     def put_binding(self, namespace: str, name: str, binding: Binding) -> None:
-        """Add or replace a binding, or a cluster role binding (without a namespace)."""
+        """Add or replace a binding; ``namespace`` is empty for a cluster role binding."""
         self.remove_binding(namespace, name)
         self._bindings[namespace, name] = binding
         bound = self._bound.setdefault(namespace, {})
@@ -357,7 +366,7 @@ class Policy:
             self._bound.pop(namespace, None)
 
     def _invalidate(self, namespace: str) -> None:
-        """Drop the cached grants of a namespace; without a namespace, all of them."""
+        """Clear the cached grants of a namespace, or all cached grants if the namespace is empty."""
         if namespace:
             self._cached -= len(self._grants.pop(namespace, ()))
         else:
@@ -372,7 +381,7 @@ class Policy:
         return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
     def __call__(self, attributes: Attributes) -> Decision:
-        """Decide about a request."""
+        """Return the decision about a request."""
         grants = self.grants(attributes.user, attributes.namespace)
         verb = attributes.verb
         if attributes.at_path:
@@ -400,7 +409,10 @@ class Policy:
         return self._roles.get((reference.namespace, reference.name))
 
     def grants(self, user: User, namespace: str) -> Grants:
-        """Return the roles of a user in a namespace: first those for all namespaces, then by name of the binding."""
+        """Return the grants of a user in a namespace.
+
+        The roles of cluster role bindings come first. Roles are sorted by the names of their bindings.
+        """
         if namespace not in self._bound:
             namespace = ""
         key = (user.name, user.groups)
@@ -446,7 +458,7 @@ class Policy:
 
 
 async def _at_once() -> None:
-    """Return at once: each change is applied when it is put."""
+    """Return immediately: ``Policy`` has applied each change already."""
 
 
 def _size(user: User) -> int:
@@ -458,7 +470,7 @@ _PREFIX = "RBAC: "
 
 
 def _refusal(absent: list[Reference]) -> Decision:
-    """Return the denial if no rule allows; it names the missing roles."""
+    """Return the denial for requests that no rule allows; its reason names the missing roles."""
     texts = list(dict.fromkeys(one.missing(one.kind.lower()) for one in absent))
     if not texts:
         return Decision(False)
@@ -466,7 +478,7 @@ def _refusal(absent: list[Reference]) -> Decision:
 
 
 def _tokens_of(subject: Subject) -> tuple[str, ...]:
-    """Return the index keys of a subject; empty for one that no user can match."""
+    """Return the index keys of a subject, such as ``User/alice``; none for a subject that no user can match."""
     if subject.kind in (USER, USERS):
         return (f"{subject.kind}/{subject.name}",)
     if subject.kind == ACCOUNT and subject.namespace:
@@ -519,7 +531,7 @@ def _text(document: View, field: str) -> str:
 
 
 def binding_in(namespace: str, name: str, document: View) -> Binding:
-    """Return the binding of a document; service accounts without a namespace get that of the binding.
+    """Return the binding of a document; a service account without a namespace gets the namespace of the binding.
 
     Raises AttributeError or TypeError for a malformed document.
     """

@@ -1,4 +1,4 @@
-"""The authorization policy, which follows the cached roles and bindings, including those that other servers write."""
+"""Keep the RBAC policy equal to the cached roles and bindings, including changes by other servers."""
 
 import asyncio
 import logging
@@ -25,17 +25,18 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keeps a policy equal to the cached roles and bindings; ``policy`` allows nothing if roles are not served.
+    """Keeps a policy equal to the cached roles and bindings; it allows nothing if the server does not serve roles.
 
-    A small change is applied at once. Changes of over limits.FOLLOW_INLINE bytes in one iteration of the event loop are
-    applied later, between other tasks, and large documents are decoded in a thread. Until then the older state decides.
+    In each iteration of the event loop, changes are applied immediately up to limits.FOLLOW_INLINE bytes. A task
+    applies further changes later, and decodes large objects in a thread. Until then, decisions use the older state.
     """
 
     def __init__(self) -> None:
         self.policy = Policy()
         self.policy.settled = self.settled
         self._collections: list[Collection] = []
-        self._pending: dict[tuple[_Followed, str, str], Entry] = {}  # the newest entry of each pending change
+        # (resource, namespace, name) → its newest entry that is not yet applied
+        self._pending: dict[tuple[_Followed, str, str], Entry] = {}
         self._read = 0  # bytes decoded in this iteration of the event loop
         self._idle = asyncio.Event()
         self._idle.set()
@@ -103,7 +104,7 @@ class Roles:
                 followed, entry = key[0], self._pending[key]
                 if len(entry.raw) > limits.FOLLOW_THREAD:
                     made = await asyncio.to_thread(followed.made, entry)
-                    if self._pending.get(key) is not entry:  # it has changed again
+                    if self._pending.get(key) is not entry:  # the object has changed again
                         continue
                 else:
                     made = followed.made(entry)
@@ -125,7 +126,11 @@ class Roles:
 
 
 class _Followed:
-    """A followed resource: ``read`` decodes an entry and returns the call that applies it to the policy."""
+    """A resource of roles or bindings.
+
+    ``read(namespace, name, document)`` parses an object and returns the function that applies it to the policy.
+    ``remove(namespace, name)`` removes an object from the policy.
+    """
 
     def __init__(
         self,
@@ -138,14 +143,14 @@ class _Followed:
         self.remove = remove
 
     def made(self, entry: Entry) -> Callable[[], None] | Exception:
-        """Return the call that applies an object to the policy, or the error of its decoding. May run in a thread."""
+        """Decode an object; return the function that applies it to the policy, or the error. May run in a thread."""
         try:
             return self._read(entry.namespace, entry.name, orjson.loads(entry.raw))
         except Exception as fault:  # any error: a malformed stored object must not stop the server
             return fault
 
     def put(self, made: Callable[[], None] | Exception, entry: Entry) -> None:
-        """Apply a decoded object; a malformed one grants nothing."""
+        """Apply a decoded object; a malformed object grants nothing."""
         if isinstance(made, Exception):
             log.warning("the stored %s %s cannot be read: %s", self._resource, entry.name, made)
             self.remove(entry.namespace, entry.name)

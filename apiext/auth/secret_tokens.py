@@ -35,7 +35,7 @@ def claims_of(account: Account, secret: str) -> dict[str, str]:
 
 
 def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Account, str, Record]:
-    """Return the account of a token, and the name and record of its secret; raise BadToken."""
+    """Return the account of a token, the name of its secret, and the record of the secret; raise BadToken."""
     account, secret = _named(claims)
     stored = find("secrets", account.namespace, secret)
     if stored is None or stored.deleted:

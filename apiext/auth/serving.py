@@ -1,4 +1,4 @@
-"""The serving certificate of a running server: renewal of its own one, warnings before a given one expires."""
+"""The serving certificate of a running server: renewal of the server's own certificate, and warnings before expiry."""
 
 import logging
 from collections.abc import Callable
@@ -17,10 +17,11 @@ _DAY = timedelta(days=1)
 
 
 class Serving(Struct, frozen=True):
-    """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
+    """The files of a serving certificate; ``ca`` are the certificates (PEM) with which clients verify it.
 
-    ``authority`` is the file of the server's own authority, which signs user certificates, too; ``authority_ends`` is
-    its expiry. ``ends`` is None for a given certificate that only OpenSSL can read.
+    ``authority`` is the certificate file of the server's own authority, which also signs user certificates.
+    ``authority_ends`` is its expiry. Both are unset if flags configure the serving certificate. ``ends`` is the expiry
+    of the serving certificate, or None if only OpenSSL can read it.
     """
 
     certificate: Path
@@ -42,10 +43,11 @@ def now() -> datetime:
 
 
 class ServingCertificate:
-    """The current serving certificate; ``load`` renews the server's own one if it is due, and reads a given one.
+    """The current serving certificate; ``load`` reads it, and first renews the server's own certificate if it is due.
 
-    ``changed`` are called with the new value after ``reload``. ``renews``: this process calls ``load`` when the
-    certificate is due, and logs warnings. ``family`` is the metric of the expiry of both certificates.
+    ``reload`` calls each function in ``changed`` with the new value. If ``renews`` is true, this process calls ``load``
+    when the certificate is due, and logs warnings. ``family`` is the metric of the expiry of the serving certificate
+    and of the server's own authority.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class ServingCertificate:
                 self._warn(name, at, _warning(name, found, end, at))
 
     def reload(self) -> None:
-        """Read the files after they have changed, and call all of ``changed``; raises OSError and ValueError."""
+        """Read the changed files, and call the functions in ``changed``; raises OSError and ValueError."""
         self.current = self._load()
         self._measure()
         for call in self.changed:

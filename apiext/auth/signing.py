@@ -21,7 +21,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class Curve(Struct, frozen=True):
-    """The signature algorithm of an elliptic curve: names, digest, and bytes of each half of a signature."""
+    """The signature algorithm of an elliptic curve; ``half`` is the size of each half of a signature in bytes."""
 
     algorithm: str
     name: str
@@ -51,7 +51,7 @@ class Verifier:
         self.key_id = encoded(hashlib.sha256(raw).digest()).decode()
 
     def is_signed(self, text: bytes, signature: bytes) -> bool:
-        """Report whether a signature of a text is by this key."""
+        """Report whether the private key of this key signed a text."""
         public = self._public
         try:
             if isinstance(public, rsa.RSAPublicKey):
@@ -96,9 +96,10 @@ class Signer(Verifier):
 
 
 def verifiers_of(file: Path) -> list[Verifier]:
-    """Return the keys of a PEM file: public keys, private keys or certificates; raises OSError, ValueError.
+    """Return the verifiers of the keys in a PEM file; raise OSError and ValueError.
 
-    Upstream: other blocks of the file are ignored (client-go/util/keyutil).
+    The file contains public keys, private keys or certificates. As upstream, other blocks of the file are ignored
+    (client-go/util/keyutil).
     """
     found = [key for block in _PEM.finditer(file.read_bytes()) if (key := _public(block[1], block[0])) is not None]
     if not found:
@@ -120,13 +121,13 @@ def _public(label: bytes, block: bytes) -> PublicKey | None:
 
 
 def signer_of(file: Path) -> Signer:
-    """Return the signer of a PEM file, which is created if it does not exist; raises OSError and ValueError."""
+    """Return the signer of a PEM file; create the file if it does not exist. Raises OSError and ValueError."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(file, _new_key())
     found = serialization.load_pem_private_key(file.read_bytes(), None)
     if not isinstance(found, PrivateKey):
-        raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 (it is the file's fault)
+        raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 - the file is invalid, not an argument
     return Signer(found)
 
 

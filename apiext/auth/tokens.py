@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
-# allowed difference of clocks in seconds; tokens also outlast a deletion by it (upstream: jwt.DefaultLeeway)
+# allowed difference between clocks, in seconds (upstream: jwt.DefaultLeeway). Tokens also stay valid for this time
+# after the deletion of their account or secret.
 _LEEWAY = 60
 _DAY = 86400
 _INVALIDATED = "service account token has been invalidated"
@@ -40,12 +41,13 @@ class Issued(NamedTuple):
 
 
 class Tokens:
-    """Issues and verifies tokens; the key is read or created at its first use.
+    """Issues and verifies tokens of service accounts; reads or creates the signing key at its first use.
 
-    The first of the ``issuers`` issues tokens; tokens of further ones are valid, too, as are those of the ``former``
-    keys. A token is invalid once ``find`` does not find its account, or the secret that it is bound to or stored in.
-    ``used(namespace, name, uid)`` is called when a token stored in a secret is used, once a day. ``fresh()`` returns
-    once ``find`` has the state of the store: a caller that got Unbound may then retry once.
+    New tokens have the first of the ``issuers``. Tokens of the other issuers are valid, too, and tokens that are signed
+    with a ``former`` key. A token is invalid if ``find`` returns None for its account, or for the secret to which it is
+    bound or in which it is stored. ``used(namespace, name, uid)`` is called with a secret at the first use of its token
+    on each day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller may then retry
+    once.
     """
 
     def __init__(
@@ -69,12 +71,15 @@ class Tokens:
         self._signer: Signer | None = None
         self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
         self.fresh: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
-        self._known: dict[bytes, dict[str, Any]] = {}  # claims of verified tokens, by digest
+        self._known: dict[bytes, dict[str, Any]] = {}  # SHA-256 digest of a verified token → its claims
 
     def issue(
         self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: BoundSecret | None = None
     ) -> Issued:
-        """Issue a token, bound to a secret if one is given; with other audiences it is not valid for this server."""
+        """Issue a token, bound to a secret if it is not None.
+
+        This server accepts the token if ``audiences`` are empty, or include an audience of this server.
+        """
         now = int(self._clock())
         bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
         claims = {
@@ -104,9 +109,9 @@ class Tokens:
         return (text + b"." + encoded(signer.sign(text))).decode()
 
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
-        """Return the account of a token and its matching audiences (without audiences: the server's own).
+        """Return the user of a token and the matching audiences; empty ``audiences`` stand for those of the server.
 
-        Return None for a text that is not a token of this server; raise BadToken for an invalid one.
+        Return None for a text that is not a token of this server; raise BadToken for an invalid token of this server.
         """
         claims = self._claims(token)
         if claims is None:
@@ -127,15 +132,15 @@ class Tokens:
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
             self._check_account(account)
             self._check_bound_objects(account.namespace, about)
-        except (KeyError, TypeError):  # another program signed it with this key, and other claims
+        except (KeyError, TypeError):  # another program signed other claims with this key
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), matching
 
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
         now = self._clock()
-        # tomorrow counts as today, as in legacy.go: otherwise two servers on both sides of midnight overwrite each
-        # other's day
+        # the mark of tomorrow is also accepted, as in legacy.go: else two servers whose clocks differ at midnight
+        # overwrite each other's mark
         if record.used not in (_date(now), _date(now + _DAY)):
             self.used(account.namespace, secret, record.uid)
         secret_tokens.check_mark(account, secret, record)
@@ -162,7 +167,10 @@ class Tokens:
             raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bound_objects(self, namespace: str, about: Mapping[str, Any]) -> None:
-        """Check the other objects that a token is bound to; this server has no pods or nodes to bind to."""
+        """Check the secret to which a token is bound.
+
+        Tokens bound to pods or nodes are invalid: this server issues none.
+        """
         secret = about.get("secret")
         if secret is not None:
             found = self._find("secrets", namespace, secret["name"])
@@ -183,7 +191,7 @@ class Tokens:
         self.signer()
 
     def signer(self) -> "Signer":
-        """Return the signer; create its key if there is none. Raises OSError and ValueError."""
+        """Return the signer; create the key file if it does not exist. Raises OSError and ValueError."""
         if self._signer is None:
             from apiext.auth.signing import signer_of  # imports cryptography, which takes 40 ms
 
@@ -192,7 +200,7 @@ class Tokens:
 
     @property
     def verifiers(self) -> "list[Verifier]":
-        """The verifying keys, each once: the former ones, and the signing one."""
+        """The keys that verify tokens, each once: the former keys and the signing key."""
         return list({key.key_id: key for key in (*self._former, self.signer())}.values())
 
     def _check_signature(self, head: Mapping[str, Any], signed: bytes, signature: bytes) -> None:
@@ -203,7 +211,10 @@ class Tokens:
             raise BadToken("go-jose/go-jose: error in cryptographic primitive")  # upstream's text
 
     def _claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token; None for another text; raise BadToken for a wrong signature."""
+        """Return the claims of a token; None for a text that is not a token of this server.
+
+        Raises BadToken for an invalid signature.
+        """
         if token.count(".") != _PARTS - 1 or "=" in token or len(token) > limits.MAX_TOKEN or not token.isascii():
             return None
         digest = hashlib.sha256(token.encode()).digest()
@@ -227,9 +238,9 @@ class Tokens:
 
 
 def _check_types(claims: Mapping[str, Any]) -> None:
-    """Raise KeyError for a missing claim, TypeError for one of an unexpected type.
+    """Raise KeyError for a missing claim, TypeError for a claim of an unexpected type.
 
-    Other holders of a signing key can write any claims, and later code relies on these types.
+    Other programs that have a signing key can sign any claims, but later code relies on these types.
     """
     about = claims[_CLAIM]
     secret = about.get("secret") if type(about) is dict else None
@@ -258,7 +269,7 @@ def _seconds(claim: Any) -> int | None:
 
 
 def _audiences(claim: Any) -> list[str]:
-    """Return the audiences of a token; one may be a string. Raises TypeError for an invalid claim."""
+    """Return the audiences of a token; a single audience may be a string. Raises TypeError for an invalid claim."""
     found = [claim] if isinstance(claim, str) else claim
     if not isinstance(found, list) or not all(isinstance(audience, str) for audience in found):
         raise TypeError("aud")

@@ -13,7 +13,7 @@ ACCOUNT_PREFIX = "system:serviceaccount:"
 """Prefix of the user names of service accounts."""
 _ACCOUNTS = "system:serviceaccounts"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The extra attribute with the id of the credential."""
+"""Name of the extra attribute that contains the id of the user's credential."""
 
 
 class User(Struct, frozen=True):
@@ -22,7 +22,7 @@ class User(Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further attributes, by name
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (name, values) of further attributes
 
     @property
     def is_master(self) -> bool:
@@ -41,23 +41,23 @@ SUPERUSER = User("admin", (MASTERS, AUTHENTICATED))
 
 
 REFUSED = User("")
-"""The user of an invalid certificate: without another credential the request is refused."""
+"""Stands for an invalid client certificate; the server rejects the request unless it has another credential."""
 
 
 def proven(user: User) -> User:
-    """Return a user named by a trusted proxy or token; add the group of authenticated users, except to anonymous."""
+    """Return a user that a certificate or trusted proxy names, as an authenticated user if it is not anonymous."""
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or user.is_anonymous:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> User:
-    """Return an authenticated user; add the group of all such users."""
+    """Return an authenticated user; add the group system:authenticated if it is missing."""
     return User(name, groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED), uid)
 
 
 def account_groups(namespace: str) -> tuple[str, str]:
-    """Return the groups of all service accounts, and of those of a namespace."""
+    """Return two groups: that of all service accounts, and that of the service accounts in a namespace."""
     return (_ACCOUNTS, f"{_ACCOUNTS}:{namespace}")
 
 
@@ -67,12 +67,12 @@ def service_account(namespace: str, name: str, uid: str = "") -> User:
 
 
 def readable(value: str) -> str:
-    """Return a header's value as text, with U+FFFD for invalid UTF-8, since answers and objects contain it."""
+    """Return a header's value with U+FFFD for invalid UTF-8, since responses and objects may contain the value."""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def unescaped(key: str) -> str:
-    """Return the key of an extra from the name of a header; an invalid escape stays unchanged."""
+    """Decode the percent-encoded key of an extra; return a key with an invalid escape unchanged."""
     return key if _NO_ESCAPE.search(key) else unquote(key)
 
 

@@ -1,1 +1,1 @@
-"""The verbs: decide on writes, and read, with admission, catalog and storage."""
+"""The API verbs: reads and writes of objects, with admission, catalog and storage."""

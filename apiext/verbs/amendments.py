@@ -1,4 +1,4 @@
-"""The server's own writes of the status of a stored object: one attempt at the revision that was read."""
+"""Writes of the status of an object by the server itself: one attempt, if the object is unchanged."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,16 +18,17 @@ from apiext.verbs.commit import Put, attempt
 P = ParamSpec("P")
 T = TypeVar("T")
 Amendment = Callable[[Document], Document | None]
-"""The object, which it may change → the object to store, or None to store nothing."""
+"""object → the object to store, or None to store nothing. The function may change its argument."""
 
 
 async def amend(
     store: CachedStore, live: LiveCatalog, resource: GroupResource, entry: Entry, amendment: Amendment,
     manager: str, version: str = "v1",
 ) -> Entry | None:  # fmt: skip
-    """Store the amended form of exactly this state; return None without an amendment or after a conflict.
+    """Store the result of ``amendment`` if the object still has the revision of ``entry``; return the stored entry.
 
-    ``manager`` owns the changed fields. Raises store errors.
+    Return None if the amendment returns None, or after a conflict. ``manager`` owns the changed fields. Raises store
+    errors.
     """
     found, collection = live.current.resource(resource.group, resource.resource), store.collection(resource)
     assert found is not None
@@ -54,7 +55,7 @@ async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
-    """Return the bytes to store of a document: with its owners, without its revision."""
+    """Return the stored bytes of a document, with its field managers and without its resourceVersion."""
     ownership.record(who, served.codec.decode(entry.raw, entry.revision), document)
     document["metadata"].pop("resourceVersion", None)
     return served.codec.encode(document)

@@ -13,13 +13,14 @@ _ENDED = ("Failed", "Succeeded")
 
 
 class Grace:
-    """Decide the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
+    """Decides the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
 
     __slots__ = ("_seconds_left", "ends")
 
     def __init__(self) -> None:
-        self._seconds_left = 0  # seconds of a deletion in progress
-        # true if the pod has no grace period left and no finalizer: it is deleted after its mark is stored
+        self._seconds_left = 0  # remaining grace period of a deletion in progress, in seconds
+        # true if the pod has no remaining grace period and no finalizer: the server stores its deletionTimestamp, then
+        # deletes it
         self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
@@ -31,9 +32,10 @@ class Grace:
         return requested is None or requested >= self._seconds_left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Return the pod with its deletionTimestamp, or None if it was marked before and its grace period has ended.
+        """Return the pod with its deletionTimestamp; None if it has one, its grace period has ended, and it has no
+        finalizers.
 
-        ``kept`` is the pod with its finalizers, or None without any. Call ``is_pending`` first.
+        ``kept`` is the pod with its finalizers, or None if it has none. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
         seconds_left = self._seconds_left
@@ -63,7 +65,7 @@ def _remaining(pod: View) -> int:
 
 
 def _period(options: DeleteOptions) -> int | None:
-    """Return the grace period that the client requests, in seconds, or None; a negative one is 1."""
+    """Return the grace period that the client requests, in seconds, or None; a negative period counts as 1."""
     requested = options.grace_period_seconds
     return None if requested is None else _bounded(requested)
 

@@ -1,4 +1,4 @@
-"""Guard a write by its definition: it commits only if the definition is unchanged (decisions/0010)."""
+"""Guard writes: a write commits only if the definition of its resource is unchanged (decisions/0010)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ _NO_PREMISES: Mapping[str, int] = {}
 
 
 def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int] = _NO_PREMISES) -> tuple[Guard, ...]:
-    """Return the guards of a put: the definition, and the namespace that admission read (NSP-004)."""
+    """Return the guards of a put: the definition, and the namespaces that admission read (NSP-004).
+
+    ``premises`` are name of a namespace → revision.
+    """
     definition = resource.definition
     own = (Guard(definition.guard_key, definition.guard_revision),) if definition.guard_key else ()
     return own + tuple(_namespace_guard(verbs.store.keys, name, revision) for name, revision in premises.items())
@@ -30,7 +33,7 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 
 
 async def refresh(verbs: Verbs, call: Call) -> None:
-    """Load the definition again after a change of its guard.
+    """Reload the definition after a change of its guard.
 
     Raise a 404 if it was deleted, or if it does not serve the path of the request any more.
     """
@@ -62,9 +65,9 @@ async def holds(verbs: Verbs, call: Call) -> bool:
 
 
 async def renewed(verbs: Verbs, call: Call, changed: GuardChanged | None) -> bool:
-    """Load the changed definition or namespace.
+    """Reload the definition or namespace that has changed.
 
-    Without ``changed``, return False if no definition has changed.
+    Return False if ``changed`` is None and the definition has not changed.
     """
     if changed is None and await holds(verbs, call):
         return False

@@ -20,18 +20,19 @@ DEADLINE_EXCEEDED = "request did not complete within requested timeout - context
 
 
 async def prepare(call: Call) -> None:
-    """Compile the schema of a resource in a thread, unless it is compiled."""
+    """Compile the schema of a resource in a thread, unless it has been compiled."""
     if call.served.work.cold():
         await asyncio.to_thread(call.served.work.prepare)
 
 
 async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return the result of the work: run it on the event loop for a small object, else in a thread.
+    """Run ``work`` on the event loop for a small object, else in a thread; return its result.
 
-    Work over its budget is repeated in a thread, so it must have no side effect before it raises BudgetExhausted.
-    The thread is stopped when the request ends, or at the call's deadline with a 504. Each user and each definition has
-    a share of the threads, so that long work on one leaves threads for the rest. Work that needs an object in another
-    version is also repeated, after the response of the webhook (VER-004).
+    If ``work`` exceeds the budget of the event loop, it runs again in a thread. So it must have no side effect before
+    it raises BudgetExhausted. The thread is stopped when the request ends, or with a 504 at the call's deadline. Each
+    user and each definition has a share of the threads, so that long work leaves threads for other users and
+    definitions. If ``work`` needs an object in another version, it runs again after the webhook has converted the
+    object (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
@@ -51,7 +52,7 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
 async def encoded(call: Call, document: Document) -> bytes:
     """Return the stored form of a document with normalized metadata.
 
-    The object of the response is converted before the write, so that nothing is written if the webhook fails.
+    This also converts the object for the response: if the conversion webhook fails, the server writes nothing.
     """
     raw = await run(call, call.served.codec.to_store, document)
     if call.served.codec.converts:

@@ -1,4 +1,4 @@
-"""Parse the answers of webhooks: HTTP/1.1 heads and bodies, as they arrive, within limits."""
+"""Parse the responses of webhooks while they arrive: HTTP/1.1 heads and bodies, within limits."""
 
 import re
 from functools import lru_cache
@@ -11,21 +11,22 @@ from apiext.webhooks.errors import Broken, TooLarge
 _NO_BODY = frozenset((204, 304))
 RECORD = 16 * 1024  # bytes of a TLS record
 _SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
-_FIELDS = re.compile(  # all header fields that are used, in one pattern
+_FIELDS = re.compile(  # one pattern for all header fields that the client uses
     rb"\r\n(content-length|transfer-encoding|content-type|connection|retry-after):((?:(?!\r\n).)*)", re.I | re.S
 )
 _NO_FIELD = re.compile(rb"\r\n((?:(?!\r\n)[^:])*)(?=\r\n|\Z)", re.S)
-_INFORMATIONAL = 5  # 1xx heads before the final one (upstream: Go's max1xxResponses)
-_CHUNK_LINE = 4096  # bytes of the line before a chunk (upstream: Go's maxLineLength)
-_CHUNK_EXCESS = 16 * 1024  # bytes of overhead above the free overhead of chunks (upstream: Go's chunkedReader)
+_INFORMATIONAL = 5  # 1xx heads before the final head (upstream: Go's max1xxResponses)
+_CHUNK_LINE = 4096  # bytes of the line with the size of a chunk (upstream: Go's maxLineLength)
+# bytes of overhead, besides the overhead that is free for each chunk (upstream: Go's chunkedReader)
+_CHUNK_EXCESS = 16 * 1024
 _TRAILER = 4096  # bytes of a trailer (upstream: the buffer of Go's bufio.Reader)
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
 class Answer(Struct, frozen=True):
-    """Status, content type and body of an answer; ``reusable`` if the connection can carry the next request.
+    """Status, content type and body of a response.
 
-    ``again`` is its Retry-After in seconds, None if it has none.
+    ``reusable`` is true if the connection can carry another request. ``again`` is Retry-After in seconds, or None.
     """
 
     status: int
@@ -36,7 +37,7 @@ class Answer(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The head of an answer; ``length`` is None if it has no Content-Length."""
+    """The head of a response; ``length`` is None without a Content-Length."""
 
     status: int
     content_type: str
@@ -46,14 +47,14 @@ class Head(Struct, frozen=True):
     again: int | None
 
     def answer(self, body: bytes, *, reusable: bool) -> Answer:
-        """Return the answer with its body."""
+        """Return the response with this body."""
         return Answer(self.status, self.content_type, body, self.reusable and reusable, self.again)
 
 
 class Buffer:
     """The received bytes of a connection that are not parsed yet: ``data[start:end]``.
 
-    One buffer receives all answers: asyncio's TLS would allocate a buffer of 256 KiB for each record.
+    One buffer receives all responses of a connection. Without it, asyncio's TLS would allocate 256 KiB for each record.
     """
 
     __slots__ = ("_searched", "data", "end", "start")
@@ -61,7 +62,7 @@ class Buffer:
     def __init__(self) -> None:
         self.data = bytearray(RECORD)
         self.start = self.end = 0
-        self._searched = 0  # bytes from ``start`` that do not contain the searched mark
+        self._searched = 0  # number of bytes after ``start`` in which the last search found no mark
 
     @property
     def size(self) -> int:
@@ -69,11 +70,11 @@ class Buffer:
         return self.end - self.start
 
     def clear(self) -> None:
-        """Drop the bytes."""
+        """Discard all bytes."""
         self.start = self.end = self._searched = 0
 
     def shrink(self) -> None:
-        """Free the memory of a large answer, which has been parsed."""
+        """Free the memory of a large response after it has been parsed."""
         if len(self.data) > limits.WEBHOOK_BUFFER:
             self.data = bytearray(RECORD)
             self.clear()
@@ -84,7 +85,8 @@ class Buffer:
         if not held:
             self.start = self.end = 0
         if self.end + room > len(self.data):
-            larger = bytearray(held + max(held, room) + RECORD)  # new, since the transport may hold views of the old
+            # a new object, since the transport may still have views of the old one
+            larger = bytearray(held + max(held, room) + RECORD)
             larger[:held] = self.until(self.end)
             self.data, self.start, self.end = larger, 0, held
         return memoryview(self.data)[self.end :]
@@ -94,14 +96,14 @@ class Buffer:
         return memoryview(self.data)[self.start : end].tobytes()
 
     def find(self, mark: bytes) -> int:
-        """Return the position of a mark, or -1; bytes are searched only once."""
+        """Return the position of a mark, or -1; the next search continues where this one ended."""
         found = self.data.find(mark, self.start + self._searched, self.end)
         self._searched = max(self.size - len(mark) + 1, 0) if found < 0 else 0
         return found
 
 
 class Chunks:
-    """The chunks of a body so far."""
+    """The received chunks of a body."""
 
     __slots__ = ("_count", "_excess", "data", "ended")
 
@@ -111,7 +113,10 @@ class Chunks:
         self._count = self._excess = 0  # number of chunks; their overhead as Go counts it
 
     def add(self, data: memoryview, overhead: int) -> None:
-        """Add a chunk. Raise Broken for too much overhead; as in Go, 16 bytes and twice its size are free."""
+        """Add a chunk; raise Broken for too much overhead.
+
+        As in Go, the first 16 bytes of overhead of a chunk are free, and twice the size of the chunk.
+        """
         self._count += 1
         self._excess = max(self._excess + overhead - 16 - 2 * len(data), 0)
         if self._excess > _CHUNK_EXCESS or self._count > limits.WEBHOOK_CHUNKS:
@@ -120,10 +125,10 @@ class Chunks:
 
 
 class AnswerParser:
-    """Parses one answer of at most ``max_bytes`` bytes from a buffer.
+    """Parses one response of at most ``max_bytes`` bytes from a buffer.
 
-    ``head`` is None until it has arrived. ``lacking`` bytes must arrive before the next attempt. ``more``: chunks are
-    left for the next turn of the loop.
+    ``head`` is None until the head has arrived. ``lacking`` bytes must arrive before ``parse`` is called again. If
+    ``more`` is true, the next iteration of the event loop must parse further chunks.
     """
 
     __slots__ = ("_buffer", "_chunks", "_head_bytes", "_informational", "_max_bytes", "head", "lacking", "more")
@@ -134,11 +139,11 @@ class AnswerParser:
         self.head: Head | None = None
         self.lacking = 0
         self.more = False
-        self._head_bytes = self._informational = 0  # bytes of all heads of the answer; number of 1xx heads
+        self._head_bytes = self._informational = 0  # bytes of all heads of the response; number of 1xx heads
         self._chunks: Chunks | None = None
 
     def parse(self) -> Answer | None:
-        """Return the answer, None if it has not arrived or ``more`` is set; raises CallError."""
+        """Return the response, or None if it is incomplete or ``more`` is set; raise CallError."""
         self.more = False
         buffer = self._buffer
         head = self.head or self._parse_heads()
@@ -156,14 +161,14 @@ class AnswerParser:
         return head.answer(buffer.until(buffer.start + length), reusable=arrived == length)
 
     def closed(self) -> Answer | None:
-        """Return the answer whose end is that of the connection, None if the connection ended before."""
+        """Return the response that ends with the connection; None if the response is incomplete."""
         head = self.head
         if head is None or head.length is not None or head.chunked:
             return None
         return head.answer(self._buffer.until(self._buffer.end), reusable=False)
 
     def _parse_heads(self) -> Head | None:
-        """Skip informational heads; return the final one, None if it has not arrived."""
+        """Skip 1xx heads; return the final head, or None if it has not arrived."""
         buffer = self._buffer
         while self.head is None:
             end = buffer.find(b"\r\n\r\n")
@@ -182,7 +187,7 @@ class AnswerParser:
         return self.head
 
     def _check_head(self, end: int) -> None:
-        """Raise Broken for a head that is not HTTP, or if all heads of the answer together are too long."""
+        """Raise Broken for a head that is not HTTP, or if all heads of the response together are too long."""
         buffer = self._buffer
         if self._head_bytes + end - buffer.start > limits.WEBHOOK_HEAD:
             raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")
@@ -217,7 +222,10 @@ class AnswerParser:
         return None
 
     def _parse_trailer(self, head: Head, body: bytearray) -> Answer | None:
-        """Skip the trailer. A connection is not reused after one."""
+        """Skip the trailer; return the response, or None if it is incomplete.
+
+        A connection cannot be reused after a trailer that is not empty.
+        """
         buffer = self._buffer
         if buffer.size < 2:
             return None

@@ -1,4 +1,4 @@
-"""Bulkhead and circuit breaker: a bound on parallel calls, and a pause after slow failures.
+"""Bulkhead and circuit breaker: a limit on concurrent calls, and a pause after slow failures.
 
 Each owner has its own: an admission webhook, a definition with a conversion webhook, or the audit log.
 """
@@ -26,7 +26,8 @@ class Cut(float):
 class Breaker:
     """Bulkhead and circuit of one owner.
 
-    Only slow failures count, since requests wait for them. A refused connection is cheap and is tried at each call.
+    Only slow failures count, since requests wait for them. A failure such as a refused connection is fast, so that
+    calls continue.
     """
 
     __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_under_way", "_waiting")
@@ -41,14 +42,14 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """True if calls fail at once, except for one trial each WEBHOOK_PROBE_EVERY seconds."""
+        """True if calls fail immediately, except for one trial call in WEBHOOK_PROBE_EVERY seconds."""
         return self._failures >= limits.WEBHOOK_FAILURES
 
     async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
-        """Make the call when a slot is free; raises CircuitOpen, TimeoutError without a slot, or errors of the call.
+        """Run a call when a slot is free; raise CircuitOpen, TimeoutError if no slot becomes free, or the call's error.
 
-        ``deadline`` is a time of the running loop. ``cut``: the webhook's own timeout is longer, so a call that
-        ends at the deadline does not count as a failure.
+        ``deadline`` is a time of the running loop. ``cut`` is true if the webhook's own timeout is longer; then a call
+        that ends at the deadline does not count as a failure.
         """
         if self.is_open:
             self._probe()
@@ -82,14 +83,14 @@ class Breaker:
             if loop.time() >= deadline:
                 raise TimeoutError
         except BaseException:
-            if place.done() and not place.cancelled():  # the slot came too late for this call: free it
+            if place.done() and not place.cancelled():  # this call got a slot too late: release the slot
                 self._leave()
             elif place in self._waiting:
                 self._waiting.remove(place)
             raise
 
     def _leave(self) -> None:
-        """Give the slot to the longest waiting call."""
+        """Give the slot to the call that has waited longest, or free the slot."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():

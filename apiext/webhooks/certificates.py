@@ -1,6 +1,7 @@
-"""The error of an invalid webhook certificate, with Go's text and order: its times, its names, then its issuer.
+"""The error for an invalid certificate of a webhook, with Go's text.
 
-OpenSSL reports an error number without the certificate, so the certificate is fetched again in a second handshake.
+As in Go, the error is about the times, else about the names, else about the issuer. OpenSSL reports an error number
+without the certificate, so a second TLS handshake fetches the certificate.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from apiext.system.certificates import read_certificate, subject_of
 from apiext.webhooks import limits
 
-_MANY = 100  # from this number on, the error has only the number of names (upstream: maxNamesIncluded)
+_MANY = 100  # with this number of names or more, the error contains only the number (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
 _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 
@@ -40,7 +41,7 @@ async def fetch(address: str, port: int, name: str) -> bytes | None:
 
 
 def fault(der: bytes, name: str, now: datetime) -> str | None:
-    """Return the error of the times or names of a certificate; None if there is none, or it cannot be parsed."""
+    """Return the error in the times or names of a certificate; None if both are valid, or it cannot be parsed."""
     try:
         certificate = read_certificate(der)
         return _of_times(certificate, now) or _of_names(certificate, name)

@@ -1,4 +1,4 @@
-"""The client that calls webhooks: pooled HTTP/1.1 over TLS, bounded answers, one error type (ADM-008, VER-009)."""
+"""The client that calls webhooks: pooled HTTP/1.1 connections, TLS, and limits for responses (ADM-008, VER-009)."""
 
 import asyncio
 import json
@@ -40,18 +40,18 @@ _STATUS_TEXTS = {  # upstream: NewGenericServerResponse
     503: "the server is currently unable to handle the request",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
-_OWN_TEXT = frozenset((403, 406, 415))  # errors of these codes contain the body of the answer
+_OWN_TEXT = frozenset((403, 406, 415))  # errors of these codes contain the body of the response
 
 
 class _Pool(Struct):
-    """The idle connections of one target."""
+    """The idle connections of one target; ``used`` is the time of the last use."""
 
     idle: list[Connection] = field(default_factory=list)
     used: float = 0.0
 
 
 class Client:
-    """Calls webhooks; one client for each server. Connections are reused, redirects are never followed."""
+    """Calls webhooks; it reuses connections, and never follows redirects. A server has one client."""
 
     __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
@@ -63,9 +63,9 @@ class Client:
     ) -> None:
         """Set up a client without connections.
 
-        ``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY). ``denied`` are networks that calls never connect to.
-        Services that the resolver maps use neither. A proxy resolves names itself, so ``denied`` then applies only to
-        targets that are IP addresses.
+        ``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY). ``denied`` are networks to which calls never connect.
+        Both do not apply to services that the resolver maps to an address. A proxy resolves names itself, so ``denied``
+        then applies only to targets that are IP addresses.
         """
         self._resolver = resolver or Resolver()
         self._proxy = proxy_of(environment)
@@ -86,11 +86,12 @@ class Client:
         user: Credentials = ANONYMOUS,
         empty: bool = False,
     ) -> bytes:
-        """POST JSON and return the body of a 2xx answer; raises CallError with the text of a Go client.
+        """POST JSON and return the body of a response with status 200 to 206; raise CallError with Go's text.
 
-        An answer of 429 or 5xx with Retry-After is retried within the timeout. ``timeout`` is in seconds and is sent to
-        the webhook. ``owner`` is the name of the configuration or definition; its calls share a breaker. ``max_bytes``
-        limits the answer's body. ``user`` are the server's credentials. ``empty`` accepts an answer without a body.
+        After a response of 429 or 5xx with Retry-After, the client retries within the timeout. ``timeout`` is in
+        seconds; the webhook gets it as a query parameter. ``owner`` is the name of the configuration or definition; its
+        calls share a breaker. ``max_bytes`` limits the body of the response. ``user`` are the server's credentials. If
+        ``empty`` is true, a response may have no body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
@@ -109,7 +110,7 @@ class Client:
                 connection.close()
         self._pools.clear()
         self._names.close()
-        await asyncio.sleep(0)  # transports call connection_lost in the next turn of the loop
+        await asyncio.sleep(0)  # transports call connection_lost in the next iteration of the event loop
 
     async def _call(self, call: "_Call") -> bytes:
         try:
@@ -154,7 +155,7 @@ class Client:
             except Broken:
                 if idle is None or connection.began:
                     raise
-                idle = None  # the webhook has closed the idle connection: retry on a new one
+                idle = None  # the webhook has closed the idle connection: retry on a new connection
             finally:
                 call.in_body = connection.in_body
                 if reusable and len(pool.idle) < limits.WEBHOOK_IDLE:
@@ -286,7 +287,7 @@ async def _dial(address: str, port: int, context: ssl.SSLContext | None, name: s
 
 
 async def _refused(error: Exception, address: str, port: int, name: str) -> Untrusted | None:
-    """Return the error of a refused certificate; None if the cause is not in the certificate, or unknown."""
+    """Return the error of an invalid certificate; None if its times and names are valid, or are unknown."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
     from apiext.webhooks import certificates  # imports cryptography
@@ -297,7 +298,7 @@ async def _refused(error: Exception, address: str, port: int, name: str) -> Untr
 
 
 def refusal(answer: Answer) -> Refused:
-    """Return the error of an answer that is no success: its Status, else the text of a Go client for the code."""
+    """Return the error of an unsuccessful response: from its Status, else Go's text for the status code."""
     found = _status_of(answer.body)
     if found is not None:
         return Refused(str(found.get("message") or "unknown"), _code_of(found, answer.status))

@@ -10,10 +10,10 @@ from typing import Any
 
 from apiext.webhooks import yaml_files
 
-# Seconds after which the token file of a webhook's kubeconfig is read again (upstream: one minute).
+# Seconds after which the server reads the token file of a webhook's kubeconfig again (upstream: one minute).
 TOKEN_FILE_EVERY = 60.0
 
-KINDS = {  # apiVersions and kinds of the files
+KINDS = {  # kind of a file → its possible apiVersions
     "AdmissionConfiguration": ("apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"),
     "WebhookAdmissionConfiguration": ("apiserver.config.k8s.io/v1",),
     "WebhookAdmission": ("apiserver.config.k8s.io/v1alpha1",),
@@ -22,11 +22,14 @@ _FOREIGN = ("exec", "auth-provider")
 
 
 class CredentialsError(ValueError):
-    """A file is missing, invalid or not supported."""
+    """A configuration file that is missing, invalid or not supported."""
 
 
 class Credentials:
-    """Header lines and client certificate (with its key, PEM) of one user. A token file is read again each minute."""
+    """Header lines and client certificate of one user; ``certificate`` is (certificate, key) in PEM.
+
+    The token file is read again after TOKEN_FILE_EVERY seconds.
+    """
 
     __slots__ = ("_lines", "_read", "_token_file", "certificate")
 
@@ -39,7 +42,7 @@ class Credentials:
         self.certificate = certificate
         self._lines = lines
         self._token_file = token_file
-        self._read: tuple[float, str] = (0.0, "")
+        self._read: tuple[float, str] = (0.0, "")  # (time of the last read of the token file, token)
 
     async def lines(self) -> tuple[str, ...]:
         """Return the header lines; if the token file cannot be read, the last token stays in use."""
@@ -60,11 +63,11 @@ def _token_of(path: Path) -> str:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):
         return ""
-    return token if token.isprintable() else ""  # a line end would begin another header
+    return token if token.isprintable() else ""  # a line break would begin another header
 
 
 class Users:
-    """The users of a kubeconfig; raises CredentialsError for invalid ones."""
+    """The users of a kubeconfig; raises CredentialsError for an invalid file or user."""
 
     __slots__ = ("_default", "_known")
 
@@ -77,7 +80,7 @@ class Users:
 
     @property
     def current(self) -> Credentials:
-        """The user of the current context."""
+        """The credentials of the user in the current context."""
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
@@ -120,7 +123,7 @@ def users_of(path: str) -> dict[str, Users]:
 
 
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file; if ``kinds`` are given, it must be one of them. Raises CredentialsError."""
+    """Return the mapping in a YAML file; raise CredentialsError, also if its kind is not one of ``kinds``."""
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:
@@ -139,7 +142,7 @@ def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
 
 
 def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the mappings of a list; raises CredentialsError."""
+    """Return the list of mappings in a field; raise CredentialsError."""
     found = document.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise CredentialsError(f"{path}: {name}: expected a list of mappings")

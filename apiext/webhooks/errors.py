@@ -2,7 +2,7 @@
 
 
 class CallError(Exception):
-    """A webhook was not called, or its answer is invalid; ``code`` is the HTTP status for metrics and callers."""
+    """A failed call of a webhook; ``code`` is the HTTP status for metrics and callers."""
 
     def __init__(self, text: str, code: int = 503) -> None:
         super().__init__(text)
@@ -14,28 +14,28 @@ class BadTarget(CallError):
 
 
 class Unreachable(CallError):
-    """No connection: the name is unknown, the network unreachable, or nothing listens."""
+    """A failed connection: the name is unknown, the network is unreachable, or no server listens."""
 
 
 class Untrusted(CallError):
-    """The peer's certificate or TLS is invalid."""
+    """An invalid certificate of the server, or a failed TLS handshake."""
 
 
 class TimedOut(CallError):
-    """The timeout of the call has expired."""
+    """A call that exceeded its timeout."""
 
 
 class Broken(CallError):
-    """The connection ended early, or the answer is not HTTP."""
+    """A connection that closed before the response was complete, or a response that is not HTTP."""
 
 
 class TooLarge(CallError):
-    """An answer over the limit."""
+    """A response over the size limit."""
 
 
 class Refused(CallError):
-    """An HTTP status that is no success; the text is the ``message`` of a Status in the body, else a generic one."""
+    """A response with an error status; the text is the ``message`` of the Status in the body, or a generic text."""
 
 
 class CircuitOpen(CallError):
-    """The webhook was not called: the last calls failed slowly, and the next trial is not due."""
+    """A call that was not sent: the previous calls failed slowly, and the next trial call is not due."""

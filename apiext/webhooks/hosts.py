@@ -10,7 +10,8 @@ from apiext.webhooks.errors import BadTarget
 
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
-_NO_HOST = re.compile(r"[ \\^`{|}%\[:/?#@]")  # characters that Go refuses, and those that would end the host in a URL
+# characters that Go rejects in a host, and characters that would end the host in a URL
+_NO_HOST = re.compile(r"[ \\^`{|}%\[:/?#@]")
 _SHOWN = "".join(map(chr, range(0x21, 0x7F)))
 _IN_DNS = re.compile(r"[a-z0-9-]*").fullmatch
 _LONGEST = 63  # characters of a label
@@ -29,12 +30,12 @@ def check(host: str, port: int) -> None:
 
 
 def shown(authority: str) -> str:
-    """Return a host, or host and port, as in a URL: characters other than ASCII are escaped."""
+    """Return a host, or host and port, as in a URL, with percent-encoded non-ASCII characters."""
     return authority if authority.isascii() else quote(authority, safe=_SHOWN)
 
 
 def in_dns(host: str) -> str:
-    """Return the DNS name of a host (UTS 46, non-transitional); the host itself if it has none."""
+    """Return the DNS name of a host (UTS 46, non-transitional), or the host unchanged if it has no DNS name."""
     if host.isascii():
         return host
     kept = "".join(char for char in host.lower() if not stringprep.in_table_b1(char))
@@ -43,7 +44,7 @@ def in_dns(host: str) -> str:
 
 
 def _label(label: str) -> str | None:
-    """Return the ASCII form of one label, None if it has none."""
+    """Return the ASCII form of one label, or None if the label has no ASCII form."""
     plain = "".join(char for char in label if char.isascii())
     if not _IN_DNS(plain) or not label.isprintable():
         return None

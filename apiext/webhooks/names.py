@@ -1,7 +1,7 @@
-"""DNS lookups in threads of their own; calls that wait for the same name share one lookup.
+"""DNS lookups in a separate thread pool; concurrent calls for the same name share one lookup.
 
-The event loop's default pool has few threads, and the lookup of an unknown name blocks one for many seconds. Other
-webhooks, and reconnects to etcd, must not wait for it.
+The event loop's default pool has few threads, and the lookup of an unknown name blocks a thread for many seconds. Other
+webhooks, and reconnects to etcd, must not wait for that lookup.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ Network = IPv4Network | IPv6Network
 
 
 class Names:
-    """Looks up the addresses of hosts; addresses in the ``denied`` networks are never returned."""
+    """Looks up the addresses of hosts, and rejects addresses in the ``denied`` networks."""
 
     __slots__ = ("_asked", "_denied", "_threads")
 
     def __init__(self, denied: Sequence[Network] = ()) -> None:
         self._denied = denied
-        self._asked: dict[str, asyncio.Future[list[str]]] = {}
+        self._asked: dict[str, asyncio.Future[list[str]]] = {}  # host → its lookup in progress
         self._threads = ThreadPoolExecutor(limits.WEBHOOK_LOOKUPS, "lookup")
 
     async def find(self, host: str, *, given: bool = False) -> list[str]:
         """Return the addresses of a host in the order to try; raises Unreachable.
 
-        ``given``: the operator has configured the host, so no network is denied.
+        ``given`` is true for a host that the operator has configured; then no network is denied.
         """
         try:
             found = [str(ip_address(host))]
@@ -39,7 +39,7 @@ class Names:
         return found if given else self._allowed(host, found)
 
     async def _looked_up(self, host: str) -> list[str]:
-        if not host.isascii():  # hosts.in_dns found no DNS name for it
+        if not host.isascii():  # hosts.in_dns has returned a host without a DNS name unchanged
             raise Unreachable(f"dial tcp: lookup {host}: no such host")
         asked = self._asked.get(host)
         if asked is None:
@@ -52,7 +52,7 @@ class Names:
             raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
 
     def check(self, host: str) -> None:
-        """Raise Unreachable for a host that is a denied address; names are checked after their lookup."""
+        """Raise Unreachable for a host that is a denied address; ``find`` checks host names after their lookup."""
         with contextlib.suppress(ValueError):
             self._allowed(host, [str(ip_address(host))])
 

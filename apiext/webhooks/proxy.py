@@ -1,4 +1,4 @@
-"""Calls through an HTTP proxy: the targets that use it, by the environment, and the tunnel to them (VER-010)."""
+"""The HTTP proxy for calls of webhooks: its configuration in the environment, and tunnels through it (VER-010)."""
 
 import asyncio
 import ipaddress
@@ -23,7 +23,10 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxy(Struct, frozen=True):
-    """A proxy for CONNECT. ``credentials`` is base64 of user:password, empty if there is none."""
+    """A proxy for CONNECT requests.
+
+    ``credentials`` is the base64 form of user:password, or empty. ``exceptions`` is the value of NO_PROXY.
+    """
 
     host: str
     port: int
@@ -31,7 +34,7 @@ class Proxy(Struct, frozen=True):
     exceptions: str = ""
 
     def serves(self, host: str, port: int) -> bool:
-        """Report whether a host is reached through the proxy: not loopback addresses, and no entries of NO_PROXY."""
+        """Report whether calls to a host use the proxy; loopback addresses and entries of NO_PROXY do not."""
         address = _address(host)
         if host.lower() == "localhost" or (address is not None and address.is_loopback):
             return False
@@ -40,7 +43,7 @@ class Proxy(Struct, frozen=True):
 
 
 def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for https in the environment, as Go reads it; None if there is no valid one."""
+    """Return the proxy for https in the environment variables, as Go reads them; None without a valid proxy."""
     exceptions = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
     try:
         return _read(environment.get(_named(environment), ""), exceptions)
@@ -49,7 +52,10 @@ def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
 
 
 def fault(environment: Mapping[str, str]) -> str:
-    """Return the warning about an invalid proxy in the environment, without its value; empty if there is none."""
+    """Return a warning if the proxy in the environment is invalid, else an empty string.
+
+    The warning does not quote the proxy, which may contain a password.
+    """
     named = _named(environment)
     if not named or proxy_of(environment) is not None:
         return ""
@@ -61,20 +67,23 @@ def _named(environment: Mapping[str, str]) -> str:
 
 
 def _read(text: str, exceptions: str) -> Proxy | None:
-    """Parse a proxy URL; return None or raise ValueError for an invalid one."""
+    """Parse the URL of a proxy; for an invalid URL, return None or raise ValueError."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     host = hosts.in_dns(parts.hostname or "")
     if parts.scheme != "http" or not _ONE_WORD(host):
         return None  # proxies with TLS or SOCKS are not supported
     if parts.query or parts.fragment:
-        return None  # ? or # in a password that is not escaped
+        return None  # the password contains ? or # without an escape
     host.encode("idna")  # raises UnicodeError, a ValueError, for an invalid name
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
     return Proxy(host, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)
 
 
 def _names(exception: str, host: str, port: str, address: _Address | None) -> bool:
-    """Report whether an entry of NO_PROXY matches: a domain with its subdomains, or, after a dot, only these."""
+    """Report whether an entry of NO_PROXY matches a host.
+
+    ``a.b`` matches the domain and its subdomains, ``.a.b`` only the subdomains.
+    """
     if not exception or exception == "*":
         return bool(exception)
     if (network := _network(exception)) is not None:
@@ -104,7 +113,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 class _Handshake(asyncio.Protocol):
-    """Receives the head of a proxy's answer to CONNECT."""
+    """Receives the head of a proxy's response to CONNECT."""
 
     def __init__(self) -> None:
         self.head = bytearray()
@@ -128,7 +137,7 @@ class _Handshake(asyncio.Protocol):
 
 async def tunnel(proxy: Proxy, host: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
     """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken, Unreachable."""
-    if not _ONE_WORD(host):  # a line end would begin another header, or another request
+    if not _ONE_WORD(host):  # a line break would begin another header, or another request
         raise Unreachable(f"dial tcp: lookup {host}: no such host")
     loop = asyncio.get_running_loop()
     raw, handshake = await loop.create_connection(_Handshake, proxy.host, proxy.port)

@@ -16,14 +16,14 @@ _FOREIGN = ("proxy-url", "insecure-skip-tls-verify")
 
 
 class Remote(Struct, frozen=True):
-    """The target of POST requests and the credentials for it."""
+    """The server that gets POST requests, and the credentials for it."""
 
     target: Target
     user: Credentials
 
 
 def remote_of(path: Path) -> Remote:
-    """Return the cluster and the user of a kubeconfig's current context; raises CredentialsError."""
+    """Return the server and the credentials of a kubeconfig's current context; raise CredentialsError."""
     document = read(path)
     context = named(path, document, "contexts", "context").get(str(document.get("current-context")))
     if context is None:
@@ -40,7 +40,7 @@ def remote_of(path: Path) -> Remote:
     except BadTarget as error:
         why = "it is no https or http URL" if "@" in server else error  # the part before an @ may be a password
         raise CredentialsError(f"{path}: server: {why}") from error
-    users = Users(path)  # upstream: credentials are for TLS only
+    users = Users(path)  # upstream: sends credentials over TLS only
     return Remote(target, ANONYMOUS if target.plain else users.current)
 
 

@@ -18,19 +18,22 @@ Address = tuple[str, int]
 
 
 class Resolver:
-    """Maps services to addresses. A changed file is read again; if it is invalid, the previous map stays in use."""
+    """Maps services to addresses; a look-up reads the file again if it has changed.
+
+    If the new content is invalid, the previous map stays in use.
+    """
 
     __slots__ = ("_known", "_path", "_stamp")
 
     def __init__(self, path: str = "") -> None:
         self._path = path
         self._stamp = (0, 0, 0)
-        self._known: Mapping[str, Address] = {}
+        self._known: Mapping[str, Address] = {}  # name.namespace[:port] → (host, port)
         if path:
             self._known, self._stamp = read_map(Path(path)), _stamp(path)
 
     def find(self, service: str, port: int) -> Address | None:
-        """Return host and port for ``name.namespace`` and its port; None if the map has no entry."""
+        """Return (host, port) for a service, ``name.namespace``, and its port; None if the map has no entry."""
         if not self._path:
             return None
         self._refresh()

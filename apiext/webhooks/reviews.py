@@ -1,4 +1,4 @@
-"""Decode answers as Go's codecs do: JSON or YAML, of a registered kind, each field of its type (rest.Result.Into)."""
+"""Decode the responses of webhooks as Go's codecs do, and check kinds and field types (rest.Result.Into)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,11 +9,11 @@ from apiext.documents.errors import DecodeError
 from apiext.go_types.typed import INT32, Field, Integer, List, Struct, Text, decode
 
 VERSIONS = ("v1", "v1beta1")
-"""The versions of AdmissionReview and ConversionReview, the preferred one first."""
+"""The versions of AdmissionReview and ConversionReview, the preferred version first."""
 
 _TEXT = Text()
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-_SCHEME = "pkg/runtime/scheme.go:111"  # the name of the scheme in upstream's error
+_SCHEME = "pkg/runtime/scheme.go:111"  # the name of the scheme in upstream's error messages
 _CAUSE = Struct("StatusCause", {"reason": Field(Text("v1.CauseType")), "message": Field(_TEXT), "field": Field(_TEXT)})
 _DETAILS = Struct(
     "StatusDetails",
@@ -51,11 +51,11 @@ STATUS = Struct(
 
 
 class NotAReview(ValueError):
-    """An answer that cannot be decoded; the text is that of Go's decoder."""
+    """A response that cannot be decoded; the message is that of Go's decoder."""
 
 
 def review_types(kind: str, name: str, fields: Mapping[str, Field]) -> Mapping[str, Struct]:
-    """Return version → Go type of a review; ``name`` and ``fields`` are those of its response."""
+    """Return version → Go type of a review; ``name`` and ``fields`` describe the type of its ``response``."""
     return {version: _review(kind, Struct(name, fields, package=version), version) for version in VERSIONS}
 
 
@@ -65,7 +65,7 @@ def _review(kind: str, response: Struct, version: str) -> Struct:
 
 
 def decoded(raw: bytes) -> Any:
-    """Decode an answer, which is YAML unless it begins with a brace; raises NotAReview."""
+    """Decode a response: JSON if it begins with a brace, else YAML. Raises NotAReview."""
     if raw.lstrip()[:1] == b"{":
         try:
             return decode_json(raw)[0]
@@ -78,7 +78,7 @@ def decoded(raw: bytes) -> Any:
 
 
 def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) -> Document:
-    """Return the fields of a review of a group and version; raises NotAReview for another kind or a wrong type."""
+    """Return the fields of a review; raise NotAReview for another kind or version, or a field of a wrong type."""
     meta = {} if document is None else document
     if not isinstance(meta, dict):
         text = f"json: cannot unmarshal {json_kind(meta)} into Go value of type {_TYPE_META}"
@@ -100,7 +100,7 @@ def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) 
 
 
 def _type_of(api_version: str, kind: str, types: Mapping[str, Struct], group: str) -> Struct:
-    """Return the Go type of an answer's kind: the requested one, or another one in upstream's scheme."""
+    """Return the Go type for the apiVersion and kind of a response; raise NotAReview if upstream has none."""
     if api_version.count("/") > 1:
         raise NotAReview(f"unexpected GroupVersion string: {api_version}")
     if (api_version, kind) == ("v1", "Status"):

@@ -17,12 +17,12 @@ DEFAULT_PORT = 443
 
 
 class Target(Struct, frozen=True):
-    """A target of POST requests.
+    """The target of POST requests.
 
-    - ``service``: ``name.namespace`` if the clientConfig has a service; a Resolver may map it to an address.
-    - ``authority``: ASCII, for headers; ``shown`` is its form in errors if that differs.
-    - ``host``: if it is not ASCII, it has no DNS name.
-    - ``plain``: without TLS, possible only in a kubeconfig.
+    - ``service``: ``name.namespace`` if the clientConfig has a service; a Resolver may map the service to an address.
+    - ``authority``: host and port in ASCII, for headers. ``shown`` is their form in errors if it differs.
+    - ``host``: a DNS name or an address. If the host is not ASCII, it has no DNS name.
+    - ``plain``: true for a URL without TLS; only a kubeconfig can have such a URL.
     """
 
     host: str
@@ -36,7 +36,7 @@ class Target(Struct, frozen=True):
     shown: str = ""
 
     def __hash__(self) -> int:
-        return hash((self.host, self.port, self.path))  # each call computes it, and three fields are enough
+        return hash((self.host, self.port, self.path))  # computed for each call, so only three fields
 
     @property
     def url(self) -> str:
@@ -107,6 +107,6 @@ def _of_url(url: str, ca: bytes) -> Target:
 
 
 def _path(path: str) -> str:
-    """Return the path of the request, cleaned and escaped."""
-    # upstream: a path is cleaned before the request, such as that of envtest, which begins with two slashes
+    """Return the normalized and percent-encoded path for the request."""
+    # upstream: normalizes a path before the request, such as the path of envtest, which begins with two slashes
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

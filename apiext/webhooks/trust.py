@@ -9,7 +9,7 @@ from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable, Untrusted
 
 UNVERIFIED = "tls: failed to verify certificate: "
-_VERIFY_TEXTS = {  # OpenSSL's verify codes
+_VERIFY_TEXTS = {  # OpenSSL's verify code → text
     9: "x509: certificate has expired or is not yet valid: its time has not come",
     10: "x509: certificate has expired or is not yet valid: its time is over",
     18: "x509: certificate signed by unknown authority",
@@ -24,11 +24,11 @@ _VERIFY_TEXTS = {  # OpenSSL's verify codes
 
 Certificate = tuple[bytes, bytes]
 """A client certificate and its key as PEM."""
-_Key = tuple[bytes, Certificate | None]
+_Key = tuple[bytes, Certificate | None]  # (CA bundle, client certificate)
 
 
 class Contexts:
-    """TLS client contexts by CA bundle and client certificate; no bundle means the system's roots."""
+    """A cache of TLS client contexts; an empty CA bundle stands for the system's roots."""
 
     __slots__ = ("_made", "_making")
 
@@ -45,7 +45,8 @@ class Contexts:
         if ca and certificate is None:
             return self._keep(key, context_of(ca))
         making = self._making.get(key)
-        if making is None:  # in a thread: system roots take milliseconds, and a client certificate needs a file
+        # in a thread: system roots take milliseconds, and a client certificate needs a temporary file
+        if making is None:
             making = asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
             self._making[key] = making
             making.add_done_callback(lambda done: self._finish(key, done))
@@ -64,7 +65,7 @@ class Contexts:
 
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """Return a new context that trusts only the PEM bundle, or, if it is empty, the system's roots.
+    """Return a new TLS context that trusts only the PEM bundle; an empty bundle stands for the system's roots.
 
     Raises Untrusted and OSError.
     """

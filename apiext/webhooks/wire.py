@@ -9,7 +9,7 @@ from apiext.webhooks.errors import Broken, CallError
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``began`` is true if a byte of the current answer has arrived."""
+    """The protocol of one connection; ``began`` is true if a byte of the current response has arrived."""
 
     __slots__ = (
         "_buffer",
@@ -43,18 +43,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """True if another request can be sent."""
+        """True if the connection can send another request."""
         return not self._lost and self.transport is not None and not self.transport.is_closing()
 
     @property
     def in_body(self) -> bool:
-        """True if the head of the answer has arrived."""
+        """True if the head of the response has arrived."""
         return self._parser.head is not None
 
     async def exchange(self, head: bytes, body: bytes, max_bytes: int, deadline: float = math.inf) -> Answer:
-        """Send a request and return its answer of at most ``max_bytes`` bytes; raises CallError.
+        """Send a request and return its response of at most ``max_bytes`` bytes; raise CallError.
 
-        ``deadline`` is a time of the loop at which TimeoutError is raised.
+        At ``deadline``, a time of the event loop, it raises TimeoutError.
         """
         assert self.transport is not None
         self.began = False
@@ -64,7 +64,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost:
             raise Broken("EOF")
         self._wake_at(deadline)
-        self.transport.writelines((head + body,) if len(body) < RECORD else (head, body))  # one TLS record, not two
+        # a small request is one TLS record
+        self.transport.writelines((head + body,) if len(body) < RECORD else (head, body))
         try:
             return await self._waiter
         finally:
@@ -97,7 +98,6 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer.space(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process received bytes; bytes without a request end the connection."""
+        """Process received bytes; close the connection if no request waits for a response."""
         if self._waiter is None or self._waiter.done():
             self.close()
             return
@@ -116,9 +116,9 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _advance(self) -> None:
-        """Parse the received bytes, at most limits.WEBHOOK_CHUNKS_AT_ONCE chunks in one turn of the loop."""
+        """Parse the received bytes: up to limits.WEBHOOK_CHUNKS_AT_ONCE chunks in an iteration of the event loop."""
         waiter = self._waiter
-        if waiter is None or waiter.done():  # the caller was cancelled between two turns
+        if waiter is None or waiter.done():  # the caller was cancelled between two iterations
             return
         assert self.transport is not None
         try:
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange: an answer without a length is complete, any other one is broken."""
+        """End the exchange: a response without a length is complete, any other response is broken."""
         self._lost = True
         if self._timer is not None:
             self._timer.cancel()

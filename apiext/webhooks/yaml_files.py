@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # few servers have such files (decision 36)
+if TYPE_CHECKING:  # imported late, since few servers have YAML files (decision 36)
     import yaml
 
 _WRONG_VALUES = (
@@ -12,14 +12,15 @@ _WRONG_VALUES = (
     LookupError,
     AttributeError,
     RecursionError,
-)  # of the constructors of tags
+)  # raised by the constructors of YAML tags
 
 
 def load(path: Path) -> Any:
-    """Return the content of a YAML file; raises OSError, and ValueError with a message that quotes nothing of it."""
+    """Return the content of a YAML file; raises OSError, and ValueError with a message that does not quote the file."""
     import yaml
 
-    # errors of this loader have only positions, those of the Python loader quote the line; it also limits the depth
+    # the errors of the C loader have only positions, while those of the Python loader quote the line. The C loader also
+    # limits the depth.
     loader: Any = yaml.CSafeLoader
     try:
         return yaml.load(path.read_bytes(), Loader=loader)

@@ -54,7 +54,7 @@ def always_allow(attributes: Attributes) -> Decision:
 
 
 def always_deny(attributes: Attributes) -> Decision:
-    """Allow all actions of members of system:masters, and no others."""
+    """Allow all actions of members of system:masters, and no other action."""
     return ALLOWED if attributes.user.is_master else _FORBIDDEN
 
 

@@ -72,7 +72,7 @@ class Wanted(Struct, frozen=True):
         return User(self.user, tuple(groups), self.uid, self.extra)
 
     def permissions(self, asking: User, path: str) -> Iterator[Attributes]:
-        """Yield the required permissions: to impersonate the user, the uid, each group, each extra."""
+        """Yield the permissions that ``asking`` needs in the oldest mode: for user, uid, groups and extra values."""
         yield self._user(Attributes(asking, "impersonate", path, "", "v1", "users"))
         if self.uid:
             yield Attributes(asking, "impersonate", path, _GROUP, "v1", "uids", name=self.uid)

@@ -54,7 +54,10 @@ class Proxies:
         return Holder(user, bool(signers & self._own) and self._allowed(chain[0]))
 
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
-        """Return the self-signed CAs of a certificate: a resumed session has no other certificate of the chain."""
+        """Return the configured CAs that issued a certificate.
+
+        Only for a resumed TLS session, which has no chain of certificates.
+        """
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))
 

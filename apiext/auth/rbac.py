@@ -274,7 +274,10 @@ class Reference(Struct, frozen=True):
     namespace: str = ""
 
     def missing(self, resource: str) -> str:
-        """Return the message of a missing role; upstream: with its kind, or the resource of the request."""
+        """Return the error message for a missing role.
+
+        As upstream, ``resource`` is the kind of the role in lower case, or its resource.
+        """
         if self.kind not in KINDS:
             return f"unsupported role reference kind: {go_quote(self.kind)}"
         return f"{resource}.{GROUP} {go_quote(self.name)} not found"

@@ -23,11 +23,10 @@ _OTHER_PORT = "provided port is not in the valid range. The range of valid ports
 
 
 class Addresses:
-    """Addresses and ports of stored services, and the free ones; ``clock()`` is in seconds.
+    """The allocated addresses and node ports of services; ``clock()`` is in seconds.
 
-    A recently allocated address is reserved for a while, since its service may not be stored yet. Two servers that
-    allocate at the same time may allocate the same. A lock guards the pool, since writes of large objects are validated
-    in threads.
+    A recently allocated address is reserved for a while, since its service may not be stored yet. Two servers may
+    allocate the same address at the same time. A lock guards the pool, since threads validate writes of large objects.
     """
 
     def __init__(self, ranges: ServiceRanges | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,15 +36,15 @@ class Addresses:
         self._networks = dict(zip(self.families, ranges.networks, strict=True))
         self._ports = ranges.ports
         self._clock = clock
-        self._taken: dict[str, tuple[str | int, ...]] = {}
-        self._used: Counter[str | int] = Counter()
-        self._recent: OrderedDict[str | int, float] = OrderedDict()
+        self._taken: dict[str, tuple[str | int, ...]] = {}  # key of a service → its addresses and ports
+        self._used: Counter[str | int] = Counter()  # address or port → number of its services
+        self._recent: OrderedDict[str | int, float] = OrderedDict()  # address or port → time of its allocation
         self._lock = threading.Lock()
         self._dry_run = False
 
     @property
     def preview(self) -> "Addresses":
-        """Return the same pool for a dry run: with another error text, and as upstream without a range of ports."""
+        """The same pool for a dry run: with another error text, and, as upstream, without a range of ports."""
         seen = copy.copy(self)  # shares the allocated addresses
         seen._dry_run = True
         return seen
@@ -54,7 +53,7 @@ class Addresses:
         """Record a stored service."""
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
-        # invalid, stored by another program; reads report the error
+        # invalid, since another program has stored it; reads report the error
         except (AttributeError, KeyError, TypeError, ValueError):
             taken = ()
         self.drop(key)
@@ -71,7 +70,7 @@ class Addresses:
                     del self._used[one]
 
     def address(self, family: str, name: str) -> str:
-        """Return a free address for the service of a name. Raise a 500 if there is none."""
+        """Return a free address for the service with a name; raise a 500 if no address is free."""
         network = self._networks[family]
         found = self._free(lambda number: str(network[number]), self._numbers(family))
         if found is None:
@@ -79,20 +78,20 @@ class Addresses:
         return str(found)
 
     def first(self, name: str) -> str:
-        """Return the first address of the default family, or another one if a service has it."""
+        """Return the first address of the default family, or another address if a service has the first one."""
         family = self.families[0]
         found = str(self._networks[family][1])
         return self.address(family, name) if self._taken_error(found, _TAKEN_ADDRESS) else found
 
     def port(self, but: Collection[int] = ()) -> int:
-        """Return a free node port, except those in ``but``. Raise a 500 if there is none."""
+        """Return a free node port that is not in ``but``; raise a 500 if no port is free."""
         found = self._free(lambda number: number, self._ports, but)
         if found is None:
             raise status.internal("failed to allocate a nodePort: range is full")
         return int(found)
 
     def address_error(self, family: str, text: str) -> str:
-        """Return the reason why a service cannot have its requested address, or an empty text."""
+        """Return the reason why a service cannot have its requested address, or an empty string."""
         network, address = self._networks[family], address_of(text)
         ends = (network.network_address, *((network.broadcast_address,) if network.version == 4 else ()))
         if address is None or address not in network or address in ends:
@@ -100,13 +99,13 @@ class Addresses:
         return self._taken_error(str(address), _TAKEN_ADDRESS)
 
     def port_error(self, number: int) -> str:
-        """Return the reason why a service cannot have its requested node port, or an empty text."""
+        """Return the reason why a service cannot have its requested node port, or an empty string."""
         if number not in self._ports:
             return "" if self._dry_run else _OTHER_PORT.format(self._ports.start, self._ports.stop - 1)
         return self._taken_error(number, TAKEN_PORT)
 
     def _taken_error(self, wanted: str | int, text: str) -> str:
-        """Return the text if a stored service has it; else reserve it for a while."""
+        """Return ``text`` if a stored service has the address or port; else reserve it, and return an empty string."""
         with self._lock:
             if wanted in self._used:
                 return text
@@ -120,7 +119,7 @@ class Addresses:
             self._recent.popitem(last=False)
 
     def _numbers(self, family: str) -> range:
-        """Return the indices of assignable addresses: without that of the network, and in IPv4 that of broadcasts."""
+        """Return the indices of assignable addresses: no network address, and in IPv4 no broadcast address."""
         size = self._networks[family].num_addresses
         return range(1, min(size - (family == "IPv4"), limits.ADDRESSES_OF_A_FAMILY))
 
@@ -137,7 +136,7 @@ class Addresses:
     def _candidates(
         self, made: Callable[[int], str | int], numbers: range, but: Collection[int]
     ) -> Iterator[str | int]:
-        """Yield free ones: at random, else in order, and at last recently allocated ones."""
+        """Yield free addresses or ports: random ones, then the rest in order, then recently allocated ones."""
         for _ in range(limits.ADDRESS_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in self._recent:

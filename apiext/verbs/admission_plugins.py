@@ -1,4 +1,4 @@
-"""Make the admission plug-ins of a server, with their namespaces, webhooks, conversion and authorization."""
+"""Create the admission plug-ins of a server, and the functions that they call."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +26,7 @@ from apiext.verbs import amendments
 from apiext.verbs.converting import explained
 from apiext.verbs.errors import translated
 
-if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
+if TYPE_CHECKING:  # the first use of CEL imports it (decision 36)
     from apiext.cel.library.authorization import Question
 
 
@@ -42,7 +42,8 @@ def chain(
 ) -> Chain:
     """Return the enabled plug-ins in their order.
 
-    ``posters`` returns the client of a webhook. ``several`` is true if the server has several workers.
+    ``posters`` maps the name of a plug-in to the client for its webhooks. ``several`` is true if the server has several
+    workers.
     """
     metrics = Metrics()
     services = PluginServices(
@@ -64,20 +65,20 @@ async def _amend(
     entry: Entry,
     change: Callable[[Document], Document],
 ) -> Entry | None:
-    """Store the status of an object as this server's (apiext.admission.plugin_services.Amend)."""
+    """Change and store the status of an object, as this server's manager (apiext.admission.plugin_services.Amend)."""
     with translated():
         return await amendments.amend(store, catalog, resource, entry, change, STATUS_MANAGER)
 
 
 class Namespaces:
-    """Find namespaces for plug-ins (apiext.admission.calls.FindNamespace), each decoded once."""
+    """Finds namespaces for plug-ins (apiext.admission.calls.FindNamespace), and caches the decoded objects."""
 
     __slots__ = ("_catalog", "_seen", "_store")
 
     def __init__(self, catalog: LiveCatalog, store: CachedStore) -> None:
         self._catalog = catalog
         self._store = store
-        self._seen: dict[str, tuple[Entry, View]] = {}
+        self._seen: dict[str, tuple[Entry, View]] = {}  # name → (entry, decoded namespace)
 
     async def __call__(self, name: str, newest: bool = False) -> View | None:
         collection = self._store.collection(NAMESPACES)
@@ -121,7 +122,7 @@ def conversion(converter: Converter) -> Convert:
 
 
 def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
-    """Return the authorizer's decision on a user, or on the service account that an expression names."""
+    """Return (allowed, reason) of the authorizer for a user, or for the service account that an expression names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]

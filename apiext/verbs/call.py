@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """The connection of a request: the part that a write uses while it waits for other writers."""
+    """The connection of a request, as a write needs it while it waits for other writers."""
 
     waiting: asyncio.Future[None] | None  # gets an exception when the client disconnects
 
@@ -37,13 +37,16 @@ class Client(Protocol):
 class Call(Struct):
     """A request, with its URL and headers decoded.
 
-    ``namespace`` is None if the path has none (cluster scope, or all namespaces). ``name`` is empty for collections.
-    ``query`` has all values of each parameter. ``manager`` is the User-Agent up to the first slash. ``deadline`` is
-    loop time in seconds. ``warnings`` are added to the response in order. ``conversions`` are a webhook's results for
-    this request (verbs.ownership); ``convert`` calls the webhook, and is None without one. ``size`` is the known size
-    of the object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` is true if the stored object
-    is known to be normalized: then a patch need not check unchanged fields. The functions in ``settled`` are
-    called after a write, with False if it failed.
+    - ``namespace`` is None if the path has none (cluster scope, or all namespaces). ``name`` is empty for collections.
+    - ``query`` has all values of each parameter. ``manager`` is the User-Agent up to the first slash.
+    - ``deadline`` is a time of the event loop in seconds; 0 means no deadline.
+    - ``warnings`` are added to the response in order.
+    - ``conversions`` caches results of the conversion webhook for this request: (encoded object, apiVersion) →
+      converted object. ``convert`` calls the webhook; it is None without a webhook.
+    - ``size`` is the known size of the object in bytes.
+    - ``trail`` is the audit trail of the request, or None.
+    - ``exact`` is true if the stored object is known to be normalized. Then a patch need not check unchanged fields.
+    - The functions in ``settled`` are called after a write, with False if it failed.
     """
 
     verb: str
@@ -66,7 +69,7 @@ class Call(Struct):
     settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, notes: Iterable[str]) -> None:
-        """Add notes to the warnings of the response, each once."""
+        """Add notes to the warnings of the response, without duplicates."""
         seen = set(self.warnings)
         for note in notes:
             if note not in seen:
@@ -75,14 +78,15 @@ class Call(Struct):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Return the audit annotations of admission (ADM-013), which are kept if this request is audited."""
+        """The audit annotations, which admission may extend (ADM-013); not used if the request is not audited."""
         return self.trail.annotations if self.trail is not None else {}
 
 
 class Body(Struct):
     """A decoded request body: the document, notes about duplicate keys, the media type, and the sent bytes.
 
-    ``decode(raw)`` made the document. ``beyond`` is an error text if it has a number over the range of float64.
+    ``decode(raw)`` returns (document, notes). ``beyond`` is an error text if the document has a number over the range
+    of float64.
     """
 
     document: Document
@@ -131,7 +135,7 @@ class Page(Struct):
         return self.segments.count if self.segments is not None else len(self.entries or ())
 
     def size(self) -> int:
-        """Return the stored bytes of its objects."""
+        """Return the number of stored bytes of the objects on the page."""
         return bytes_of(self.listed())
 
     def listed(self) -> Sequence[Entry]:
@@ -141,7 +145,7 @@ class Page(Struct):
         return self.segments.entries if self.segments is not None else ()
 
     async def shown(self, viewer: Viewer) -> Sequence[Entry]:
-        """Return the entries in key order, converted for this viewer."""
+        """Return the entries in key order, converted to the version of ``viewer``."""
         entries = self.listed()
         return entries if self.convert is None else with_views(entries, viewer, await self.convert(entries))
 
@@ -153,7 +157,7 @@ class Definitions(Protocol):
         """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted."""
 
     def holds(self, resource: ServedResource) -> bool:
-        """Return whether the cached guard is that of the resource in the catalog."""
+        """Return whether the cached guard of the definition equals the guard of the resource in the catalog."""
 
     async def fresh(self) -> int:
         """Wait until the cache has the newest definitions, and return its revision."""
@@ -166,9 +170,9 @@ class Definitions(Protocol):
         """Return whether other workers serve the same port."""
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the configuration of this one.
+        """Wait until the other workers, if any, use the configuration of this worker.
 
-        ``written`` is the written object, if it may not be configuration.
+        ``written`` is the resource of a written object: do not wait if it is not configuration.
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
@@ -181,8 +185,8 @@ class Definitions(Protocol):
 class Verbs(Struct):
     """The parts of a server that verbs use.
 
-    ``policy`` are the roles, if the authorizer uses them. ``wait_for_account(namespace)`` waits until a new namespace
-    has its default service account; None if no controller creates it.
+    ``policy`` is the RBAC policy, or None if the authorizer does not use RBAC. ``wait_for_account(namespace)`` waits
+    until a new namespace has its default service account; it is None if no controller creates the account.
     """
 
     catalog: LiveCatalog

@@ -29,16 +29,16 @@ Answer = Callable[[Entry], Outcome]
 
 
 def written(entry: Entry) -> Outcome:
-    """Return the response with a stored object."""
+    """Return the response that contains a stored object."""
     return Outcome(200, entry=entry)
 
 
 class Put(NamedTuple):
-    """Store bytes at a key (namespace, name).
+    """A write of bytes at a key (namespace, name).
 
     ``revision`` is that of the object to replace, or 0 for a new object. ``guards`` must hold when the write commits.
-    ``smaller()`` returns the bytes without managedFields, or None if there are no managedFields, for a store that
-    refuses the bytes as too large.
+    ``smaller()`` is called if the store rejects the bytes as too large. It returns the bytes without managedFields, or
+    None if the object has no managedFields.
     """
 
     key: tuple[str, str]
@@ -50,7 +50,10 @@ class Put(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Delete the object of a key at a revision; ``unread`` if its value cannot be decoded (KEP 3926)."""
+    """A deletion of the object at a key, if the object has this revision.
+
+    ``unread`` is true if the value of the object cannot be decoded (KEP 3926).
+    """
 
     key: tuple[str, str]
     revision: int
@@ -59,7 +62,7 @@ class Remove(NamedTuple):
 
 
 class Unconfirmed(NamedTuple):
-    """A response without a write, from unconfirmed state: of a dry run, or of a write without a change."""
+    """A response without a write, of a dry run or of a write that changes nothing; its state is unconfirmed."""
 
     outcome: Outcome
 
@@ -68,16 +71,16 @@ Decision = Put | Remove | Unconfirmed
 Decide = Callable[[Entry | None], Awaitable[Decision]]
 """(state of the object, None if it does not exist) → the decision; raises StatusError to refuse the write."""
 Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
-"""Load a changed definition or namespace, and return the new Decide.
+"""Reloads a changed definition or namespace, and returns the new Decide.
 
-With None, check the definition, and return None if it has not changed.
+Called with None, it checks the definition, and returns None if the definition has not changed.
 """
 
 
 class State(Struct):
-    """The state of an object: its entry, or None.
+    """The state of an object: its entry, or None if the object does not exist.
 
-    ``confirmed`` is true if this request read it from the store.
+    ``confirmed`` is true if this request read the state from the store.
     """
 
     entry: Entry | None = None
@@ -85,11 +88,11 @@ class State(Struct):
 
 
 Read = Callable[[], Awaitable[State]]
-"""Return the state of the object for the first decision, and after the turns of other writers."""
+"""Returns the state of the object, for the first decision and after the turns of other writers."""
 
 
 async def no_state() -> State:
-    """Return the state of an object that is to be created."""
+    """Return the state for a create: there is no object."""
     return State()
 
 
@@ -105,9 +108,9 @@ async def cached_state(verbs: Verbs, call: Call, *, newest: bool = False) -> Sta
 async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Renew) -> Outcome:
     """Decide on the state of an object, and store the decision. Retry after a conflict, until the deadline.
 
-    A response or an error from cached state is confirmed by a read of etcd before the client gets it. An error of the
-    store itself is final, since the store may have made the write. After a conflict, the writers of one object take
-    turns.
+    If a response or an error is based on cached state, a read of the store confirms the state before the client gets
+    the response. An error of the store itself is final, since the store may have executed the write. After a conflict,
+    the writers of one object take turns.
     """
     with Writer(verbs.queues, call) as writer:
         await writer.join()
@@ -137,7 +140,7 @@ async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Re
 
 
 def _newer(of_conflict: State, read: State) -> State:
-    """Return the state read after a conflict, or that of the conflict if the cache lacks it."""
+    """Return the state that was read after a conflict, or the state in the conflict if the cache is older."""
     if (
         read.confirmed
         or of_conflict.entry is None
@@ -149,9 +152,10 @@ def _newer(of_conflict: State, read: State) -> State:
 
 
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
-    """Store a decision once, if the object and the guards are unchanged; return the entry for `Answer`.
+    """Try once to store a decision, if the object and the guards are unchanged; return the entry for `Answer`.
 
-    Raise store errors. A value that is too large is stored without managedFields, if ``smaller`` allows it (WRI-023).
+    Raise store errors. If the store rejects the value as too large, store it without managedFields, if ``smaller`` is
+    set (WRI-023).
     """
     if isinstance(decision, Remove):
         if decision.unread:
@@ -172,7 +176,7 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
     namespace, name = decision.key
     try:
         await store.delete_unread(collection, namespace, name, decision.revision)
-    except Malformed as error:  # another value that cannot be decoded was stored
+    except Malformed as error:  # meanwhile, another value that cannot be decoded was stored
         raise RevisionChanged(None) from error
     return Entry(namespace, name, decision.revision, b"{}")
 

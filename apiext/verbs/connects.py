@@ -1,6 +1,6 @@
 """Requests that upstream forwards to a node, pod or service; this server connects to none of them.
 
-It answers as kube-apiserver does before it connects: 400, 404, 500 and 503 with the same texts.
+It responds with the errors that kube-apiserver reports before it connects: 400, 404, 500 and 503 with the same texts.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,12 +22,12 @@ _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _NO_ADDRESS = "no preferred addresses found; known addresses: []"
 _NOT_CONNECTED = "this server does not connect to nodes, pods or services"
 _SCHEMES = ("", "http", "https")
-# of the options of a log: the least value
+# option of a log → its least value
 _LEAST = {"sinceSeconds": 1, "tailLines": 0, "limitBytes": 1}
 
 
 async def connect(verbs: Verbs, call: Call) -> None:
-    """Answer a request of an endpoint that connects: None for an empty log; raises StatusError otherwise."""
+    """Handle a request to an endpoint that connects: return for an empty log, else raise StatusError."""
     if call.endpoint.connects != "log":
         await _admit(verbs, call)
     await CONNECTS[call.endpoint.connects](verbs, call)
@@ -54,11 +54,11 @@ _OPTIONS: Mapping[str, Mapping[str, type]] = {
     "PodAttachOptions": _STREAMS,
     "PodPortForwardOptions": {"ports": int},
 }
-"""Kind of options → its fields in a query; ``int`` stands for numbers. All other kinds have a path."""
+"""Kind of options → its fields in a query; ``int`` stands for a list of numbers. All other kinds have a path."""
 
 
 def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
-    """Return the fields of the options of a connection that are not empty."""
+    """Return the options of a connection that are not empty."""
     found: Document = {}
     for field, form in _OPTIONS.get(kind, {"path": str}).items():
         values = query.get(field)
@@ -71,7 +71,7 @@ def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
         else:
             found[field] = list(values) if form is list else values[0]
     kept = {field: value for field, value in found.items() if value}
-    return {"command": None, **kept} if kind == "PodExecOptions" else kept  # Go prints it even if it is empty
+    return {"command": None, **kept} if kind == "PodExecOptions" else kept  # Go prints the command even if it is empty
 
 
 def _numbers(values: Sequence[str]) -> list[int]:
@@ -83,7 +83,7 @@ def _numbers(values: Sequence[str]) -> list[int]:
 
 
 async def _log(verbs: Verbs, call: Call) -> None:
-    """Return if a pod has no node, so that its log is empty."""
+    """Return if a pod has no node, since its log is empty; else raise StatusError."""
     if errors := list(_log_errors(call.query)):
         raise status.invalid(GroupKind("", "PodLogOptions"), call.name, errors)
     pod = await _object(verbs, call)
@@ -157,7 +157,7 @@ def _unavailable(text: str) -> status.StatusError:
 
 
 def _place(call: Call, kind: str) -> tuple[str, str, str]:
-    """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``; 400 for another name."""
+    """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``; raise a 400 for another name."""
     parts = call.name.split(":")
     scheme, name, port = ("", *parts, "")[:3] if len(parts) < 3 else (*parts, "", "")[:3]
     if len(parts) > 3 or scheme not in _SCHEMES or not name or (len(parts) == 2 and not port):
@@ -184,7 +184,8 @@ async def _unreached(verbs: Verbs, call: Call, name: str) -> status.StatusError:
     except status.StatusError as error:
         if error.code != 404:
             raise
-        return status.not_found(call.served.names.group_resource, name)  # as kube-apiserver: of the pods' resource
+        # as kube-apiserver: with the resource of the pods
+        return status.not_found(call.served.names.group_resource, name)
     return _unreached_node(node)
 
 
@@ -194,7 +195,7 @@ def _unreached_node(node: View) -> status.StatusError:
 
 
 def _check_container(pod: View, call: Call) -> None:
-    """400 unless the query names a container of the pod, or the pod has only one."""
+    """Raise a 400 unless the query names a container of the pod, or the pod has only one."""
     spec, wanted = pod.get("spec") or {}, first(call.query, "container")
     names = {field: [one.get("name") or "" for one in spec.get(field) or ()] for field in _CONTAINERS}
     if wanted:
@@ -220,4 +221,4 @@ CONNECTS: Mapping[str, Callable[[Verbs, Call], Awaitable[None]]] = {
     "node": _to_node,
     "service": _to_service,
 }
-"""``connects`` of an endpoint → function that answers."""
+"""``connects`` of an endpoint → the function that handles its requests."""

@@ -50,7 +50,7 @@ class Creation:
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the create; ``entry`` is the object that has the name of the last attempt.
 
-        Raise a 409 without remaining attempts, and a 403 under a terminating definition (DEL-004).
+        Raise a 409 if no attempts remain, and a 403 if the definition is terminating (DEL-004).
         """
         call = self._call
         if entry is not None and not self._attempts:
@@ -77,13 +77,16 @@ class Creation:
             and not call.served.codec.converts
             and not call.served.work.slow(call.size)
         ):
-            ownership.claim_posted(call, document, self._options, verbs.clock())  # without thread and webhook
+            ownership.claim_posted(call, document, self._options, verbs.clock())  # needs no thread and no webhook
         else:
             await threads.run(call, ownership.claim_posted, call, document, self._options, verbs.clock())
 
 
 async def decide_at(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Decision:
-    """Decide on an apply or a PUT that creates: the object has its managedFields, and its key is that of the URL."""
+    """Decide on an apply or a PUT that creates an object.
+
+    The document has its managedFields; its key is that of the URL.
+    """
     attributes = attributes_of(call, "CREATE", options, document, None)
     new = await mutated(verbs, call, document, attributes, call.name)
     number(new["metadata"].get("resourceVersion") or "")
@@ -95,8 +98,8 @@ async def decide_at(verbs: Verbs, call: Call, document: Document, options: Write
 async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules.
 
-    For an apply or a PUT that creates, the marks of a deletion are removed here, after admission (upstream:
-    Store.Update). For a POST they were removed before.
+    For an apply or a PUT that creates, the system metadata that the client sent is deleted after admission (upstream:
+    Store.Update). For a POST it was deleted before.
     """
     owned = document
     document = await verbs.admission.mutate(attributes, document)
@@ -119,8 +122,8 @@ async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attr
 async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attributes, place: str = "") -> Decision:
     """Run the validating half of a create, and return the decision to store the object.
 
-    ``place`` is the name under which it is stored, even if admission renames it (upstream: Store.Update). If it is
-    empty, the object's own name is used.
+    ``place`` is the name under which the object is stored, even if admission renames the object (upstream:
+    Store.Update). If ``place`` is empty, the object's own name is used.
     """
     if call.resource.definition.terminating:
         raise status.forbidden(call.served.names.group_resource, new["metadata"].get("name", ""), TERMINATING)
@@ -148,11 +151,12 @@ def _created(entry: Entry) -> Outcome:
 
 
 async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, str]) -> Unconfirmed:
-    """Return the answer to a dry run. Raise KeyExists if the name is taken."""
+    """Return the response to a dry run; raise KeyExists if an object has the name."""
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
-        except Malformed as error:  # upstream: no conflict, although the create would have one
+        # upstream: reports no conflict here, although a create without dry run has a conflict
+        except Malformed as error:
             existing = Entry(*key, error.revision, b"")
     if existing is not None:
         raise KeyExists(existing)
@@ -161,8 +165,8 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
 
 
 def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
-    """Return the 409 of a name that is taken; ``prefixed``: the object has a generateName."""
-    if prefixed:  # upstream: of the group in which it is stored
+    """Return the 409 for a name in use; ``prefixed`` is true if the object has a generateName."""
+    if prefixed:  # upstream: reports the group in which the object is stored
         stored = GroupResource(call.served.names.stored_resource.group, call.served.names.resource)
         error = status.generate_name_conflict(stored, current.name)
     else:

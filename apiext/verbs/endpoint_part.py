@@ -11,9 +11,9 @@ from apiext.verbs.objects import accepted
 
 
 class EndpointPart:
-    """The whole object, for the main endpoint and /status.
+    """The part for the main endpoint and /status: the complete object.
 
-    ``partial`` is true for an endpoint with another kind.
+    ``partial`` is true for an endpoint with another kind, such as Scale.
     """
 
     __slots__ = ()
@@ -29,13 +29,13 @@ class EndpointPart:
         identity.settle_namespace(call, shown)
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
-        """Return the whole object with the changed part."""
+        """Return the complete object with the changed part."""
         new = _embedded(call, stored, shown)
         new["metadata"] = dict(new["metadata"])
         return new
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
-        """Set managedFields of the whole object, if the part has other managedFields."""
+        """Set managedFields of the complete object, if the part has different managedFields."""
 
     def complete(self, call: Call, new: Document) -> Document:
         """Return the validated object, with defaults if no decoder has set them."""
@@ -51,7 +51,7 @@ class EndpointPart:
 
 
 class ScalePart(EndpointPart):
-    """The scale of an object, which is another kind (SRV-007…010)."""
+    """The part for /scale: an object of kind Scale (SRV-007…010)."""
 
     __slots__ = ()
     partial = True
@@ -66,7 +66,7 @@ class ScalePart(EndpointPart):
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         replicas = (shown.get("spec") or {}).get("replicas") or 0
-        if call.served.model.typed and replicas < 0:  # built-in kinds have their own rule for a Scale
+        if call.served.model.typed and replicas < 0:  # only built-in kinds have this rule for a Scale
             error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
             raise status.invalid(GroupKind(call.endpoint.model.group, call.endpoint.model.kind), call.name, [error])
         return super().embed(call, stored, shown)

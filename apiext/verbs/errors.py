@@ -14,12 +14,12 @@ UNKNOWN = "the outcome of the write is unknown: the store did not say whether it
 
 
 def invalid_object(key: str, fault: str) -> str:
-    """Return the text of upstream's store about a failed precondition."""
+    """Return the message of upstream's store for a failed precondition."""
     return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
 
 
 class Undecodable(status.StatusError):
-    """The 500 of stored objects that cannot be decrypted, decoded or converted (KEP 3926)."""
+    """The 500 for stored objects that cannot be decrypted, decoded or converted (KEP 3926)."""
 
     __slots__ = ("fault",)
 
@@ -34,7 +34,7 @@ class Undecodable(status.StatusError):
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
-    """Return the error of reading the first of such objects, or of a list that contains them all."""
+    """Return the error of a read of the first of these objects, or of a list that contains all of them."""
     first = faults[0]
     if not listed:
         return Undecodable(status.internal(_corrupt_object(first.path, first)), first)
@@ -57,7 +57,7 @@ def _corrupt_object(key: str, fault: store.Fault) -> str:
 
 
 class _Translated:
-    """A context manager without state. One of contextlib would cost three more calls for each request."""
+    """A context manager without state; contextlib.contextmanager would add three calls to each request."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ def translated() -> _Translated:
 def of_store(fault: BaseException) -> bool:
     """Return whether a Status reports an error of the store itself.
 
-    The store may have made such a write, so the write is not retried.
+    The store may have executed a write that failed with such an error, so the write must not be retried.
     """
     return isinstance(fault.__cause__, store.StoreError)
 

@@ -1,6 +1,6 @@
-"""Prevent that a user grants permissions that the user does not have, by a role or a binding (AUT-003).
+"""Prevent that a role or a binding grants permissions that its writer does not have (AUT-003).
 
-This applies only in the mode RBAC.
+This applies only in the authorization mode RBAC.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -60,14 +60,14 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     reference = reference_in(new, namespace)
     resource = KINDS.get(reference.kind)
     if resource is None or (old is not None and _only_for_garbage_collection(new, old)):
-        return  # a binding to an unknown kind is refused as invalid
+        return  # validation rejects a binding to an unknown kind
     group = (new.get("roleRef") or {}).get("apiGroup", "")
     if verbs.authorizer(Attributes(call.user, "bind", "", group, "*", resource, "", namespace, reference.name)):
         return
     await _load_newest(verbs, policy)
     role = policy.role(reference)
     if role is None:
-        # upstream: with the resource of the request
+        # upstream: reports the resource of the request
         raise status.not_found(call.served.names.group_resource, reference.name)
     await _confirm(policy, call, new, role.rules)
 

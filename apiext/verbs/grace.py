@@ -1,4 +1,4 @@
-"""Delete pods gracefully: a pod on a node is kept until the node stops it (upstream: rest.BeforeDelete)."""
+"""Delete pods gracefully: a pod on a node stays stored until its kubelet stops it (upstream: rest.BeforeDelete)."""
 
 from datetime import timedelta
 

@@ -31,7 +31,7 @@ def fill_on_create(document: Document, now: str) -> None:
 
 
 def fill_on_update(document: Document, old: View) -> None:
-    """Copy fields from the stored object that an update may omit or never changes (WRI-004)."""
+    """Copy fields from the stored object that an update may omit or must not change (WRI-004)."""
     metadata = document.setdefault("metadata", {})
     before = old["metadata"]
     metadata.pop("selfLink", None)
@@ -51,7 +51,7 @@ def fill_on_update(document: Document, old: View) -> None:
 def mark_as_deleting(document: Document, now: str) -> None:
     """Set the metadata of a deletion that waits for finalizers (WRI-017).
 
-    As upstream (markAsDeleting), a deletionTimestamp after ``now`` becomes ``now``, since the clock was set back.
+    As upstream (markAsDeleting), a deletionTimestamp after ``now`` becomes ``now``: the clock was set back.
     """
     metadata = document["metadata"]
     since = metadata.get("deletionTimestamp")
@@ -65,12 +65,12 @@ def mark_as_deleting(document: Document, now: str) -> None:
 def _is_after(moment: str, now: str) -> bool:
     try:
         return parse(moment) > parse(now)
-    except ValueError:  # stored by another program
+    except ValueError:  # another program has stored an invalid time
         return False
 
 
 def finalizers(document: View) -> Sequence[str]:
-    """Return metadata.finalizers, empty without any."""
+    """Return metadata.finalizers, or an empty sequence."""
     return document.get("metadata", {}).get("finalizers") or ()
 
 
@@ -84,9 +84,9 @@ def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
 
 
 def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None) -> list[str]:
-    """Return the finalizers with those of the propagation policy added and removed (WRI-018).
+    """Apply a propagation policy to finalizers, and return the new finalizers (WRI-018).
 
-    Without a policy, the present finalizers determine the propagation.
+    Without a policy, the existing finalizers determine the propagation. ``orphan`` is the old option orphanDependents.
     """
     if not (now or policy or orphan):
         return []
@@ -96,7 +96,7 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
         wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
     kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
     wanted = kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
-    return wanted if set(wanted) != set(now) else list(now)  # upstream: their order is kept
+    return wanted if set(wanted) != set(now) else list(now)  # upstream: keeps their order
 
 
 def dedup_owners(document: Document) -> list[str]:

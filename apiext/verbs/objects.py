@@ -32,7 +32,7 @@ def is_revision(text: str) -> bool:
 
 
 def number(revision: str) -> int:
-    """Return a resourceVersion as a number. Raise a 500 if it is none."""
+    """Return a resourceVersion as a number; raise a 500 if it is not a number."""
     try:
         return parse_revision(revision)
     except ValueError as error:
@@ -40,7 +40,7 @@ def number(revision: str) -> int:
 
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return the result of a read of an object: with the defaults of reads, without fields of other versions."""
+    """Return an object as a read after its write would: with defaults of reads, without fields of other versions."""
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
@@ -49,18 +49,18 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 
 
 def accepted(call: Call, new: Document) -> Document:
-    """Prune an object that no decoder has pruned, by the schema of the storage version only."""
+    """Prune an object that no decoder has pruned, if it has the storage version."""
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
 
 def with_hidden(
     call: Call, raw: bytes, shown: View, new: Document, deleted: Callable[[], FieldSet] = lambda: EMPTY
 ) -> Document:
-    """Return a changed object with those fields of the stored object that its version does not have.
+    """Return a changed object with the stored fields that the version of the call does not have.
 
-    ``raw`` are the stored bytes, and ``shown`` is the object in the version of the call. ``deleted()`` are hidden paths
-    that the write deletes. Only strategy None needs it: a webhook gets the whole object and converts all of it, and
-    each version of a built-in kind has all fields.
+    ``raw`` are the stored bytes, and ``shown`` is the object in the version of the call. ``deleted()`` returns hidden
+    paths that the write deletes. Fields are hidden only by the conversion strategy None. A conversion webhook converts
+    the complete object, and each version of a built-in kind has all fields.
     """
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
@@ -77,22 +77,25 @@ def with_hidden(
 
 
 async def without_managed_fields(call: Call, new: Document) -> bytes | None:
-    """Delete managedFields of an object that the store refuses as too large.
-
-    Return its bytes, or None if it has no managedFields.
-    """
+    """Delete managedFields of an object that the store rejects as too large."""
     if new["metadata"].pop("managedFields", None) is None:
         return None
     return await threads.encoded(call, new)
 
 
 def absent(call: Call) -> status.StatusError:
-    """Return the 404 of the call's object. Raise it ``from`` an error of the store if etcd has confirmed it."""
+    """Return the 404 for the call's object.
+
+    The caller raises it ``from`` an error of the store if the store has confirmed that the object does not exist.
+    """
     return status.not_found(call.served.names.group_resource, call.name)
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
-    """Delete duplicate owners with a warning; bodies are checked before admission, too (WRI-015)."""
+    """Delete duplicate ownerReferences, with a warning (WRI-015).
+
+    ``admitted`` is false for the check of a request body before admission.
+    """
     doubles = metadata.dedup_owners(document)
     if doubles:
         after = " after mutating admission happens" if admitted else ""

@@ -1,7 +1,7 @@
-"""Quote an invalid patch result as upstream does: as text, in Go's order of fields (WRI-007).
+"""Format an invalid result of a patch for an error as upstream does, in Go's order of fields (WRI-007).
 
-Go keeps unchanged fields as printed, in the order of its structs. It sorts the fields of each object on the path to a
-change, and keeps the client's fields as sent. The text is made only for an error.
+Go prints unchanged fields in the order of its structs. It sorts the fields of each object on the path to a change, and
+prints the client's fields as sent. The text is created only for an error.
 """
 
 import json
@@ -21,25 +21,25 @@ _INDEX = re.compile(r"[+-]?[0-9]+").fullmatch
 
 
 def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
-    """Return the text of the shown object after a merge patch."""
+    """Return the text of an object after a merge patch."""
     return go_json(_merged(_as_printed(call, shown), _literally(raw, patch)))
 
 
 def listed(raw: bytes, patch: Sequence[Any]) -> str:
-    """Return the text of any object after a merge patch that is an array."""
+    """Return the text of an object after a merge patch that is an array; it does not depend on the object."""
     return go_json(_without_nulls(_literally(raw, patch)))
 
 
 def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
-    """Return the text of the shown object after a JSON patch, which must be applicable."""
+    """Return the text of an object after a JSON patch, which must be applicable."""
     found = clone(_as_printed(call, shown))
-    opened: dict[int, Any] = {}  # containers on the paths of operations: printed with sorted fields
+    opened: dict[int, Any] = {}  # id → object or array on the path of an operation, whose fields are printed sorted
     for plain, literal in zip(operations, _literally(raw, operations), strict=True):
         kind, path = plain["op"], plain.get("path")
         source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
         if kind in ("copy", "test"):
             _open(found, path, opened)
-        if kind == "copy":  # as it is after both pointers have been followed
+        if kind == "copy":  # Go copies the value after it has resolved both pointers
             _sort(source, opened)
         if kind != "test":
             found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)
@@ -50,7 +50,7 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
 
 
 def _as_printed(call: Call, shown: View) -> Document:
-    """Return the shown object with its fields in upstream's printing order: that of its structs, if it has any."""
+    """Return an object with its fields in Go's order: that of the struct for a built-in kind, else sorted."""
     if not call.endpoint.model.typed:
         document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
         return document
@@ -64,12 +64,12 @@ def _literally(raw: bytes, decoded: Any) -> Any:
     """Return a patch with its numbers and strings as the client wrote them."""
     try:
         return _Literally().decode(raw.decode())
-    except ValueError:  # a text that only the lenient decoder accepts
+    except ValueError:  # only the lenient decoder of requests accepts this text
         return decoded
 
 
 class _Literally(json.JSONDecoder):
-    """A JSON decoder that keeps the text of scalars, which can be written in several forms."""
+    """A JSON decoder that keeps the client's text of numbers and strings, since a value has several forms."""
 
     def __init__(self) -> None:
         super().__init__(parse_int=_literal, parse_float=_literal)

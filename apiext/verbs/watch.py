@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Frames(Protocol):
-    """The encoding of events in one representation, which http provides."""
+    """The encoding of watch events in one representation; apiext.http implements it."""
 
     @property
     def key(self) -> Hashable:
@@ -46,15 +46,15 @@ class Frames(Protocol):
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
-        """Return the function error → ERROR that ends a stream with objects that cannot be encoded."""
+        """Return the function error → ERROR event that ends a stream with objects that cannot be encoded."""
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
-        """Return the function (requested, oldest) → ERROR 410 that ends a stream whose changes were dropped."""
+        """Return the function (requested, oldest) → ERROR 410 that ends a stream whose next changes are compacted."""
 
     @property
     def first(self) -> Callable[[Entry], bytes] | None:
-        """Return the function entry → bytes of an initial event, or None if it equals other events."""
+        """Return the function entry → bytes of an initial event, or None to encode it as other events."""
 
     @property
     def stage(self) -> Stage | None:
@@ -66,9 +66,10 @@ class Frames(Protocol):
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
-    """Register the sink and send the beginning of the stream. Raise StatusError before anything is written.
+    """Start a watch: register the sink, and send the beginning of the stream.
 
-    A compacted revision raises a 410, which http sends as the stream's only event (RV-009).
+    Raise StatusError before anything is sent. A compacted revision raises a 410, which http sends as the stream's only
+    event (RV-009).
     """
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
@@ -103,7 +104,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR of an object that cannot be encoded, usually one that another program has stored."""
+    """Return the ERROR event for an object that cannot be encoded; usually another program has stored the object."""
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
     if isinstance(error, Unreadable):
@@ -147,7 +148,7 @@ async def _opened(
         else:
             indexed = (
                 initial and group.route and not call.served.codec.converts
-            )  # stored labels and fields may differ from the shown ones
+            )  # the labels and fields of a stored object may differ from those in the watched version
             found = await collection.state.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(
             group, None, sink,
@@ -164,7 +165,7 @@ async def _opened(
 
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
-    """Return the initial state of a watch that accepts old states, or None if every object can be read."""
+    """Return the initial objects of a watch that accepts old states; None if every object can be read."""
     revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:
         return None
@@ -192,8 +193,8 @@ async def _expect(
 ) -> None:
     """End a watch with an ERROR 410 if the store does not reach its start revision within limits.AHEAD_WAIT.
 
-    After a restore of an older state, the ERROR for a lost revision is sent at once, so that the client lists again.
-    Without the ERROR the client would wait until the store reaches that revision retry_after.
+    After a restore of an older state, the ERROR for a lost revision is sent immediately, so that the client lists
+    again. Without the ERROR, the client would wait until the store reaches that revision again.
     """
     if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return
@@ -210,7 +211,7 @@ async def _expect(
 
 
 def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:
-    """Return the group without events up to a future revision."""
+    """Return a group that skips events up to a future revision."""
 
     def frame(event: str, entry: Entry) -> bytes:
         return group.frame(event, entry) if entry.revision > start else b""

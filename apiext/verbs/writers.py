@@ -1,4 +1,4 @@
-"""Queue the writers of one object, so that after a conflict they decide one after another."""
+"""Queue concurrent writes of one object, so that they run one after another after a conflict."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Key = tuple[GroupResource, str, str]
 
 
 class Queue:
-    """The waiting writers of one object in their order, and the writer that has the turn."""
+    """The writer of one object that has the turn, ``holder``, and the waiting writers in their order."""
 
     __slots__ = ("holder", "waiting")
 
@@ -23,15 +23,16 @@ class Queue:
 
 
 Queues = dict[Key, Queue]
-"""Queues of a server. An object without concurrent writers has none."""
+"""The queues of a server; an object without conflicting writers has no queue."""
 
 
 class Writer:
-    """A write in progress. Its first attempt needs no turn; after a conflict it waits for a turn.
+    """A write in progress; its first attempt needs no turn, but after a conflict it waits for a turn.
 
     After limits.WRITER_TURN the turn passes to the next writer, since a webhook that the write calls may write the same
-    object, or never respond. The writer continues without a turn. After another conflict it gets the next turn, of
-    twice the length. Turns only avoid conflicts: a transaction of etcd detects them, also those with other servers.
+    object, or never respond. The writer continues without a turn. After another conflict it gets the next turn, which
+    is twice as long. Turns only avoid conflicts. The transactions of the store detect conflicts, also with other
+    servers.
     """
 
     __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")
@@ -40,8 +41,8 @@ class Writer:
         self._queues = queues
         self._call = call
         self._key: Key = (call.served.names.stored_resource, call.namespace or "", call.name)
-        self._queue: Queue | None = None  # the queue in which it waits or has its turn
-        self._seconds = 0.0  # length of its last turn
+        self._queue: Queue | None = None  # the queue in which this writer waits or has its turn
+        self._seconds = 0.0  # length of the last turn in seconds
         self._granted: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,14 +55,15 @@ class Writer:
             settle(error is None)
 
     async def join(self) -> None:
-        """Wait behind the writers that already wait for the object."""
+        """Wait for a turn if the object already has a queue."""
         if self._key in self._queues:
             await self.turn()
 
     async def turn(self) -> bool:
-        """Wait for a turn; return whether another writer had one, so that the object must be read again.
+        """Wait for a turn; return True if this writer had to wait, so that the object must be read again.
 
-        Raise a 504 at the deadline of the call. A client that disconnects ends the wait (``Client.waiting``).
+        Raise a 504 at the deadline of the call. If the client disconnects, an exception in ``Client.waiting`` ends the
+        wait.
         """
         call = self._call
         if self._queue is not None or not call.name:  # a create has no key yet
@@ -90,7 +92,7 @@ class Writer:
         return True
 
     def leave(self) -> None:
-        """End the turn, or the wait for one."""
+        """End the turn, or the wait for a turn."""
         queue = self._queue
         if queue is None:
             return

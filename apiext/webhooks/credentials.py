@@ -84,7 +84,7 @@ class Users:
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
-        """Return the credentials of the user named after the host, else the default (webhook/authentication.go)."""
+        """Return the credentials of the user named after the host, else ``current`` (webhook/authentication.go)."""
         for name in _names(host, port):
             if name in self._known:
                 return self._known[name]

@@ -100,7 +100,7 @@ def test_a_name_that_is_taken(api: Client) -> None:
     api.post(path, wanted).expect(201)
     plain = api.post(path, wanted).expect(409)
     assert plain["message"] == f'events.events.k8s.io "{name}" already exists'
-    # upstream: of the group in which it is stored
+    # upstream: reports the group in which the object is stored
     made = api.post(path, {**wanted, "metadata": {"name": name, "generateName": "x-"}}).expect(409)
     assert made["message"].startswith(f'events "{name}" already exists, the server was not able to generate a unique')
     assert made["details"] == {"name": name, "kind": "events", "retryAfterSeconds": 1}

@@ -96,7 +96,7 @@ def test_a_file_that_would_be_too_large_is_put_aside_with_the_time(path: Path, c
 
 
 def test_two_files_of_one_moment_are_both_kept(path: Path, clock: Clock) -> None:
-    # upstream: a file of the same millisecond is overwritten
+    # upstream: overwrites a backup of the same millisecond
     file = LogFile(path, Rotation(size=5), clock)
     file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
     file.close()

@@ -95,7 +95,7 @@ async def test_events_are_sent_as_a_list(tmp_path: Path) -> None:
     assert [item["requestURI"] for item in found["items"]] == ["/0", "/1", "/2"]
     head = collector.heads[0].decode()
     assert head.startswith("POST /audit?timeout=30s HTTP/1.1\r\n")
-    assert "Authorization" not in head  # upstream: credentials are for TLS only
+    assert "Authorization" not in head  # upstream: sends credentials over TLS only
     assert "kind" not in found["items"][0]
     assert not list(counters.errors.lines())
 

@@ -67,7 +67,7 @@ ASKED = {  # path in a URL → requested path; envtest writes the first form
 
 @pytest.mark.rows("ADM-002", "VER-009")
 def test_a_path_is_cleaned_before_it_is_asked(api: Client, hook: Webhook, widgets: Resource) -> None:
-    asked = {}  # upstream: normalizes a path before the request, such as the path of envtest, which begins with two slashes
+    asked = {}  # upstream: normalizes a path before the request, such as that of envtest with its two slashes
     for path in ASKED:
         hook.forget()
         place = hook.client_config("/v")

@@ -108,5 +108,5 @@ def _of_url(url: str, ca: bytes) -> Target:
 
 def _path(path: str) -> str:
     """Return the normalized and percent-encoded path for the request."""
-    # upstream: normalizes a path before the request, such as the path of envtest, which begins with two slashes
+    # upstream: normalizes a path before the request, such as that of envtest with its two slashes
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import message_factory
-
-from apiext.documents.descriptors import pool_of
 from apiext.documents.document import View
+from apiext.system.descriptors import class_of, pool_of
 
 METHODS = ("get", "put", "post", "delete", "patch")
 PLAIN: Mapping[str, str] = {  # schema keyword → field
@@ -37,7 +35,7 @@ _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 def message_class(file: str, name: str) -> Any:
     """Return the class of a message from a descriptor set under ``pb/``."""
     pool = pool_of(Path(__file__).parent / "pb" / file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+    return class_of(pool.FindMessageTypeByName(name))
 
 
 def set_plain(message: Any, keyword: str, value: Any) -> None:

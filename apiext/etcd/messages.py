@@ -3,24 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from apiext.system.descriptors import class_of, pool_of
 
-
-def _pool() -> descriptor_pool.DescriptorPool:
-    # private: another etcd library in this process may register the same names in the default pool
-    pool = descriptor_pool.DescriptorPool()
-    raw = (Path(__file__).parent / "pb" / "etcd.binpb").read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:
-        pool.Add(file)
-    return pool
-
-
-POOL = _pool()
+POOL = pool_of(Path(__file__).parent / "pb" / "etcd.binpb")
 
 
 def message_class(name: str) -> Any:
     """Return the class of a message of package etcdserverpb."""
-    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"etcdserverpb.{name}"))
+    return class_of(POOL.FindMessageTypeByName(f"etcdserverpb.{name}"))
 
 
 RangeRequest, RangeResponse = message_class("RangeRequest"), message_class("RangeResponse")

@@ -10,8 +10,7 @@ imported, stand-ins are in ``sys.modules`` for these modules. When aiohttp runs,
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
@@ -20,11 +19,13 @@ from typing import Any
 
 from msgspec import defstruct
 
+from apiext.system.stand_ins import StandIn, standing_in, value_of
+
 _NAME = "aiohttp"
 _WEB = f"{_NAME}.web"
 _SERVER = {"RequestHandler": "web_protocol", "RequestPayloadError": "web_protocol", "Server": "web_server"}
 """Name of ``aiohttp.web`` that our server uses → the module that defines it."""
-_UNUSED = ("email.parser", "email.policy", "html", "mimetypes", "urllib.request")
+_UNUSED = ("aiohttp.multipart", "email.parser", "email.policy", "html", "mimetypes", "tempfile", "urllib.request")
 """Modules from which the server's modules take names that the server does not use."""
 _ATTR = "attr"
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
@@ -53,26 +54,6 @@ class _Web(ModuleType):
         return getattr(self, name)
 
 
-class _Unused(ModuleType):
-    """A module, or a name of one, that is imported when its value is needed."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Unused(f"{self.__name__}.{name}") if self.__name__ in _UNUSED else getattr(_value(self), name)
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return _value(self)(*arguments, **named)
-
-
-def _value(unused: _Unused) -> Any:
-    name = unused.__name__
-    if name in _UNUSED:
-        return import_module(name)
-    module, _, attribute = name.rpartition(".")
-    return getattr(import_module(module), attribute)
-
-
 def _record(**settings: bool) -> Callable[[type], type]:
     """Make a frozen Struct of a class, in place of ``attr.s``: importing attrs would take a third of the time."""
 
@@ -86,26 +67,11 @@ def _record(**settings: bool) -> Callable[[type], type]:
     return make
 
 
-@contextmanager
-def _standing_in() -> Iterator[None]:
-    """Put stand-ins for unused modules into ``sys.modules``, unless the modules are imported already."""
-    attrs = ModuleType(_ATTR)
-    attrs.__dict__["s"] = _record
-    modules: dict[str, ModuleType] = {_ATTR: attrs, **{name: _Unused(name) for name in _UNUSED}}
-    placed = {name: module for name, module in modules.items() if name not in sys.modules}
-    sys.modules.update(placed)
-    try:
-        yield
-    finally:
-        for name in placed:
-            del sys.modules[name]
-
-
 def _run(module: ModuleType) -> None:
     for part in [part for name, part in sys.modules.items() if name.startswith(f"{_NAME}.")]:
         for name, value in list(vars(part).items()):
-            if isinstance(value, _Unused):
-                setattr(part, name, _value(value))
+            if isinstance(value, StandIn):
+                setattr(part, name, value_of(value))
     module.__class__ = ModuleType
     assert module.__spec__ is not None
     assert module.__spec__.loader is not None
@@ -128,7 +94,9 @@ def prepare() -> None:
             web.__class__ = _Web
             sys.modules[_WEB] = web
             package.__dict__["web"] = web
-        with _standing_in():
+        attrs = ModuleType(_ATTR)
+        attrs.__dict__["s"] = _record
+        with standing_in(_UNUSED, {_ATTR: attrs}):
             for part in {*_SERVER.values()}:
                 import_module(f"{_NAME}.{part}")
 

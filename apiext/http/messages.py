@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as MessageDecodeError
 
 from apiext.documents import limits as documents_limits
-from apiext.documents.descriptors import pool_of
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf_errors
+from apiext.system.descriptors import Pool, class_of, pool_of
 
 EMBEDDED = ""
 """The JSON name of an embedded Go struct: its fields are fields of the object itself in JSON."""
@@ -38,7 +37,7 @@ Put = Callable[[list[bytes], Any], None]
 
 
 @cache
-def _pool() -> descriptor_pool.DescriptorPool:
+def _pool() -> Pool:
     return pool_of(Path(__file__).parent / "pb" / "k8s.binpb")
 
 
@@ -51,7 +50,7 @@ def descriptor(name: str) -> Any:
 @cache
 def message_class(name: str) -> Any:
     """Return the class of a message of proto/k8s.proto."""
-    return message_factory.GetMessageClass(descriptor(name))
+    return class_of(descriptor(name))
 
 
 def short_messages(raw: bytes) -> int:

@@ -3,16 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import message_factory
-
-from apiext.documents.descriptors import pool_of
+from apiext.system.descriptors import class_of, pool_of
 
 POOL = pool_of(Path(__file__).parent / "pb" / "kms.binpb")
 
 
 def message_class(name: str) -> Any:
     """Return the class of a message."""
-    return message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"v2.{name}"))
+    return class_of(POOL.FindMessageTypeByName(f"v2.{name}"))
 
 
 StatusRequest, StatusResponse = message_class("StatusRequest"), message_class("StatusResponse")

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import ssl
-import tempfile
 import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import tempfile
+
     from cryptography import x509
 
 _OPEN_FILES = "/proc/self/fd"
@@ -64,10 +65,16 @@ def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: by
 def _lent(content: bytes) -> Iterator[str]:
     """Yield the name of a temporary file; it is in memory if possible, since no directory may be writable."""
     in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
-    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
+    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else _file_on_disk() as file:
         file.write(content)
         file.flush()
         yield f"{_OPEN_FILES}/{file.fileno()}" if in_memory else file.name
+
+
+def _file_on_disk() -> "tempfile._TemporaryFileWrapper[bytes]":
+    import tempfile  # a start on Linux does not use it (decision 36)
+
+    return tempfile.NamedTemporaryFile()
 
 
 def _no_passphrase() -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from apiext.go_types.scalars import METADATA
 from apiext.go_types.sources import KIND
-from apiext.go_types.tables import INLINE, Types, split
+from apiext.go_types.tables import BUILDING, INLINE, Types, split
 from apiext.go_types.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
 from apiext.managedfields.schemas import OBJECT_META, convert, merge_type, with_meta
 from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
@@ -53,7 +53,8 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
 
 def table_type(types: Types, kind: str) -> Type:
     """Return the merge type of a kind from its data file; kinds share the merge types of the structs that they use."""
-    found = _struct(types, kind)
+    with BUILDING:
+        found = _struct(types, kind)
     return found if KIND in types.row(kind) or found.map is None else Type(map=with_meta(found.map))
 
 

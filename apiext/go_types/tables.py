@@ -17,6 +17,7 @@ after the scalar are the values of an enumeration (``''`` is the empty string); 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from threading import RLock
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -27,6 +28,9 @@ from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
 from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, PACKAGE, USES, load
 from apiext.go_types.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
 from apiext.meta import time
+
+BUILDING = RLock()
+"""Lock of the threads that build types. A recursive type is in its cache before it has fields; other threads wait."""
 
 REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
@@ -177,6 +181,10 @@ class Types:
 
     def struct(self, name: str) -> Struct:
         """Return the Go struct of a type."""
+        with BUILDING:
+            return self._struct(name)
+
+    def _struct(self, name: str) -> Struct:
         found = self._structs.get(name)
         if found is None and name in self.others:
             found = self._structs[name] = self.others[name].struct(name)

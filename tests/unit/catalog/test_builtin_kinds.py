@@ -7,8 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from apiext.catalog.builtin import functions
 from apiext.catalog.builtin.functions import function
 from apiext.catalog.builtin.kinds import kinds, resource
 from apiext.catalog.builtin.rules import compile_rules
+from apiext.catalog.merge_types import table_type
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable
 from apiext.documents.errors import DecodeError
@@ -28,7 +31,7 @@ from apiext.go_types.compiling import row_of
 from apiext.go_types.rows import Published, Row, Status, Writes, rows
 from apiext.go_types.scalars import IntOrText, Quantity
 from apiext.go_types.tables import SCALARS, Types, split, types_of
-from apiext.go_types.typed import Decoding
+from apiext.go_types.typed import Decoding, Struct
 from apiext.http import protobuf
 from apiext.http.messages import json_fields
 from apiext.managedfields.types import Type
@@ -450,3 +453,38 @@ def test_a_word_that_is_no_rule_is_refused() -> None:
         ValueError, match="unique is no rule; there are required, enum, immutable, format, type, min, max, above, says"
     ):
         compile_rules([{"path": "a", "unique": True}])
+
+
+def concurrently(work: Callable[[], Any], *, threads: int = 8) -> list[Any]:
+    """Return the results of threads that begin the same work at the same time, and switch as often as possible."""
+    begin, interval = Barrier(threads), sys.getswitchinterval()
+
+    def run(_: int) -> Any:
+        begin.wait()
+        return work()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            return list(pool.map(run, range(threads)))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize(("file", "kind"), [("apps", "Deployment"), ("batch", "CronJob")])
+def test_threads_that_use_a_kind_first_get_its_whole_type(file: str, kind: str) -> None:
+    def fields(types: Types) -> tuple[object, ...]:
+        """Return the names of all fields, to a depth of three, of the Go type and of the merge type."""
+        merged = table_type(types, kind).map
+        assert merged is not None
+        return _names(types.root(kind)), {name: set(one.map.fields) for name, one in merged.fields.items() if one.map}
+
+    known = types_of(file)
+    for _ in range(10):
+        fresh = Types(known.table, known.own, known.package)
+        assert all(found == fields(known) for found in concurrently(lambda fresh=fresh: fields(fresh)))
+
+
+def _names(struct: Struct, depth: int = 3) -> dict[str, Any]:
+    inner = {name: field.type for name, field in struct.fields.items()}
+    return {name: _names(one, depth - 1) if depth and isinstance(one, Struct) else {} for name, one in inner.items()}

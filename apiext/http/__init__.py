@@ -1,3 +1,3 @@
 """The HTTP interface: listener, filters, routes, representations, streams."""
 
-from apiext.http import aiohttp_import as aiohttp_import  # before anything imports a part of aiohttp
+from apiext.http import aiohttp_import as aiohttp_import  # must precede every other import of aiohttp

@@ -1,7 +1,7 @@
 """Validate the addresses and node ports of services, and allocate missing ones.
 
-No traffic is routed to them, but clients wait for them: ``helm --wait`` for an address, operators for ports. As
-upstream (core/service/storage/alloc.go), this comes before any other validation of a service.
+This server does not route traffic to them, but clients wait for them: ``helm --wait`` for an address, operators for
+ports. As upstream (core/service/storage/alloc.go), this comes before any other validation of a service.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +33,8 @@ class _Request(NamedTuple):
 def allocate(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
     """Allocate the missing addresses and ports of a service, in place; ``old`` is None on create.
 
-    Raise a 422 for an address that it cannot have, and a 500 if none is free. A dry run does not report ports outside
-    the range: upstream's portallocator then checks only allocated ports.
+    Raise a 422 for an address that the service cannot have, and a 500 if no address is free. A dry run does not report
+    ports outside the range: upstream's portallocator then checks only allocated ports.
     """
     free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}
@@ -61,7 +61,7 @@ def _refuse(name: str, faults: Sequence[FieldError]) -> None:
 
 
 def _is_unchanged(spec: View, had: View) -> bool:
-    """Return whether a service has addresses and any family policy, and the write does not change them."""
+    """Return whether the policy is PreferDualStack, and the write changes no type, policy, address or family."""
     said = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
     return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in said)
 
@@ -69,7 +69,7 @@ def _is_unchanged(spec: View, had: View) -> bool:
 def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _Request:
     """Return the addresses that a service requests, with their families.
 
-    A service that changes to one family loses the other address, unless the write changes addresses, too.
+    A service that changes to a single family loses its second address, unless the write changes addresses, too.
     """
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
     policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
@@ -102,10 +102,11 @@ def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _R
 
 
 def _families(spec: View, request: _Request, available: Sequence[str], name: str) -> _Request:
-    """Return the request with all families that the service gets, of those available."""
+    """Return the request with all families that the service gets; ``available`` are those of the cluster."""
     given, families, policy = request
     faults = Errors()
-    unbound = services.is_headless(spec) and not spec.get("selector")  # another client sets any addresses
+    # another client sets the endpoints, in any family
+    unbound = services.is_headless(spec) and not spec.get("selector")
     if not unbound:
         if policy == _REQUIRE and len(available) < 2:
             faults.append(invalid(_POLICY, policy, "this cluster is not configured for dual-stack services"))
@@ -133,10 +134,10 @@ def _set_addresses(spec: Document, request: _Request, had: View, name: str, free
 
 
 def _set_ports(spec: View, before: View | None, free: Addresses) -> list[FieldError]:
-    """Set the missing node port of each port; return the errors of requested ones.
+    """Set the missing node ports; return the errors of requested node ports.
 
-    Ports of a new service with equal numbers share a node port, for UDP and TCP. As upstream, those of a changed one do
-    not.
+    In a new service, ports with the same number share a node port, for UDP and TCP. As upstream, this does not apply to
+    an update.
     """
     if not services.is_outside(spec):
         return []
@@ -146,7 +147,7 @@ def _set_ports(spec: View, before: View | None, free: Addresses) -> list[FieldEr
     for port in ports if before is None else ():
         if port.get("nodePort"):
             named.setdefault(port.get("port", 0), port["nodePort"])
-    got: dict[int, int] = {}
+    got: dict[int, int] = {}  # number of a port → its node port
     taken: set[int] = set()
     faults = Errors()
     for index, port in enumerate(ports):
@@ -165,7 +166,7 @@ def _set_ports(spec: View, before: View | None, free: Addresses) -> list[FieldEr
 
 
 def _set_health_check_port(spec: Document, before: View, free: Addresses) -> list[FieldError]:
-    """Set the health-check port of a service if it gets one now; return the errors of a requested one."""
+    """Set the missing health-check port of a service; return the errors of a requested port."""
     if not services.is_checked(spec):
         return []
     wanted = spec.get("healthCheckNodePort")
@@ -225,7 +226,7 @@ def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:
 
 
 def _misplaced(given: list[str], families: list[str]) -> Iterator[FieldError]:
-    """Yield the addresses that are not of their requested family."""
+    """Yield an error for each address that is not of its requested family."""
     for index, (address, family) in enumerate(zip(given, families, strict=False)):
         if address_of(address) is not None and family in _OTHER and _family_of(address) != family:
             text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"

@@ -1,4 +1,4 @@
-"""Perform each verb: from a decoded request to its response. ``apiext.http`` calls these functions."""
+"""Execute each verb: from a decoded request to its response. ``apiext.http`` calls these functions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -40,7 +40,7 @@ _JSON, _YAML = "application/json", "application/yaml"
 async def settle(verbs: Verbs) -> None:
     """Wait until the catalog reflects every stored definition, before the 404 of an unknown resource.
 
-    Definitions up to the newest revision of the store count. If the store does not respond, do not wait.
+    This includes definitions up to the newest revision of the store. If the store does not respond, do not wait.
     """
     try:
         await verbs.definitions.seen(await verbs.definitions.fresh())
@@ -51,7 +51,7 @@ async def settle(verbs: Verbs) -> None:
 async def catch_up(verbs: Verbs) -> None:
     """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects revisions that other workers confirmed.
 
-    Without etcd no worker gets newer revisions, so do not wait.
+    Without a connection to the store, no worker gets newer revisions, so do not wait.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
@@ -90,7 +90,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
 
 
 def get(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Entry]:
-    """Return one object. Raise a 404 if there is none."""
+    """Return one object; raise a 404 if it does not exist."""
     return read.get(verbs, call, first(call.query, "resourceVersion"))
 
 
@@ -100,7 +100,7 @@ def list_objects(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Page]:
 
 
 async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sink) -> Watcher:
-    """Register a sink for the changes of a collection."""
+    """Start a watch of a collection that sends its events to ``sink``."""
     return await watches.open_watch(verbs, call, list_options(call), frames, sink)
 
 
@@ -158,7 +158,7 @@ class _RequestBody:
 
 
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
-    """Create the object of a body: 201 (WRI-001)."""
+    """Create the object in a body; the response has the status 201 (WRI-001)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "CreateOptions")
     if call.endpoint.review:
@@ -172,7 +172,7 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
-    """Replace the object, or the part of it that the endpoint returns (WRI-004, WRI-005)."""
+    """Replace the object, or the part of the object that the endpoint returns (WRI-004, WRI-005)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
 
@@ -192,9 +192,9 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
-    """Patch the object, or the part of it that the endpoint returns.
+    """Patch the object, or the part of the object that the endpoint returns.
 
-    ``media_type`` is one that the resource supports.
+    ``media_type`` is a media type that the resource supports.
     """
     converting.enable(verbs, call)
     if media_type == ownership.MEDIA_TYPE:
@@ -235,7 +235,7 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 
 
 async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
-    """Return the page of a list with the same options, and the options of deleting its objects (WRI-021).
+    """Return the page of a list with the same options, and the options for the deletion of its objects (WRI-021).
 
     The page is the response. The caller writes it before the first deletion, for two reasons: an object that cannot be
     decoded must prevent all deletions, and the objects of a large collection need not stay in memory until the last
@@ -256,7 +256,7 @@ async def delete_listed(verbs: Verbs, call: Call, names: Sequence[tuple[str, str
 
 
 def list_options(call: Call) -> ListOptions:
-    """Return the options of a list or watch. Raise a 400 or 422 for invalid ones (RV-004)."""
+    """Return the options of a list or watch; raise a 400 or 422 for invalid options (RV-004)."""
     try:
         found = ListOptions.parse(call.query)
     except OptionsError as error:
@@ -269,7 +269,7 @@ def list_options(call: Call) -> ListOptions:
 
 
 def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions:
-    """Return the options of a write. Raise a 422 for invalid ones (WRI-011)."""
+    """Return the options of a write; raise a 422 for invalid options (WRI-011)."""
     if not call.query and not apply:
         return _DEFAULT[name]
     found = WriteOptions.parse(name, call.query)

@@ -1,4 +1,4 @@
-"""Make the change of each kind of write: a function from the shown object to the requested one."""
+"""Create the change of each kind of write: a function from the current object to the requested object."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,16 +17,16 @@ from apiext.verbs.call import Call
 from apiext.verbs.decoding import IGNORE, no_object, normalize_patched, restore_patched
 
 Change = Callable[[View], Document]
-"""Shown object → requested object, normalized; raises StatusError."""
+"""Object as the endpoint returns it → requested object, normalized; raises StatusError."""
 
 PatchMaker = Callable[[Call, bytes, str], Change]
 
 
 def replace(call: Call, document: Document) -> Change:
-    """Return the change of a PUT: the requested object, independent of the shown one."""
+    """Return the change of a PUT: it returns the requested object for any current object."""
     if call.endpoint.model.typed:
         return lambda _: clone(document)
-    # no write changes other parts of a custom object
+    # a copy of metadata is enough, since a write of a custom object changes nothing else in the document
     return lambda _: {**document, "metadata": {**document["metadata"]}}
 
 
@@ -40,7 +40,7 @@ class MalformedPatch(status.StatusError):
 def from_patch(call: Call, raw: bytes, media_type: str, validation: str) -> Change:
     """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for invalid JSON.
 
-    The change raises any other error, since upstream reads the object before it decodes the patch.
+    The returned change raises any other error, since upstream reads the object before it decodes the patch.
     """
     try:
         return PATCHES[media_type](call, raw, validation)
@@ -91,7 +91,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return notes about operations in Go's order: that of the text, without those inside unknown fields."""
+    """Return notes about operations in Go's order, that of the text; drop notes inside unknown fields."""
     if not duplicates or not unknown:
         return [*duplicates, *unknown]
     places = [note.removeprefix("unknown ")[:-1] for note in unknown]
@@ -102,7 +102,7 @@ def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[
 def _checked(operations: list[object], prefix: str) -> list[str]:
     """Return notes about unknown fields.
 
-    Raise a 400 if the patch is no array of operations, and a 413 if it is too long (WRI-007).
+    Raise a 400 if the patch is not an array of operations, and a 413 if it is too long (WRI-007).
     """
     try:
         return json_patch.check(operations, strictly=bool(prefix))
@@ -138,7 +138,7 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _unread(raw: bytes) -> tuple[object, list[str], bool]:
-    """Return a decoded patch, notes about duplicates, and whether it has numbers over the range of float64."""
+    """Return (decoded patch, notes about duplicates, True if it has numbers over the range of float64)."""
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
@@ -150,9 +150,10 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
-    """Return the normalized metadata that a patch does not change: mostly all, else managedFields, if any.
+    """Return the normalized metadata that a patch does not change: usually all metadata, else managedFields.
 
-    Stored metadata of a custom object is normalized when it is read.
+    The result is empty for a built-in kind, and for a patch of managedFields. A read of a custom object normalizes its
+    stored metadata.
     """
     given = patch.get("metadata", {})
     if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:
@@ -164,7 +165,7 @@ def _aside(call: Call, shown: View, patch: View) -> Document:
 
 
 def _without(shown: View, aside: View) -> View:
-    """Return the shown object without these metadata fields, or without metadata if they are all."""
+    """Return the object without these metadata fields, or without metadata if these are all its fields."""
     rest = {**shown}
     metadata = rest.pop("metadata")
     if len(aside) < len(metadata):
@@ -173,7 +174,7 @@ def _without(shown: View, aside: View) -> View:
 
 
 def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
-    """Return the change of a strategic merge patch, which only typed resources have (KUB-003)."""
+    """Return the change of a strategic merge patch, which only built-in kinds support (KUB-003)."""
     given, duplicates = _decode(raw, "", partial(_check_object, prefix=""))
     _check_object(given, "")
     patch = given if isinstance(given, dict) else {}
@@ -195,7 +196,8 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     return change
 
 
-MERGE_KEYS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid"}  # struct tags of ObjectMeta
+# path of a list → its merge key, as in the struct tags of ObjectMeta
+MERGE_KEYS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid"}
 
 PATCHES: Mapping[str, PatchMaker] = {
     "application/json-patch+json": json_patch_change,
@@ -212,8 +214,8 @@ def _decode(
 ) -> tuple[object, list[str]]:
     """Return a decoded patch and notes about duplicates.
 
-    ``within`` is Go's name of the target of numbers, for its error. ``check`` raises errors that precede one about a
-    number over the range of float64.
+    ``within`` is the name of the target in Go's error about a number. ``check`` raises the errors that upstream reports
+    before an error about a number over the range of float64.
     """
     try:
         return decode_json(raw)
@@ -239,7 +241,7 @@ def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
 def _with_whole_numbers(value: Any) -> Any:
     """Return a document with integral floats as integers; the same document if it has none.
 
-    As upstream, they are converted where an integer is required, and print as integers elsewhere.
+    As upstream, integral floats are converted where an integer is required, and printed as integers elsewhere.
     """
     if value.__class__ is float:
         return int(value) if abs(value) < _INT64 and value.is_integer() else value

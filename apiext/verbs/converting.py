@@ -1,4 +1,4 @@
-"""Show objects in the version of a call, with the conversion webhook if necessary (VER-008)."""
+"""Convert objects to the version of a call, with the conversion webhook if necessary (VER-008)."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
 class Needed(NeedsConversion):
-    """A step of a write needs a conversion; ``doing`` is the beginning of the error text if it fails."""
+    """A conversion that a step of a write needs; ``doing`` is the beginning of the error if it fails."""
 
     __slots__ = ("doing",)
 
@@ -44,7 +44,7 @@ class Needed(NeedsConversion):
 
 
 class FailedConversion(status.StatusError):
-    """An object that a write read cannot be shown; ``raw`` are its stored bytes."""
+    """The error for an object that a write has read but cannot convert; ``raw`` are its stored bytes."""
 
     __slots__ = ("raw",)
 
@@ -56,9 +56,9 @@ class FailedConversion(status.StatusError):
 def undecodable(
     verbs: Verbs, call: Call, entries: Sequence[Entry], error: Exception, *, listed: bool = False
 ) -> Exception:
-    """Return the error of a read of stored objects that their version cannot show.
+    """Return the error of a read of stored objects that cannot be decoded or converted.
 
-    Return ``error`` itself if it is about none of the entries, but about an object to store, or a definition.
+    Return the ``error`` itself if it is not about one of the entries, but about an object to store, or a definition.
     """
     if isinstance(error, FailedConversion):
         raw = error.raw
@@ -70,7 +70,7 @@ def undecodable(
     if entry is None:
         return status.unknown(str(error)) if isinstance(error, ConversionError) else error
     fault = fault_of(verbs, call, entry, error)
-    if isinstance(error, Unreadable):  # failed webhooks have metrics, and would fill the log
+    if isinstance(error, Unreadable):  # not for failed webhooks, which have metrics and would fill the log
         _log([fault])
     return errors.undecodable([fault], call.served.names.group_resource, listed=listed)
 
@@ -81,14 +81,14 @@ def _log(faults: Sequence[Fault]) -> None:
 
 
 def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
-    """Return the reason why an entry cannot be shown."""
+    """Return the fault of an entry that cannot be decoded or converted."""
     keys, resource = verbs.store.keys, call.served.names.stored_resource
     key = keys.object(resource, entry.namespace, entry.name)
     return Fault(key, key[len(keys.root) - 1 :], entry.revision, str(error))
 
 
 def _is_about(error: Exception, entry: Entry) -> bool:
-    """Return whether an error is about the object itself: a definition may raise the same exception."""
+    """Return whether an error is about this object, since a definition may raise the same exception."""
     return isinstance(error, Unreadable) and _identity(error.stored) == _identity(orjson.loads(entry.raw))
 
 
@@ -99,7 +99,7 @@ def _identity(document: View) -> tuple[Any, Any, Any]:
 
 
 async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
-    """Return the error of a list with objects that its version cannot show; it names all of them."""
+    """Return the error of a list with objects that cannot be decoded; it names the objects, up to a limit."""
     found, loop_budget = list[Fault](), LoopBudget()
     for entry in entries:
         await loop_budget.pause()
@@ -119,7 +119,7 @@ async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], e
 
 @contextmanager
 def explained(doing: str = "") -> Iterator[None]:
-    """Turn a failed conversion into the client's answer: a 500 without a reason (recorded)."""
+    """Turn a failed conversion into a 500 without a reason, as kube-apiserver does."""
     try:
         yield
     except (ConversionError, WrongVersion) as error:
@@ -127,7 +127,7 @@ def explained(doing: str = "") -> Iterator[None]:
 
 
 def enable(verbs: Verbs, call: Call) -> None:
-    """Let the steps of a write convert objects (verbs.threads)."""
+    """Set ``call.convert``, so that the steps of a write can convert objects (see verbs.threads)."""
     if verbs.converter is not None and not call.resource.builtin:
         call.convert = partial(_answer, verbs)  # without the call, to avoid a reference cycle
 
@@ -147,7 +147,7 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
 
 
 async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[ViewSource]:
-    """Return the shown objects of entries in the call's version. Raise a 500 if the webhook fails."""
+    """Return the objects of entries in the call's version; raise a 500 if the webhook fails."""
     assert verbs.converter is not None
     try:
         return await verbs.converter.made(call.resource, call.served.codec.view, entries)
@@ -160,19 +160,19 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
 
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
-    """Return entries that can be shown in the call's version without waiting. Raise a 500 if the webhook fails."""
+    """Return entries that have the object in the call's version; raise a 500 if the webhook fails."""
     if not call.served.codec.converts or verbs.converter is None:
         return entries
     return with_views(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
-    """Return an entry that can be shown in the call's version without waiting."""
+    """Return an entry that has the object in the call's version; raise a 500 if the webhook fails."""
     return (await shown(verbs, call, (entry,), listed=False))[0]
 
 
 class Stage:
-    """Prepare the entries of a watch for its frames (apiext.storage.watching.Stage)."""
+    """Converts the entries of a watch before they are encoded (apiext.storage.watching.Stage)."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class Stage:
     def now(self, entry: Entry) -> Entry | None:
         """Return the entry if its frames need no conversion, else None.
 
-        The entry has the labels of the shown object if the watch selects by labels.
+        The entry has the labels of the converted object if the watch selects by labels.
         """
         view = self._served.codec.view
         if self._by_labels and (found := _SHOWN.find(entry, view)) is not None:
@@ -209,7 +209,7 @@ class Stage:
         return _SHOWN.keep(entry, view, text) if self._by_labels else entry
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Prepare entries and pass them to ``then`` in order, or pass it the ERROR frame that ends the watch."""
+        """Convert entries and pass them to ``then`` in order; after an error, pass the ERROR frame instead."""
         assert self._verbs.converter is not None
 
         def deliver(found: Sequence[Entry] | Exception) -> None:
@@ -224,7 +224,7 @@ class Stage:
         self._verbs.converter.prepare(self._resource, view, entries, deliver)
 
     def on_idle(self) -> None:
-        """Do nothing: converted objects are cached elsewhere, and show no ages."""
+        """Do nothing: the converter caches converted objects, and frames contain no ages."""
 
 
 def stage(
@@ -239,7 +239,7 @@ def stage(
 def route(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> ConvertedRoute | None:
-    """Return the condition that indexes converted objects of a watch, or None if stored ones suffice."""
+    """Return the route of a watch by converted objects, or None if the terms on stored objects suffice."""
     term = selection.route
     if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
         return None
@@ -249,7 +249,7 @@ def route(
 async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
-    """Return the entries that are selected in the call's version, at most one over the limit."""
+    """Return the entries that are selected in the call's version, at most ``limit`` + 1; 0 means no limit."""
     terms, found, candidates = by_name(selection), list[Entry](), entries
     if terms:
         candidates = await select_entries(entries, lambda entry: all(term.matches(entry) for term in terms))

@@ -23,7 +23,7 @@ _YAML_NOTES = frozenset((_YAML, f"error converting YAML to JSON: {_YAML}"))
 
 
 def mode(options: WriteOptions) -> str:
-    """Return the mode for unknown fields; Warn if the client does not request one (WRI-013)."""
+    """Return the mode for unknown fields; the default is Warn (WRI-013)."""
     return options.field_validation or WARN
 
 
@@ -66,7 +66,7 @@ def _typed(call: Call) -> bool:
 def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
     """Return the normalized body and its unknown paths.
 
-    Raise DecodeError if it keeps a number over the range of float64.
+    Raise DecodeError if the result has a number over the range of float64.
     """
     # upstream: a null does not change a field that cannot be null
     nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
@@ -79,7 +79,7 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
 
 def _with_nulled(body: Body) -> Document:
-    """Return a body with duplicate fields, in which a null may leave the earlier value of a Go type unchanged."""
+    """Decode a body with duplicate fields so that a later null does not replace an earlier value of a Go type."""
     document: Document = decode_nulled(body.raw)
     metadata = document.get("metadata")
     if metadata is not None:
@@ -99,7 +99,7 @@ _NEVER_NULL = frozenset((
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
     "apiVersion", "kind", "manager", "operation", "fieldsType", "subresource",
 ))  # fmt: skip
-"""Fields of metadata, and of owner references and managedFields entries, that are no pointers, lists or maps in Go."""
+"""Fields of metadata, owner references and managedFields entries that are not pointers, lists or maps in Go."""
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
@@ -111,7 +111,7 @@ def _in_go_order(call: Call, body: Body) -> Document:
 
 
 def warn(call: Call, notes: Sequence[str]) -> None:
-    """Add notes to the warnings of the answer, those of a YAML text line by line (WRI-013)."""
+    """Add notes to the warnings of the response; a note about YAML becomes one warning for each line (WRI-013)."""
     call.warn(line for note in notes for line in _lines(note))
 
 
@@ -132,8 +132,8 @@ def normalize_patched(
 ) -> Document:
     """Normalize the result of a patch; its errors are errors of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` returns the text for such an error. ``aside`` is the normalized metadata of the object, which
-    ``patched`` lacks. ``beyond``: the patch had numbers over the range of float64.
+    ``quoted()`` returns the text of the result for an error. ``aside`` is normalized metadata of the object that
+    ``patched`` does not contain. ``beyond`` is true if the patch has numbers over the range of float64.
     """
     if not identity.has_usual_type(call, patched):
         _settle_type(call, patched, quoted)
@@ -161,9 +161,9 @@ def normalize_patched(
 
 
 def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
-    """Return the error to report for a patch's result: for a Go type the first one in the encoded text.
+    """Return the error to report for the result of a patch: for a Go type the first error in the encoded text.
 
-    Kind and version are those of ``patched``, if they are complete.
+    The apiVersion and kind are those of ``patched``.
     """
     if not _typed(call):
         return found
@@ -177,7 +177,7 @@ def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bo
 
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
-    """Check apiVersion and kind of the result of a patch; complete those of typed resources."""
+    """Check apiVersion and kind of the result of a patch; complete those of built-in kinds."""
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())
@@ -202,7 +202,7 @@ def _without_fields(
 ) -> status.StatusError:
     """Return the error for an object of a Go type that a patch left without an apiVersion.
 
-    As upstream, it is decoded as the internal type, which has no JSON fields, so it has no name.
+    Upstream decodes such an object as the internal type, which has no JSON fields, so that the object has no name.
     """
     unknown = [name for name in patched if name not in ("apiVersion", "kind")]
     _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
@@ -219,8 +219,8 @@ def restore_patched(
 ) -> Document:
     """Normalize the result of a strategic merge patch, as ``normalize_patched`` does.
 
-    ``with_floats`` is the same result with integral floats kept, for errors. As upstream, the document is converted to
-    the Go type without an encoded text, independent of its kind.
+    ``with_floats`` is the same result with its integral floats, for errors. As upstream, the result is converted to the
+    Go type without JSON text, and independent of its kind.
     """
     own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
@@ -244,7 +244,7 @@ def _type_of(document: View) -> Document:
 
 
 def _float_error(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
-    """Return the error of ``with_floats`` at the same path, if it has one, else ``fault``."""
+    """Return the same error from ``with_floats`` if there is one, else ``fault``."""
     try:
         _normalize(call, with_floats)
     except DecodeError as error:
@@ -268,7 +268,7 @@ def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[
 def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
     """Return notes about unknown fields.
 
-    As upstream, only those of Go types are escaped, and end with the hundredth.
+    As upstream, only notes about Go types are escaped, and there are at most MAX_NOTES of them.
     """
     if _typed(call):
         return [f"unknown field {go_quote(path)}" for path in unknown[:MAX_NOTES]]
@@ -276,7 +276,7 @@ def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
 
 
 def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]) -> list[str]:
-    """Return notes about the result of a patch; those of a Go type are in the order of the encoded text."""
+    """Return notes about the result of a patch; notes about a Go type are in the order of the encoded text."""
     if len(unknown) < 2 or not _typed(call):
         return unknown_notes(call, unknown)
     notes = [f"unknown field {go_quote(path)}" for path in unknown]

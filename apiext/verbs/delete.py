@@ -36,7 +36,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete one object, or mark it if finalizers keep it (WRI-016…019, DEL-001, NSP-005)."""
+    """Delete an object, or set its deletionTimestamp if it has finalizers (WRI-016…019, DEL-001, NSP-005)."""
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
@@ -59,7 +59,7 @@ class Deletion:
     """A delete in progress: its options, and the state of its last decision."""
 
     def __init__(self, verbs: Verbs, call: Call, options: DeleteOptions) -> None:
-        """Delete the call's object."""
+        """Begin the delete of the call's object."""
         self._grace = Grace() if call.served.model.typed and call.served.names.group_resource == PODS else None
         self.marker = MARKERS.get(call.served.names.group_resource, _mark) if call.served.model.typed else _mark
         self._verbs = verbs
@@ -70,19 +70,19 @@ class Deletion:
 
     @property
     def ends(self) -> bool:
-        """Return whether the last decision stored a mark without a grace period, so that the object is deleted next."""
+        """Return whether the object must be deleted next, since its stored deletionTimestamp has no grace period."""
         return self._marked is not None and self._grace is not None and self._grace.ends
 
     async def marked_state(self) -> State:
-        """Return the marked object as the state of the delete that follows its mark."""
+        """Return the object with its deletionTimestamp as the state for the delete that follows."""
         if self._decided is not None and self._marked is not None:
-            self._decided = None  # the mark is no change by another writer
+            self._decided = None  # this request itself has changed the object
             if self._options.resource_version is not None:
                 self._options = replace(self._options, resource_version=str(self._marked.revision))
         return State(self._marked, confirmed=False)
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the delete of an object in this state; after a conflict, only of the same object."""
+        """Decide on the delete of an object in this state; after a conflict, it must be the same object."""
         call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
             await self._pin(self._decided, entry)
@@ -128,14 +128,14 @@ class Deletion:
         return Put(key, entry.revision, raw, guards, answer)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the changed definition. No refusal of a delete depends on a definition."""
+        """Reload the changed definition; return None without a change: no error of a delete depends on a definition."""
         if changed is None:
             return None
         await refresh(self._verbs, self._call)
         return self.decide
 
     async def _pin(self, decided_on: Entry, now: Entry | None) -> None:
-        """Delete only the object that admission reviewed. Raise a 409 if another writer has replaced it (ERR-06)."""
+        """Delete only the object that admission reviewed; raise a 409 if another writer has replaced it (ERR-06)."""
         verbs, call = self._verbs, self._call
         self._decided = None
         if self.marker is not _mark:
@@ -148,9 +148,9 @@ class Deletion:
                 raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _metadata_only(self, entry: Entry) -> Document | None:
-        """Return only the metadata of an object, which suffices if no finalizer keeps it and no plug-in reviews it.
+        """Return only the metadata of an object, or None if the delete needs the complete object.
 
-        Otherwise return None.
+        The metadata is enough if the object has no finalizer and no admission plug-in applies.
         """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):
@@ -161,7 +161,7 @@ class Deletion:
         return None if found is None or _new_finalizers(self._call, found, self._options) else found
 
     def _removal(self, entry: Entry, old: View) -> Decision:
-        """Return the decision to delete an object that no finalizer keeps."""
+        """Return the decision to delete an object without finalizers."""
         call = self._call
         if self._options.dry_run:
             return Unconfirmed(_deleted_outcome(call, entry, old))
@@ -171,7 +171,7 @@ class Deletion:
 
 
 async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete an object that cannot be decoded, without admission. Raise a 409 if it can (KEP 3926)."""
+    """Delete an object that cannot be decoded, without admission; raise a 409 if it can be decoded (KEP 3926)."""
     call.annotations[UNSAFE_DELETE] = ""
     _authorize_unsafe(verbs, call)
     identity.check_segment(call.name)
@@ -222,7 +222,7 @@ def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
 
 
 async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
-    """Return the object in the version of the call."""
+    """Return the object of an entry in the version of the call."""
     call.size = max(call.size, len(entry.raw))
     try:
         return await threads.run(call, call.served.codec.decode, entry.raw, entry.revision)
@@ -274,9 +274,9 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 
 
 def _fault(old: View, options: DeleteOptions) -> str:
-    """Return the text of the failed precondition, or an empty text (DEL-002).
+    """Return the error text of a failed precondition, or an empty string (DEL-002).
 
-    The text is that of namespaces, definitions or the store. Definitions begin it in lower case.
+    Namespaces, definitions and the store have the same text; for definitions it begins in lower case.
     """
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     if options.uid is not None and options.uid != uid:
@@ -291,11 +291,11 @@ def _fault(old: View, options: DeleteOptions) -> str:
 
 Marked = tuple[Document | None, Guard | None]
 Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
-"""(the marked object if it is kept, or None to delete it now; an additional guard)."""
+"""→ (object with its deletionTimestamp, or None to delete the object now; an additional guard, or None)."""
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Keep the object as long as it has finalizers (WRI-017, WRI-018)."""
+    """Set the deletionTimestamp of an object with finalizers; return None for an object without (WRI-017, WRI-018)."""
     wanted = _new_finalizers(call, document, options)
     if not wanted:
         return None, None
@@ -307,7 +307,7 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
 
 
 def _new_finalizers(call: Call, document: View, options: DeleteOptions) -> list[str]:
-    """Return the object's new finalizers. An object without finalizers is deleted."""
+    """Return the finalizers of an object after this delete; without finalizers, the object is deleted."""
     now = metadata.finalizers(document)
     if call.served.traits.uncollected:
         return list(now)
@@ -355,7 +355,7 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
 
 
 def set_terminating(document: Document, now: str) -> Document:
-    """Set the Terminating condition of the first delete (CND-009)."""
+    """Set the condition Terminating at the first delete of a definition (CND-009)."""
     terminating = conditions.condition(
         "Terminating",
         "True",
@@ -372,7 +372,10 @@ def _has_content(namespace: View) -> bool:
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Keep a namespace until its content is deleted, or until a second delete without a controller (NSP-005)."""
+    """Mark a namespace, which stays until its content is deleted.
+
+    Without a controller, it stays until a second delete (NSP-005).
+    """
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     document["metadata"]["deletionTimestamp"] = verbs.clock()
@@ -386,7 +389,7 @@ MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESP
 
 
 async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-    """Delete objects by namespace and name, one by one; skip those deleted in the meantime (WRI-021)."""
+    """Delete objects by (namespace, name), one by one; skip objects that were deleted meanwhile (WRI-021)."""
     loop_budget = LoopBudget()
     for namespace, name in names:
         await loop_budget.pause()  # a dry run may have no other await

@@ -29,7 +29,8 @@ _OPTIONS = frozenset(
 _INTERNAL = "__internal"
 _SHOWN = {name: f"v1.{name}" for name in ("Table", "TableOptions", "PartialObjectMetadata")}
 _PARTIAL_LIST = "PartialObjectMetadataList"
-_OF_META: Mapping[str, Mapping[str, str]] = {  # version of the options' group → kind → Go type (recorded)
+# version of the options' group → kind → Go type (recorded from kube-apiserver)
+_OF_META: Mapping[str, Mapping[str, str]] = {
     "v1": {n: f"v1.{n}" for n in ("WatchEvent", "ListOptions", "GetOptions", "PatchOptions", _PARTIAL_LIST, *_SHOWN)},
     "v1beta1": {_PARTIAL_LIST: f"v1beta1.{_PARTIAL_LIST}"} | _SHOWN,
     _INTERNAL: {
@@ -50,7 +51,10 @@ _SINCE_BETA = (
     "ValidatingWebhookConfiguration",
 )  # fmt: skip
 _ELDER = {"v1alpha1": frozenset(_SINCE_ALPHA), "v1beta1": frozenset(_SINCE_ALPHA + _SINCE_BETA)}
-"""Version before v1 → kinds of named groups in upstream's scheme, served or not (recorded)."""
+"""Version before v1 → kinds that upstream's scheme has in this version, served or not.
+
+Recorded from kube-apiserver, without the core group.
+"""
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -66,7 +70,7 @@ def summary(raw: bytes) -> str:
 NO_VERSION = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
 NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
-"""Upstream's error for every invalid Scale body: its scheme for errors lacks the type."""
+"""Upstream's error for every invalid body of a Scale, since its scheme for errors does not have the type."""
 
 
 def check_segment(name: str) -> None:
@@ -95,10 +99,10 @@ def check_type(
     reports: bool = True,
     strict: bool = False,
 ) -> None:
-    """Check apiVersion and kind of a body; complete those of typed resources from the URL.
+    """Check apiVersion and kind of a body; for a built-in kind, set missing values from the URL.
 
-    ``reports``: the client requests reports of unknown fields; without them, upstream decodes in another way.
-    ``strict``: a report is an error, else a call of ``warn``.
+    ``reports`` is true if the client requests reports of unknown fields; otherwise upstream decodes the body in another
+    way. If ``strict`` is true, a report is an error, else a call of ``warn``.
     """
     document = body.document
     if not body.duplicates and not body.beyond and has_usual_type(call, document):
@@ -156,7 +160,7 @@ _USUAL = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 def _quoted_body(body: Body, reports: bool) -> str:
     """Return a body as the error of a missing kind quotes it.
 
-    Upstream's lenient decoder has converted it to JSON by then.
+    Upstream's lenient decoder first converts YAML to JSON.
     """
     if not reports and body.media_type == YAML:
         return fields.go_value(decode_yaml(body.raw)[0])
@@ -165,12 +169,12 @@ def _quoted_body(body: Body, reports: bool) -> str:
 
 
 def _members(body: Body) -> Iterable[tuple[str, Any]]:
-    """Return the fields of a body, each after the duplicates that it replaced, if they have its type."""
+    """Return the fields of a body; if apiVersion or kind is duplicate, include the replaced values."""
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
 def full_version(given: str, default: str) -> str:
-    """Return the apiVersion of a typed body, completed by upstream's defaults."""
+    """Return the apiVersion in a body of a built-in kind, completed by upstream's defaults."""
     group, _, version = given.rpartition("/")
     if not version and group in ("", default.rpartition("/")[0]):
         return default
@@ -178,9 +182,9 @@ def full_version(given: str, default: str) -> str:
 
 
 def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
-    """Return upstream's error for a kind, group or version that its scheme lacks, or an empty text.
+    """Return upstream's error for a kind, group or version that is not in its scheme, or an empty string.
 
-    ``internal``: a body without an apiVersion is of the group's internal version.
+    If ``internal`` is true, a body without an apiVersion has the internal version of the group.
     """
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
@@ -197,7 +201,7 @@ def not_registered(call: Call, document: View, *, internal: bool = False) -> str
 
 
 def _beside_definitions(kind: str, group: str, version: str) -> str:
-    """Return the Go type of another kind in upstream's scheme of definitions, or an empty text."""
+    """Return the Go type of another kind in upstream's scheme of apiextensions.k8s.io, or an empty string."""
     if kind in _OF_NO_VERSION:
         return f"v1.{kind}"
     if group != GROUP or version not in ("v1", "v1beta1"):
@@ -228,7 +232,7 @@ def unknown_in_other_version(call: Call, document: View, given: str) -> list[str
 
 
 def options_fault(document: View, wanted: str) -> str:
-    """Return upstream's error for options of another kind than ``wanted``, or an empty text (WRI-020)."""
+    """Return upstream's error for options of another kind than ``wanted``, or an empty string (WRI-020)."""
     # upstream: the names of apiVersion and kind are case-insensitive in options
     type_meta, fault = read_type(document.items())
     kind = type_meta.get("kind") or wanted
@@ -248,9 +252,9 @@ def no_object(document: object) -> str:
 
 
 def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
-    """Return apiVersion and kind as Go decodes them, and its error text or an empty one.
+    """Return apiVersion and kind as Go decodes them, and Go's error or an empty string.
 
-    As upstream, all fields with such a name are decoded, in any case of letters, and a null changes nothing.
+    As Go, decode all fields with one of these names in any letter case, and ignore nulls.
     """
     found: dict[str, str] = {}
     for name, given in members:
@@ -279,7 +283,7 @@ def _unknown_metadata(call: Call, document: View) -> list[str]:
 
 
 def projected(endpoint: Endpoint, stored: View) -> View:
-    """Return the object that an endpoint shows. Raise a 500 if its replicas are no integer (ERR-22)."""
+    """Return the object as an endpoint returns it; raise a 500 if its replicas are not an integer (ERR-22)."""
     try:
         return endpoint.project(stored)
     except ValueError as error:
@@ -326,7 +330,7 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
-    """Return the kind in an object, as errors about it name it."""
+    """Return the kind that errors about an object name; for a custom object, the kind in the object."""
     if served.model.typed:
         return served.names.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))
@@ -352,7 +356,7 @@ def nameless(call: Call) -> status.StatusError:
 
 
 def settle_namespace(call: Call, document: Document) -> None:
-    """Fill in, delete or refuse the namespace of a body (ERR-13)."""
+    """Set or delete the namespace of a body; raise a 400 if it differs from the URL's (ERR-13)."""
     metadata = document.setdefault("metadata", {})
     if not call.served.names.namespaced:
         metadata.pop("namespace", None)

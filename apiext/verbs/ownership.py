@@ -88,7 +88,7 @@ class _Versions:
 
 
 class _OneVersion:
-    """The only version of the other kind of an endpoint (apiext.managedfields.updater.Versions)."""
+    """The only version of the kind of an endpoint such as /scale (apiext.managedfields.updater.Versions)."""
 
     def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
         self._api_version = api_version
@@ -116,7 +116,7 @@ def writer(
 ) -> Writer:
     """Return the manager of a write to an endpoint (empty for the object itself) at a time (RFC 3339).
 
-    ``conversions`` are the results of the webhook so far. A missing one raises Needed.
+    ``conversions`` are the cached results of the conversion webhook. A missing result raises Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
@@ -150,7 +150,7 @@ _MAX_NAME = 128
 
 def claim_posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Delete the fields of a posted object that only the server sets, and set its managedFields."""
-    if not call.endpoint.name:  # a token request has the name of its account
+    if not call.endpoint.name:  # a subresource such as a TokenRequest keeps its metadata
         wipe(document)
     claim(call, document, options, now)
 
@@ -244,7 +244,7 @@ def settle(served: ServedVersion, new: Document, old: View) -> None:
 def _alike(served: ServedVersion, new: View, old: View) -> bool:
     """Return whether two objects of one generation differ in metadata only.
 
-    An empty list of a definition equals an absent one.
+    In a built-in kind, an empty list equals an absent list.
     """
     if all(same(new.get(name), old.get(name)) for name in {**new, **old} if name != "metadata"):
         return True
@@ -273,10 +273,11 @@ _DECODING = "error decoding patch: "
 
 
 class Application:
-    """An applied configuration: the change of an existing object, and the object to create if there is none.
+    """An applied configuration: the change of an existing object, or the object to create.
 
-    The constructor raises a 400 for a body that is not YAML. ``change`` and ``creation`` refuse a configuration that is
-    no object, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
+    The constructor raises a 400 for a body that is not YAML. ``change`` and ``creation`` raise a 400 if the
+    configuration is not an object, or if it begins with a brace and is not YAML: upstream reads the object before it
+    decodes such a body.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -348,9 +349,10 @@ class Application:
             raise status.unknown(str(error)) from error
 
     def _scaled(self, live: View) -> Document:
-        """Return the Scale with its owners. Raise a 500 if the apply would change it.
+        """Return the Scale with its managedFields; raise a 500 if the apply would change the Scale.
 
-        Upstream's converter lacks the kind. It needs the converter also if the replicas have no owner yet (recorded).
+        Upstream's converter does not support this kind. Upstream also calls the converter if the replicas have no owner
+        yet.
         """
         version, kind = self._call.endpoint.model.api_version, self._call.endpoint.model.kind
         fault = f"to proper version: request to convert CR to an invalid group/version: {version}"

@@ -1,7 +1,4 @@
-"""Binding of pods to nodes, and eviction of pods within their disruption budgets.
-
-upstream: registry/core/pod/storage, storage.go and eviction.go.
-"""
+"""Bind pods to nodes, and evict pods within their disruption budgets (upstream: registry/core/pod/storage)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -36,13 +33,13 @@ _CAUSE = "DisruptionBudget"
 _SERVER = User("system:apiserver", (MASTERS,))
 _MANAGER = "kube-apiserver"
 _MOST_DISRUPTED = 2000
-_TRIES, _PAUSE = 20, 0.5  # seconds; upstream: EvictionsRetry
+_TRIES, _PAUSE = 20, 0.5  # attempts, and seconds between them (upstream: EvictionsRetry)
 _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 Permit = Callable[[View], Awaitable[None]]
 Change = Callable[[Document], None]
-"""Changes a pod in place; raises StatusError to refuse."""
+"""Changes a pod in place; raises StatusError to reject the write."""
 
 
 async def bind(verbs: Verbs, call: Call, binding: Document, permit: Permit, options: WriteOptions) -> Document:
@@ -89,7 +86,7 @@ def _target_errors(target: View) -> list[FieldError]:
 
 
 def _check_precondition(verbs: Verbs, call: Call, pod: View, uid: str, revision: str) -> None:
-    """409 for another pod of the name."""
+    """Raise a 409 if the pod has not the required uid or resourceVersion."""
     own = pod["metadata"]
     for what, wanted, found in (
         ("UID", uid, own.get("uid", "")),
@@ -137,7 +134,8 @@ async def _evicted(verbs: Verbs, call: Call, wanted: DeleteOptions) -> bool:
             else:
                 wanted = replace(wanted, resource_version=wanted.resource_version or str(entry.revision))
     elif found.get("phase") == "Pending" and not pod["metadata"].get("deletionTimestamp") and not exact:
-        # The pod may become ready meanwhile, so that its budget counts: then the eviction starts again.
+        # If the pod changes meanwhile, the eviction starts again: the pod may be ready then, so that its budget
+        # applies.
         wanted = replace(wanted, resource_version=str(entry.revision))
     try:
         await _delete(verbs, call, wanted)
@@ -151,7 +149,7 @@ async def _evicted(verbs: Verbs, call: Call, wanted: DeleteOptions) -> bool:
 
 
 def _delete_options(call: Call, given: Document | None, options: WriteOptions) -> DeleteOptions:
-    """Return the options of the delete; 400 and 422 for invalid ones."""
+    """Return the options of the delete; raise a 400 or 422 for invalid options."""
     rest = {name: value for name, value in (given or {}).items() if name not in ("kind", "apiVersion")}
     try:
         found = DeleteOptions.from_document(rest)
@@ -177,7 +175,7 @@ def _is_ready(found: View) -> bool:
 
 
 def _allows_unhealthy(budget: View) -> bool:
-    """Report whether a pod that is not ready may be evicted without asking how many disruptions are allowed."""
+    """Report whether a pod that is not ready may be evicted without counting a disruption."""
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     found = budget.get("status") or {}
@@ -210,7 +208,7 @@ async def _budgets(verbs: Verbs, call: Call, pod: View) -> list[View]:
 
 
 async def _decrement(verbs: Verbs, call: Call, name: str, *, dry_run: bool) -> None:
-    """Count a disruption in the status of a budget; 403 and 429 if it allows none."""
+    """Count a disruption in the status of a budget; raise a 403 or 429 if the budget allows no disruption."""
     resource = verbs.catalog.current.resource(BUDGETS.group, BUDGETS.resource)
     assert resource is not None, "it has just been listed"
     served = resource.versions["v1"]
@@ -235,7 +233,7 @@ async def _decrement(verbs: Verbs, call: Call, name: str, *, dry_run: bool) -> N
 
 
 def _check_allowed(budget: View) -> None:
-    """Raise the error of a budget that allows no disruption now."""
+    """Raise StatusError if a budget currently allows no disruption."""
     metadata, found = budget["metadata"], budget.get("status") or {}
     name, allowed = metadata["name"], found.get("disruptionsAllowed") or 0
     if (found.get("observedGeneration") or 0) < (metadata.get("generation") or 0):
@@ -285,7 +283,7 @@ def _forbidden(name: str, text: str, cause: str) -> StatusError:
 
 
 async def _delete(verbs: Verbs, call: Call, options: DeleteOptions) -> None:
-    """Delete a pod, with a condition that says why."""
+    """Delete a pod, after setting a condition that contains the reason."""
     if not options.dry_run:
         condition = {
             "type": "DisruptionTarget",
@@ -308,7 +306,7 @@ async def _delete(verbs: Verbs, call: Call, options: DeleteOptions) -> None:
 
 
 def _of_pod(verbs: Verbs, call: Call, name: str) -> Call:
-    """Return the call as one of a pod."""
+    """Return the call with a pod as its object."""
     resource = verbs.catalog.current.resource("", PODS.resource)
     if resource is None:
         raise status.not_found(PODS, name)
@@ -338,13 +336,13 @@ async def _change(verbs: Verbs, call: Call, change: Change, *, dry_run: bool) ->
         return Put((entry.namespace, entry.name), entry.revision, raw)
 
     async def renew(_: GuardChanged | None) -> None:
-        """No definition decides about a pod."""
+        """Return None: a pod does not depend on a definition."""
 
     return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
 
 
 def _set_condition(found: Document, condition: View, now: str, *, probed: bool = True) -> None:
-    """Set a condition in a status; it keeps its time if its status stays."""
+    """Set a condition in a status; its transition time changes only with its status."""
     conditions: Sequence[Document] = found.get("conditions") or ()
     before = next((one for one in conditions if one.get("type") == condition["type"]), None)
     since = before.get("lastTransitionTime") if before and before.get("status") == condition["status"] else None
@@ -361,4 +359,4 @@ def _success() -> Document:
 
 Action = Callable[[Verbs, Call, Document, Permit, WriteOptions], Awaitable[Document]]
 ACTIONS: Mapping[str, Action] = {"binding": bind, "eviction": evict}
-"""``review`` of an endpoint that changes a pod → function that returns the Status."""
+"""``review`` of an endpoint that changes a pod → the function that handles its requests."""

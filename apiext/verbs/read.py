@@ -29,7 +29,7 @@ CONTINUE_EXPIRED = (
 
 
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
-    """Return one object: the newest, or one not older than a revision (RV-002)."""
+    """Return the newest state of an object, or a state that is not older than a revision (RV-002)."""
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
@@ -49,7 +49,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
 
 
 def parse_revision(text: str) -> int:
-    """Return a resourceVersion as a number. As upstream, raise a 500 if it is none (recorded)."""
+    """Return a resourceVersion as a number; as kube-apiserver, raise a 500 if it is not a number."""
     try:
         return readplan.parse_revision(text)
     except ValueError as error:
@@ -57,12 +57,12 @@ def parse_revision(text: str) -> int:
 
 
 def bad_revision(text: str, error: Exception) -> str:
-    """Return the error text of a resourceVersion that is no number."""
+    """Return the error text of a resourceVersion that is not a number."""
     return f"resourceVersion: Invalid value: {go_quote(text)}: {error}"
 
 
 async def refuse_future(verbs: Verbs, collection: Collection, revision: int, retry_after: int = 0) -> None:
-    """Raise FutureRevision at once for a revision that etcd has not reached.
+    """Raise FutureRevision immediately for a revision that the store has not reached.
 
     ``retry_after`` is the retry delay of FutureRevision.
     """
@@ -71,7 +71,7 @@ async def refuse_future(verbs: Verbs, collection: Collection, revision: int, ret
 
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
-    """Return a page of objects, or all of them as segments of bytes."""
+    """Return a page of objects, or all objects as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
@@ -117,7 +117,7 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Read at one revision: from the cache if it still has that state, else from the store."""
+    """Read at one revision: from the cache if no object has changed since, else from the store."""
     try:
         part = None
         if selection.matches is not None and await verbs.store.unchanged(collection, plan.revision):
@@ -128,7 +128,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         if not plan.after:
             raise
         raise _expired_continue(plan) from error
-    # a changed definition has a new cache
+    # the cache of a changed definition does not have older revisions
     cached = call.resource.cached and plan.revision >= call.resource.definition.guard_revision
     token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
     return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))
@@ -195,7 +195,7 @@ def _page_of(call: Call, part: Slice) -> Page:
 
 
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
-    """Select objects from the current state of the cache, or from its state after the update of an index."""
+    """Select objects from the cache: from its current state, or a newer state if an index must be updated first."""
     if not call.served.codec.converts:
         return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
     page = collection.state.page(call.namespace, plan.after, 0)

@@ -1,4 +1,4 @@
-"""Answer questions about users and their permissions; these reviews are never stored."""
+"""Handle reviews, which are never stored: of access, users and tokens, and changes of pods by subresources."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -37,13 +37,16 @@ _TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # up
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 Permit = Callable[[View], Awaitable[None]]
-"""Run validating admission on a valid question; raises StatusError to deny."""
+"""Runs validating admission on a valid review; raises StatusError to deny."""
 Answer = Callable[[Verbs, Call, Document, Permit], Awaitable[Document]]
-"""Question, normalized, and permitted once it is valid → its status, or metadata and status; raises StatusError."""
+"""Normalized review → fields of the response, such as its status; raises StatusError.
+
+The function calls Permit once the review is valid.
+"""
 
 
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
-    """Answer the question of a body with a 201 and its status. Raise a 400 or 422 for an invalid question."""
+    """Handle the review in a body; return a 201 with its status. Raise a 400 or 422 for an invalid review."""
     document = await decoding.normalize_body(call, body, decoding.mode(options))
     if call.trail is not None:
         call.trail.requested(document)
@@ -115,7 +118,7 @@ def _decision(verbs: Verbs, user: User, spec: View) -> Document:
 
 
 def _ignored(asked: View) -> list[str]:
-    """Return the error of invalid selectors; as upstream's roles, authorizers ignore selectors."""
+    """Return the errors of invalid selectors; as upstream's RBAC, the authorizer ignores all selectors."""
     told: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
@@ -150,7 +153,7 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] =
 
 
 async def _user(verbs: Verbs, spec: View) -> User:
-    """Return the user of a question; of very many groups only those with a binding."""
+    """Return the user of a review; if it has very many groups, return only groups with a binding."""
     groups: Sequence[str] = spec.get("groups") or ()
     if len(groups) > limits.REVIEWED_GROUPS:
         namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
@@ -255,7 +258,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # after other authenticators, which do not know the token
+    except BadToken as error:  # the first text is for all other authenticators, which do not know the token
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)
@@ -271,9 +274,9 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
 
 
 async def _account(accounts: Tokens, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
-    """Return the account of a token, as Tokens.user does.
+    """Return the user of a token, as Tokens.user does.
 
-    Read the store if the cache lacks the account.
+    If the cached account is missing or stale, wait for the newest state of the store.
     """
     try:
         return accounts.user(token, audiences)
@@ -309,7 +312,7 @@ def _info(user: User) -> Document:
 
 
 async def _token_request(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
-    """Return a token of the service account in the URL. Raise a 404 without one."""
+    """Issue a token for the service account in the URL; raise a 404 if the account does not exist."""
     given = document["metadata"].get("name") or ""
     if given and given != call.name:
         fault = invalid("metadata.name", given, "must match the service account name if specified")
@@ -369,7 +372,7 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> BoundSecret:
 
 
 def _group_version(reference: View) -> tuple[str, str]:
-    """Return group and version of a reference; as upstream, both empty if they cannot be parsed."""
+    """Return group and version of a reference; as upstream, both are empty if they cannot be parsed."""
     text = reference.get("apiVersion", "")
     group, _, version = text.rpartition("/")
     return (group, version) if text.count("/") <= 1 else ("", "")
@@ -398,4 +401,4 @@ REVIEWS: Mapping[str, Answer] = {
     "self": _self,
     "token_request": _token_request,
 }
-"""``review`` of a built-in kind's row → function that answers."""
+"""``review`` of an endpoint → the function that handles its requests."""

@@ -1,4 +1,4 @@
-"""Selectors as conditions on stored entries, which indexes can look up (SEL rows)."""
+"""Label and field selectors as conditions on stored entries, which indexes can look up (SEL rows)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -26,8 +26,8 @@ _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 class Selection(Struct, frozen=True):
     """The selection of a list, watch or collection delete: all ``terms`` must hold.
 
-    ``matches`` tests them, and is None if everything is selected. ``name`` is set if metadata.name must equal it, and
-    likewise ``namespace``. Equal selections have equal ``key``.
+    ``matches`` tests an entry, and is None if all objects are selected. ``name`` and ``namespace`` are set if only
+    objects with exactly this name or namespace are selected. Equal selections have equal ``key``.
     """
 
     matches: Predicate | None
@@ -38,17 +38,17 @@ class Selection(Struct, frozen=True):
 
     @property
     def by_labels(self) -> bool:
-        """Return whether it selects by labels, which a conversion webhook may change."""
+        """Return whether there is a label selector; a conversion webhook may change labels."""
         return bool(self.key[0])
 
     @property
     def route(self) -> Term | None:
-        """Return the term that finds changes that may be selected: the name, else the one with the fewest values."""
+        """Return the term by which an index finds candidates: the name, else the term with the fewest values."""
         return _narrowest(self.terms)
 
     @property
     def route_unread(self) -> Term | None:
-        """Return the same of terms that hold in every version, so that no conversion is needed."""
+        """Return ``route`` of the terms that hold in every version, so that no conversion is needed."""
         return _narrowest(by_name(self))
 
 
@@ -72,14 +72,14 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
 
 
 async def selected(served: ServedVersion, options: ListOptions, name: str) -> Selection:
-    """Return the selection; long selectors are parsed in a thread."""
+    """Like ``select``, but parse long selectors in a thread."""
     if len(options.label_selector) + len(options.field_selector) <= limits.SELECTOR_INLINE:
         return select(served, options, name)
     return await asyncio.to_thread(select, served, options, name)
 
 
 def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
-    """Return both selectors. Raise a 400 if one is invalid."""
+    """Return both selectors; raise a 400 if a selector is invalid."""
     try:
         return LabelSelector.parse(options.label_selector), FieldSelector.parse(options.field_selector)
     except SelectorError as error:
@@ -108,7 +108,7 @@ def _all(terms: list[Term]) -> Predicate | None:
 
 
 def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
-    """Return the terms on fields; all unequal values of a field become one term."""
+    """Return the terms of a field selector; if they are many, all ``!=`` values of a field become one term."""
     if len(asked) <= limits.TERMS_APART:
         return [_field_term(*one) for one in asked]
     unwanted: dict[Dimension, set[str | None]] = {}
@@ -130,10 +130,10 @@ def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
 
 
 def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
-    """Return the terms on labels; many are merged, since each object is tested with all of them."""
+    """Return the terms of a label selector; many terms are merged, since each object is tested with all of them."""
     if len(requirements) <= limits.TERMS_APART:
         return [*map(_label_term, requirements)]
-    values: dict[tuple[str, str], set[str]] = {}  # by operator and key
+    values: dict[tuple[str, str], set[str]] = {}  # (operator, key) → values
     for one in requirements:
         place = (one.operator, one.key)
         if one.operator == "in" and place in values:
@@ -149,7 +149,7 @@ def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
 
 
 def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requirement]:
-    """Return one requirement for each label and operator: the narrowest values."""
+    """Yield the narrowest requirement for each label and each of the operators in, gt and lt."""
     for (operator, key), given in values.items():
         if operator == "in":
             yield Requirement(key, "in", tuple(given))
@@ -160,9 +160,10 @@ def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requiremen
 
 
 class _Labels(Struct, frozen=True):
-    """Read the labels of an entry: a string if it has ``there``, lacks ``absent``, and has no ``unwanted`` value.
+    """Tests the labels of an entry; returns a string if all conditions hold, else None.
 
-    Return None otherwise.
+    The labels must have all keys in ``there``, and no key in ``absent``. ``unwanted`` is key → values that the label
+    must not have.
     """
 
     there: Set[str]
@@ -211,7 +212,7 @@ def _field(served: ServedVersion, field: str) -> Dimension:
         known = _FIELDS.get(served)
         if known is None:
             known = _FIELDS[served] = {}
-        if field not in known:  # shared, so that all requests use its cache
+        if field not in known:  # one reader for all requests, so that they share its cache
             known[field] = Dimension((served.codec.view, field), FieldReader(served.codec.decode, selectable))
         return known[field]
     if plain:
@@ -224,7 +225,7 @@ _METADATA = frozenset(("metadata.name", "metadata.namespace"))
 
 
 class FieldReader:
-    """Read one field of entries in one version; the last limits.FIELD_VALUES answers are cached."""
+    """Reads one field of entries in one version; caches the last limits.FIELD_VALUES values."""
 
     __slots__ = ("_decode", "_known", "_value")
 
@@ -234,7 +235,7 @@ class FieldReader:
         self._known: dict[Entry, str] = {}
 
     def __call__(self, entry: Entry) -> str:
-        """Return the value as a string, empty if there is none (SEL-001)."""
+        """Return the value as a string, empty if the object does not have the field (SEL-001)."""
         known = self._known
         value = known.get(entry)
         if value is None:

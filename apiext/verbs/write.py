@@ -48,13 +48,13 @@ class Update(Struct):
     call: Call
     change: Change
     options: WriteOptions
-    uid: str = ""  # precondition of a PUT
+    uid: str = ""  # the uid in the body of a PUT, which the object must have
     unconditional: bool = False  # an empty resourceVersion is allowed
     applied: bool = False  # the change sets managedFields itself
-    creation: Callable[[], Document] | None = None  # makes the object of an apply or a PUT if there is none
+    creation: Callable[[], Document] | None = None  # returns the object of an apply or a PUT that does not exist yet
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the update of an object in this state, or on its create."""
+        """Decide on the update of an object in this state; if ``entry`` is None, decide on its create."""
         call, part, dry_run = self.call, part_of(self.call), self.options.dry_run
         if entry is None:
             return await self._create()
@@ -78,9 +78,9 @@ class Update(Struct):
         return Put(key, entry.revision, raw, guards_of(self.verbs, call.resource), answer, smaller)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the changed definition or namespace, and return the Decide of a retry.
+        """Reload the changed definition or namespace, and return the Decide of a retry.
 
-        ``api`` decodes the body of a PUT again instead.
+        For a PUT, ``api`` uses a function that also decodes the body again.
         """
         return self.decide if await renewed(self.verbs, self.call, changed) else None
 
@@ -92,7 +92,7 @@ class Update(Struct):
         return await decide_at(self.verbs, call, await threads.run(call, self.creation), self.options)
 
     async def _admitted(self, part: EndpointPart, entry: Entry) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes, or None as bytes if it is to be deleted instead."""
+        """Return the object to store and its bytes; the bytes are None if the object must be deleted instead."""
         verbs, call = self.verbs, self.call
         try:
             old, shown_before, owned = await threads.run(call, self._changed, part, entry)
@@ -113,7 +113,7 @@ class Update(Struct):
         return new, raw
 
     def _changed(self, part: EndpointPart, entry: Entry) -> tuple[Document, View, Document]:
-        """Return the stored object, its shown part, and the changed part with its managedFields."""
+        """Return (stored object, part that the endpoint returns, changed part with its managedFields)."""
         call, raw = self.call, entry.raw
         old = call.served.codec.decode(raw, entry.revision)
         shown = part.show(call, old, raw)
@@ -124,9 +124,9 @@ class Update(Struct):
         return old, shown, requested
 
     def _validated(self, part: EndpointPart, old: View, shown: Document, revision: int) -> Document:
-        """Return the whole validated object.
+        """Return the complete validated object.
 
-        It may run twice, when long work is repeated: putting the part back twice has the same result.
+        This function may run twice, since long work is repeated in a thread; it has the same result then.
         """
         call = self.call
         warn_of_owners(call, shown)  # as upstream: also for owners that are invalid
@@ -137,7 +137,7 @@ class Update(Struct):
         return part.complete(call, new)
 
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes, or None without its last finalizer (WRI-009)."""
+        """Return the object to store and its bytes; the bytes are None if the last finalizer was removed (WRI-009)."""
         call = self.call
         # upstream: an untyped map accepts fields that no read returns; they were validated and counted
         new = accepted(call, new) if self.applied else part.accept(call, new)
@@ -149,7 +149,7 @@ class Update(Struct):
         return new, call.served.codec.to_store(new)
 
     def _whole_object(self, part: EndpointPart, old: View, shown: Document) -> Document:
-        """Return the whole object with the shown part put back, and with the fields that only the server sets."""
+        """Return the complete object with the changed part, and with the fields that only the server sets."""
         call = self.call
         new = part.embed(call, old, shown)
         metadata.fill_on_update(new, old)
@@ -162,7 +162,7 @@ class Update(Struct):
         return new
 
     def _check_uid(self, old: View) -> None:
-        """Raise a 409 if a PUT has the uid of another object of that name (ERR-06)."""
+        """Raise a 409 if a PUT has the uid of another object with the same name (ERR-06)."""
         call, keys, uid = self.call, self.verbs.store.keys, old["metadata"].get("uid", "")
         if not self.uid or self.uid == uid:
             return
@@ -173,7 +173,7 @@ class Update(Struct):
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _check_revision(self, shown: View, revision: int) -> None:
-        """Raise a 409 if a PUT or a patch has another resourceVersion than the object (WRI-005, UPD-004)."""
+        """Raise a 409 for another resourceVersion than the object's, a 422 for a missing one (WRI-005, UPD-004)."""
         call = self.call
         given = shown["metadata"].get("resourceVersion") or ""
         if given == str(revision):
@@ -190,7 +190,7 @@ class Update(Struct):
 
 
 def _waits_only_for_finalizers(old: View) -> bool:
-    """Return whether only finalizers keep an object. A pod may also wait for its node."""
+    """Return whether only finalizers delay the deletion of an object; a pod may also wait for its node."""
     before = old["metadata"]
     return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 

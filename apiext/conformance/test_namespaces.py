@@ -172,7 +172,7 @@ def test_fields_that_finalize_changes(api: Client) -> None:
         body = {"metadata": {"name": name}, "spec": {"finalizers": list(finalizers)}, **parts}
         return api.put(f"{place}/finalize", body)
 
-    refused = finalize("kubernetes", "x", "a/b/c").expect(422)  # upstream: the path of finalize
+    refused = finalize("kubernetes", "x", "a/b/c").expect(422)  # upstream: an error of an update has an index
     assert {cause["field"] for cause in refused["details"]["causes"]} == {"spec.finalizers[1]", "spec.finalizers[2]"}
     assert 'spec.finalizers[1]: Invalid value: "x": name is neither a standard finalizer name' in refused["message"]
     labelled = {"metadata": {"name": name, "labels": {"a": "b"}}, "status": {"phase": "Terminating"}}

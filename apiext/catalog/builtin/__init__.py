@@ -1,1 +1,1 @@
-"""Built-in resources: those that are served without a CustomResourceDefinition."""
+"""Built-in resources: resources that the server serves without a CustomResourceDefinition."""

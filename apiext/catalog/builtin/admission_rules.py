@@ -1,6 +1,6 @@
-"""Validation of the parts that webhook configurations and admission policies share: rules, selectors, conditions.
+"""Validation of parts that webhook configurations and admission policies share: rules, selectors, conditions.
 
-Texts and order are those of k8s pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
+Texts and their order are those of k8s pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from apiext.meta.fields import (
 from apiext.meta.syntax import qualified_name
 
 MOST_CONDITIONS = 64
-UNPLANNED = "program instantiation failed"  # begins the error of an expression with valid types but without a program
+UNPLANNED = "program instantiation failed"  # first words of the error if cel-go cannot plan a type-checked expression
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -32,14 +32,14 @@ _SCOPES = ("*", "Cluster", "Namespaced")
 
 
 def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the error of a field whose value is not one of the allowed ones; an absent field is valid."""
+    """Yield the error of a field whose value is not an allowed value; an absent field is valid."""
     value = owner.get(name)
     if value is not None and value not in allowed:
         yield not_supported(child(path, name), value, allowed)
 
 
 def rule_errors(rule: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of operations, groups, versions, resources and scope of a rule."""
+    """Yield the validation errors of a rule: of its operations, groups, versions, resources and scope."""
     operations = rule.get("operations") or ()
     yield from _wildcard_errors(operations, child(path, "operations"), "operations")
     for index, operation in enumerate(operations):
@@ -65,8 +65,8 @@ def _wildcard_errors(values: Sequence[str] | None, path: str, noun: str) -> Iter
 def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError]:
     if not resources:
         yield required(path)
-    whole: set[str] = set()  # x of x/*
-    parts: set[str] = set()  # x of */x
+    whole: set[str] = set()  # each x of a resource x/*
+    parts: set[str] = set()  # each x of a resource */x
     bare = False
     for index, name in enumerate(resources):
         if not name:
@@ -94,7 +94,10 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
 def expression(
     text: str, path: str, within: Environment, wanted: Sequence[Type] = (), *, shown: str | None = None
 ) -> Program | FieldError:
-    """Return the program of an expression, or its error, which contains the text or ``shown`` instead of it."""
+    """Return the program of an expression, or its error.
+
+    The error shows ``shown`` instead of the expression, unless ``shown`` is None.
+    """
     found = compiled(text, within, wanted)
     if not isinstance(found, str):
         return found
@@ -106,7 +109,7 @@ def expression(
 def expression_errors(
     text: str, path: str, within: Environment, wanted: Sequence[Type], *, shown: str | None = None
 ) -> Iterator[FieldError]:
-    """Yield the error of an expression, if it has one; arguments as for ``expression``."""
+    """Yield the error of an invalid expression; the arguments are those of ``expression``."""
     found = expression(text, path, within, wanted, shown=shown)
     if isinstance(found, FieldError):
         yield found
@@ -115,12 +118,15 @@ def expression_errors(
 def condition_errors(
     conditions: Sequence[Mapping[str, Any]] | None, path: str, stored: frozenset[str], *, params: bool = False
 ) -> Iterator[FieldError]:
-    """Yield the errors of matchConditions; ``stored`` are stored expressions, valid in any CEL version (ADM-006)."""
+    """Yield the errors of matchConditions.
+
+    ``stored`` are the expressions of the stored object, which may use any CEL version (ADM-006).
+    """
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)
     names: set[str] = set()
-    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # more would repeat the errors
+    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # further conditions would only repeat errors
         at = item(path, index)
         text, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
         if not text:

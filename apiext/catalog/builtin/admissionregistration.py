@@ -1,7 +1,7 @@
 """Validation of webhook configurations; rows of go_types/types/*.yaml name these functions (ADM-003).
 
-Texts and order are those of k8s pkg/apis/admissionregistration/validation. Policies are in policies.py and
-mutations.py.
+Texts and their order are those of k8s pkg/apis/admissionregistration/validation. The validation of policies is in
+policies.py and mutations.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,37 +27,37 @@ _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 
 
 def validate_mutating(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a MutatingWebhookConfiguration; old is None on create."""
+    """Return the validation errors of a MutatingWebhookConfiguration; ``old`` is None on create."""
     return list(as_many_as_shown(_configuration_errors(new, old, mutating=True)))
 
 
 def validate_validating(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a ValidatingWebhookConfiguration; old is None on create."""
+    """Return the validation errors of a ValidatingWebhookConfiguration; ``old`` is None on create."""
     return list(as_many_as_shown(_configuration_errors(new, old, mutating=False)))
 
 
 def validate_policy(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a ValidatingAdmissionPolicy; old is None on create."""
+    """Return the validation errors of a ValidatingAdmissionPolicy; ``old`` is None on create."""
     return list(as_many_as_shown(policies.policy_errors(new, old)))
 
 
 def validate_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a ValidatingAdmissionPolicyBinding; old is None on create."""
+    """Return the validation errors of a ValidatingAdmissionPolicyBinding; ``old`` is None on create."""
     return list(as_many_as_shown(policies.binding_errors(new)))
 
 
 def validate_mutating_policy(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a MutatingAdmissionPolicy; old is None on create."""
+    """Return the validation errors of a MutatingAdmissionPolicy; ``old`` is None on create."""
     return list(as_many_as_shown(mutations.policy_errors(new, old)))
 
 
 def validate_mutating_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a MutatingAdmissionPolicyBinding; old is None on create."""
+    """Return the validation errors of a MutatingAdmissionPolicyBinding; ``old`` is None on create."""
     return list(as_many_as_shown(mutations.binding_errors(new)))
 
 
 def static_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a name that is reserved for configurations in files."""
+    """Return the warning about a name that upstream reserves for configurations from files."""
     if not (new.get("metadata") or {}).get("name", "").endswith(_STATIC):
         return []
     reserved = "are reserved for static manifest-based configurations and cannot be managed via the API"
@@ -65,7 +65,7 @@ def static_warnings(new: View, old: View | None) -> list[str]:
 
 
 def webhook_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about the name of a webhook configuration and about rules without effect (ADM-001)."""
+    """Return warnings about a reserved name, and about rules for resources that webhooks never receive (ADM-001)."""
     found = static_warnings(new, old)
     for index, hook in enumerate(new.get("webhooks") or ()):
         for place, rule in enumerate(hook.get("rules") or ()):
@@ -78,7 +78,7 @@ def webhook_warnings(new: View, old: View | None) -> list[str]:
 
 
 def _excluded(rule: View) -> list[str]:
-    """Return the reviews that a rule without wildcards lists, without duplicates, in its order (KEP-5793)."""
+    """Return the review resources that a rule without wildcards names, each once, in its order (KEP-5793)."""
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" in groups or "*" in resources:
         return []
@@ -99,7 +99,7 @@ _REVIEWS = frozenset(
 
 
 def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
-    """Yield all errors. As upstream, an update may keep certain errors that the old configuration has."""
+    """Yield all errors. As upstream, certain errors are allowed in an update if the old configuration has them."""
     hooks: Sequence[View] = new.get("webhooks") or ()
     before: Sequence[View] | None = None if old is None else (old.get("webhooks") or ())
     recognized = before is None or all(_recognized(hook) for hook in before)

@@ -1,4 +1,4 @@
-"""Validation of annotations that mean something for pods and nodes (upstream: apis/core/validation)."""
+"""Validation of the annotations of pods and nodes that Kubernetes interprets (upstream: apis/core/validation)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _LOCAL = "localhost/"
 _SECCOMP = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default", "docker/default")}
 _APP_ARMOR = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default",)}
-"""Type of a profile → its values in an annotation."""
+"""Type of a profile → the values that an annotation with this type may have."""
 
 
 def pod_annotation_errors(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the annotations of a pod or of its template."""
+    """Yield the validation errors of the annotations of a pod or a pod template."""
     if _MIRROR in annotations and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
         yield invalid(item(path, _MIRROR), annotations[_MIRROR], text)
@@ -64,7 +64,7 @@ def _seccomp(value: str, path: str) -> Iterator[FieldError]:
 
 
 def changed_annotation_errors(new: Mapping[str, str], old: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield the errors of annotations that an update of a pod may neither add, change nor remove."""
+    """Yield an error for each changed annotation of a pod that an update may neither add, change nor remove."""
     for name in (*old, *(name for name in new if name not in old)):
         if new.get(name) != old.get(name):
             verb = "remove or update" if name in old else "add"
@@ -75,7 +75,7 @@ def changed_annotation_errors(new: Mapping[str, str], old: Mapping[str, str], pa
 
 
 def profile_errors(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the errors of profiles in a new pod or a template that differ from those in its annotations."""
+    """Yield an error for each profile in a new pod or template that differs from the profile in its annotations."""
     if not any(name.startswith((_SECCOMP_POD, _SECCOMP_CONTAINER, APP_ARMOR)) for name in annotations):
         return
     whole: View = spec.get("securityContext") or {}
@@ -140,7 +140,7 @@ def _listed(
     errors: Callable[[Sequence[Any], str], Iterator[FieldError]],
     path: str,
 ) -> Iterator[FieldError]:
-    """Yield the errors of a list that an annotation holds as JSON."""
+    """Yield the errors of a list that an annotation contains as JSON; ``kind`` is (file of types, type of an item)."""
     if not annotations.get(name):
         return
     file, item_type = kind

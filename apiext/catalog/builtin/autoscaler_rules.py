@@ -54,7 +54,10 @@ def _reference(target: View, path: str) -> Iterator[FieldError]:
 
 
 def _group_version(target: View, path: str, *, empty: bool) -> Iterator[FieldError]:
-    """Yield the error of an API version; ``empty``: it may be one of the core group."""
+    """Yield the error of the API version of a reference.
+
+    ``empty`` is true if the version may have no group, as in the core group.
+    """
     version, at = target.get("apiVersion") or "", child(path, "apiVersion")
     if version.count("/") > 1:
         yield invalid(at, version, f"unexpected GroupVersion string: {version}")

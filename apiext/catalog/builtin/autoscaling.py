@@ -1,6 +1,6 @@
-"""Conversion of autoscalers between autoscaling/v2, which is stored, and autoscaling/v1.
+"""Conversion of autoscalers between autoscaling/v2, the storage version, and autoscaling/v1.
 
-autoscaling/v1 has the target of the CPU only; other metrics, conditions and the behavior are JSON in annotations
+In autoscaling/v1, only the CPU target has a field. Other metrics, conditions and the behavior are JSON in annotations
 (upstream: apis/autoscaling/v1/conversion.go).
 """
 
@@ -26,7 +26,7 @@ _SCALED = ("scaleTargetRef", "minReplicas", "maxReplicas")
 _COUNTED = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
 
 Part = tuple[str, str, bool]
-"""(field of a metric in autoscaling/v1, its path in autoscaling/v2, True if it may be missing)."""
+"""(field of a metric in autoscaling/v1, its path in autoscaling/v2, True if the field is optional)."""
 
 _SOURCES: Mapping[str, Sequence[Part]] = {
     "object": (
@@ -94,7 +94,7 @@ _ZEROS = {"metricName": "", "name": "", "container": "", "target": {"kind": "", 
 
 
 def to_v1(stored: View) -> Document:
-    """Return an autoscaler of autoscaling/v2 in the form of autoscaling/v1."""
+    """Convert an autoscaler from autoscaling/v2 to autoscaling/v1."""
     spec, status = stored.get("spec") or {}, stored.get("status") or {}
     metrics, current = spec.get("metrics") or (), status.get("currentMetrics") or ()
     others = [one for one in metrics if _cpu(one, "target") is None]
@@ -120,7 +120,7 @@ def to_v1(stored: View) -> Document:
 
 
 def to_v2(document: View) -> Document:
-    """Return an autoscaler of autoscaling/v1 in the form of autoscaling/v2."""
+    """Convert an autoscaler from autoscaling/v1 to autoscaling/v2."""
     given, status = document.get("spec") or {}, document.get("status") or {}
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     spec = {name: given[name] for name in _SCALED if name in given}
@@ -149,7 +149,7 @@ def to_v2(document: View) -> Document:
 
 
 def _with_annotations(document: View, annotations: Mapping[str, str]) -> Document:
-    """Return an object with other annotations of this module."""
+    """Return a copy of an object with these annotations in place of all annotations that this module defines."""
     metadata = dict(document.get("metadata") or {})
     before = metadata.pop("annotations", None) or {}
     found = {name: value for name, value in before.items() if name not in _KEPT} | dict(annotations)
@@ -157,7 +157,7 @@ def _with_annotations(document: View, annotations: Mapping[str, str]) -> Documen
 
 
 def _cpu(metric: View, part: str) -> int | None:
-    """Return the utilization of the CPU that a metric sets or reports, None for other metrics."""
+    """Return the CPU utilization that a metric sets or reports, None for other metrics."""
     resource = metric.get("resource")
     if metric.get("type") != "Resource" or resource is None or resource.get("name") != "cpu":
         return None
@@ -194,7 +194,7 @@ def _at(value: Any, path: str) -> Any:
 
 
 def _new_metrics(old: Any, sources: Mapping[str, Sequence[Part]], valued: str) -> list[Document] | None:
-    """Return the metrics of an annotation, None if its JSON has another form."""
+    """Return the metrics of an annotation in the form of autoscaling/v2, None if its JSON is not a list of metrics."""
     if not isinstance(old, list) or not all(_is_metric(one, sources) for one in old):
         return None
     return [_new_metric(one, sources, valued) for one in old]
@@ -226,7 +226,7 @@ def _new_metric(metric: View, sources: Mapping[str, Sequence[Part]], valued: str
 
 
 def _is_left_out(old: View, field: str) -> bool:
-    """Report that a value is the zero beside an average value, which autoscaling/v1 cannot leave out."""
+    """Report whether a value is a zero that autoscaling/v1 requires beside an average value."""
     return field == "targetValue" and old.get("averageValue") is not None and old[field] == "0"
 
 
@@ -240,7 +240,7 @@ def _target_type(target: View) -> str:
 
 
 def _parsed(annotations: Mapping[str, str], name: str) -> Any:
-    """Return the JSON value of an annotation, None if it is missing or invalid."""
+    """Return the JSON value of an annotation, None if it is absent or invalid."""
     try:
         return orjson.loads(annotations[name])
     except (KeyError, orjson.JSONDecodeError):
@@ -248,9 +248,9 @@ def _parsed(annotations: Mapping[str, str], name: str) -> Any:
 
 
 def _typed(part: str, field: str, value: Any) -> Any:
-    """Return the value of a field of an autoscaler's Spec or Status; None if the field has another type.
+    """Return the value of a field of an autoscaler's Spec or Status; None for a value of a wrong type.
 
-    As upstream, a conversion ignores an annotation whose JSON does not fit.
+    As upstream, a conversion ignores an annotation whose JSON has a wrong type.
     """
     try:
         found, _ = decode(types_of("autoscaling").struct(f"HorizontalPodAutoscaler{part}"), {field: value})
@@ -260,7 +260,7 @@ def _typed(part: str, field: str, value: Any) -> Any:
 
 
 def _renamed(value: Any, rename: Callable[[str], str], depth: int = 4) -> Any:
-    """Return a value with renamed fields, down to the depth of a policy's fields."""
+    """Return a value with renamed fields, down to ``depth`` levels; the fields of a scaling policy are at level 4."""
     if not depth:
         return value
     if isinstance(value, Mapping):
@@ -269,13 +269,13 @@ def _renamed(value: Any, rename: Callable[[str], str], depth: int = 4) -> Any:
 
 
 def _internal(behavior: View) -> Document:
-    """Return a behavior with the field names of upstream's internal type."""
+    """Return a behavior with the field names of upstream's internal type, such as ``ScaleUp``."""
     found: Document = _renamed(behavior, lambda name: name[:1].upper() + name[1:])
     return found
 
 
 def _external(behavior: Any) -> Document | None:
-    """Return the behavior of an annotation with the field names of the API."""
+    """Return the behavior of an annotation with the field names of the API; None if it is not an object."""
     if not isinstance(behavior, dict):
         return None
     found: Document = _renamed(behavior, lambda name: re.sub("^.", lambda first: first[0].lower(), name))

@@ -1,4 +1,4 @@
-"""Computed cells in the tables of built-in kinds."""
+"""Functions that compute cells of Tables of built-in kinds; rows of go_types/types/*.yaml name them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from apiext.documents.document import View
 
 
 def webhooks(document: View) -> int:
-    """Return the number of webhooks."""
+    """Return the number of webhooks of a configuration."""
     return len(document.get("webhooks") or ())
 
 
@@ -21,13 +21,13 @@ def mutations(document: View) -> int:
 
 
 def param_kind(document: View) -> str:
-    """Return the kind of a policy's parameters."""
+    """Return the apiVersion and kind of a policy's parameters: ``v1/ConfigMap``, or ``<unset>``."""
     kind = (document.get("spec") or {}).get("paramKind")
     return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
 
 
 def param_ref(document: View) -> str:
-    """Return the name of a binding's parameters, or their selector as Go prints it."""
+    """Return the parameters of a binding: ``namespace/name``, or their selector as Go prints it, or ``<unset>``."""
     reference: dict[str, Any] | None = (document.get("spec") or {}).get("paramRef")
     if not reference:
         return "<unset>"
@@ -53,7 +53,7 @@ def _go_selector(selector: View) -> str:
 
 
 def data(document: View) -> int:
-    """Return the number of entries of a secret or config map."""
+    """Return the number of entries of a secret or a config map."""
     return len(document.get("data") or ()) + len(document.get("binaryData") or ())
 
 
@@ -67,7 +67,10 @@ def cluster_ip(document: View) -> str:
 
 
 def external_ip(document: View) -> str:
-    """Return the external addresses of a service."""
+    """Return the external addresses of a service, or its external name.
+
+    Without an address: ``<pending>`` for a load balancer, else ``<none>``.
+    """
     spec = _spec(document)
     if spec.get("type") == "ExternalName":
         return spec.get("externalName") or "<none>"
@@ -80,7 +83,7 @@ def external_ip(document: View) -> str:
 
 
 def ports(document: View) -> str:
-    """Return the ports of a service: 80/TCP, or 80:30080/TCP with a node port."""
+    """Return the ports of a service: ``80/TCP``, or ``80:30080/TCP`` with a node port; ``<none>`` without ports."""
     shown = []
     for port in _spec(document).get("ports") or ():
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
@@ -89,7 +92,7 @@ def ports(document: View) -> str:
 
 
 def selector(document: View) -> str:
-    """Return the selector of a service."""
+    """Return the selector of a service: ``app=a,tier=b``, or ``<none>``."""
     return (
         ",".join(f"{key}={value}" for key, value in sorted((_spec(document).get("selector") or {}).items())) or "<none>"
     )
@@ -99,7 +102,7 @@ def selector(document: View) -> str:
 
 
 def role(document: View) -> str:
-    """Return the role of a binding: kind/name."""
+    """Return the role of a binding: ``ClusterRole/name``."""
     reference = document.get("roleRef") or {}
     return f"{reference.get('kind', '')}/{reference.get('name', '')}"
 
@@ -109,17 +112,17 @@ def _subjects(document: View, kind: str) -> list[dict[str, Any]]:
 
 
 def users(document: View) -> str:
-    """Return the users of a binding."""
+    """Return the users of a binding, separated by commas."""
     return ", ".join(subject.get("name", "") for subject in _subjects(document, "User"))
 
 
 def groups(document: View) -> str:
-    """Return the groups of a binding."""
+    """Return the groups of a binding, separated by commas."""
     return ", ".join(subject.get("name", "") for subject in _subjects(document, "Group"))
 
 
 def accounts(document: View) -> str:
-    """Return the service accounts of a binding."""
+    """Return the service accounts of a binding as ``namespace/name``, separated by commas."""
     found = _subjects(document, "ServiceAccount")
     return ", ".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)
 
@@ -128,13 +131,13 @@ def accounts(document: View) -> str:
 
 
 def migrated(document: View) -> str:
-    """Return the resource of a migration, as Go prints it."""
+    """Return the resource that a migration rewrites, as Go prints it: ``deployments.apps``."""
     resource = _spec(document).get("resource") or {}
     return ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
 
 
 def migration(document: View) -> str:
-    """Return the last condition of a migration whose status is True."""
+    """Return the state of a migration: the last of its conditions with status True, or ``Unknown``."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
     return next((kind for kind in reversed(true) if kind in ("Running", "Succeeded", "Failed")), "Unknown")

@@ -45,22 +45,22 @@ _LEGACY = "kubernetes.io/legacy-unknown"
 
 
 def validate_request(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a certificate request; its spec never changes."""
+    """Return the validation errors of a certificate request; an update may not change approval or certificate."""
     return Errors([*_request(new), *([] if old is None else _kept(new, old))])
 
 
 def validate_request_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a write of the status, which can neither approve nor deny."""
+    """Return the validation errors of a write of the status, which may set a certificate, but not approve or deny."""
     return Errors([*_request(new), *_kept(new, old or {}, certificate=True)])
 
 
 def validate_approval(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an approval or denial."""
+    """Return the validation errors of an approval or a denial."""
     return Errors([*_request(new), *_kept(new, old or {}, decides=True)])
 
 
 def prepare_approval(new: Document, old: View) -> Document:
-    """Keep the stored object but for the conditions and metadata of the request."""
+    """Return the new object with the spec and status of the stored object; only its conditions are kept."""
     status = clone(old.get("status") or {})
     status.pop("conditions", None)
     if (conditions := (new.get("status") or {}).get("conditions")) is not None:
@@ -102,7 +102,7 @@ def _is_request(encoded: str) -> bool:
 
 
 def signer_errors(signer: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a signer: ``example.com/name``."""
+    """Yield the validation errors of the name of a signer, such as ``example.com/name``."""
     if not signer:
         yield required(path)
         return
@@ -146,7 +146,11 @@ def _conditions(conditions: list[View]) -> Iterator[FieldError]:
 
 
 def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = False) -> Iterator[FieldError]:
-    """Yield the errors of an update: only the approval endpoint decides, only the status endpoint sets certificates."""
+    """Yield the errors of an update.
+
+    Only the approval endpoint (``decides``) approves or denies; only the status endpoint (``certificate``) sets a
+    certificate.
+    """
     path = "status.conditions"
     for kind in _FINAL:
         now, before = ([one for one in _of(document) if one.get("type") == kind] for document in (new, old))
@@ -169,7 +173,7 @@ def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = Fa
 
 
 def validate_trust_bundle(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a trust bundle; its name begins with that of its signer."""
+    """Return the validation errors of a trust bundle; its name must begin with the name of its signer."""
     errors = Errors()
     spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
     signer = spec.get("signerName") or ""

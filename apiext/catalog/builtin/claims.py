@@ -1,4 +1,4 @@
-"""Validation of claims of volumes (upstream: apis/core/validation)."""
+"""Validation of PersistentVolumeClaims (upstream: apis/core/validation)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -27,8 +27,8 @@ def validate_claim(new: View, old: View | None) -> list[FieldError]:
 def claim_errors(spec: View, path: str, *, groups: bool = True, template: bool = False) -> Iterator[FieldError]:
     """Yield the validation errors of the spec of a claim.
 
-    ``groups``: validate API groups of data sources. ``template``: validate namespaces of data sources, which
-    kube-apiserver drops from claims but not from templates.
+    With ``groups``, validate the API groups of data sources. With ``template``, validate the namespaces of data
+    sources: kube-apiserver drops these namespaces from claims, but not from templates.
     """
     modes = spec.get("accessModes") or ()
     if not modes:
@@ -91,7 +91,10 @@ def _has_group(spec: View) -> bool:
 
 
 def _changes(new: View, old: View) -> Iterator[FieldError]:
-    """Yield the validation errors of an update of a claim; a bound one may grow, and change its attributes."""
+    """Yield the validation errors of an update of a claim.
+
+    A bound claim may request more storage, and another VolumeAttributesClass.
+    """
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     status = new.get("status") or {}
     free = {

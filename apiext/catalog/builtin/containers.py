@@ -62,7 +62,7 @@ _FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 
 
 class Pod(NamedTuple):
-    """The parts of a pod that its containers refer to: valid volumes by name, names of claims, the spec."""
+    """The parts of a pod that its containers refer to: valid volumes by name, names of resource claims, the spec."""
 
     volumes: Mapping[str, View]
     claims: Collection[str]
@@ -70,13 +70,13 @@ class Pod(NamedTuple):
 
     @property
     def grace(self) -> int | None:
-        """The seconds that a container may take to end."""
+        """The seconds that a container has to end after its deletion begins."""
         found: int | None = self.spec.get("terminationGracePeriodSeconds")
         return found
 
     @property
     def host_users(self) -> bool:
-        """True unless the pod has a user namespace of its own."""
+        """True unless the pod has its own user namespace."""
         return self.spec.get("hostUsers") is not False
 
 
@@ -150,14 +150,14 @@ def _ephemeral(pod: Pod, path: str) -> Iterator[FieldError]:
 
 
 def image_errors(container: View, path: str) -> Iterator[FieldError]:
-    """Yield the error of an image with spaces around it, which a template may have."""
+    """Yield the error of an image with spaces around its name; only pods are validated, not templates."""
     image = container.get("image") or ""
     if image.strip() != image:
         yield invalid(child(path, "image"), image, "must not have leading or trailing whitespace")
 
 
 def _container(container: View, pod: Pod, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of fields that all containers have."""
+    """Yield the validation errors of fields that are common to all containers."""
     name, at = container.get("name") or "", child(path, "name")
     yield from (invalid(at, name, fault) for fault in syntax.dns1123_label(name)) if name else (required(at),)
     if not container.get("image"):
@@ -310,7 +310,7 @@ def _environment_sources(sources: Sequence[View], path: str) -> Iterator[FieldEr
 
 
 def _masked(name: str) -> str:
-    """Return a name as upstream validates the prefix of a generated one: a dash at its end is ignored."""
+    """Return a name for validation as the prefix of generated names: as upstream, ignore a dash at its end."""
     return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
 
 
@@ -342,7 +342,7 @@ def _mounts(container: View, volumes: Mapping[str, View], path: str) -> Iterator
 
 
 def _mount(mount: View, container: View, path: str, at: str) -> Iterator[FieldError]:
-    """Yield the validation errors of one mount; as upstream, most of them have the path of all mounts."""
+    """Yield the validation errors of one mount. As upstream, most errors have the path of the list of mounts."""
     sub, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     yield from (invalid(child(path, "subPath"), sub, fault) for fault in syntax.descending_path(sub))
     if expression and sub:
@@ -402,7 +402,7 @@ def _devices(container: View, volumes: Mapping[str, View], path: str) -> Iterato
 
 
 def _running(container: View, pod: Pod, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the hooks and probes of a container that keeps running."""
+    """Yield the validation errors of hooks and probes, which only regular containers and sidecars may have."""
     lifecycle, at = container.get("lifecycle") or {}, child(path, "lifecycle")
     for name in ("postStart", "preStop"):
         if lifecycle.get(name) is not None:

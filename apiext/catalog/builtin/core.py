@@ -1,4 +1,4 @@
-"""Validation of secrets, config maps and service accounts (named by rows of types/*.yaml)."""
+"""Validation of secrets, config maps and service accounts; rows of go_types/types/*.yaml name these functions."""
 
 import base64
 import math
@@ -15,7 +15,7 @@ from apiext.meta.fields import Errors, FieldError, forbidden, invalid, item, req
 IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _REDACTED = "<secret contents redacted>"
-_JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}  # "" makes a map
+_JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}  # "": becomes a map
 _JSON_NUMBERS = re.compile(rb"-?[0-9][0-9.eE+-]*+")
 
 
@@ -25,12 +25,12 @@ def _keys(document: View, part: str) -> Iterator[FieldError]:
 
 
 def _size(value: str) -> int:
-    """Return the number of bytes in a base64 string."""
+    """Return the number of bytes that a base64 string encodes."""
     return len(value) // 4 * 3 - value[-2:].count("=")
 
 
 def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldError]:
-    """Return the errors of changes to immutable fields."""
+    """Return an error for each change of a field that ``immutable`` forbids."""
     if old is None or not old.get("immutable"):
         return []
     errors = [] if new.get("immutable") else [forbidden("immutable", IMMUTABLE)]
@@ -38,7 +38,7 @@ def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldErro
 
 
 def finalizer_errors(metadata: View) -> list[FieldError]:
-    """Return the errors of finalizers that have no domain and are not standard ones."""
+    """Return an error for each finalizer that has no domain and is not a standard finalizer."""
     names = metadata.get("finalizers") or ()
     bare = ((index, name) for index, name in enumerate(names) if "/" not in name and name not in STANDARD_FINALIZERS)
     return Errors(invalid(item("metadata.finalizers", index), name, UNQUALIFIED) for index, name in bare)
@@ -52,7 +52,7 @@ UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualifi
 
 
 def default_secret(document: Document) -> None:
-    """Merge stringData, which is write-only, into data."""
+    """Encode the write-only stringData and merge it into data."""
     texts = document.pop("stringData", None)
     if texts:
         encoded = {
@@ -62,7 +62,7 @@ def default_secret(document: Document) -> None:
 
 
 def validate_secret(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a secret; old is None on create."""
+    """Return the validation errors of a secret; ``old`` is None on create."""
     data: Mapping[str, str] = new.get("data") or {}
     errors = Errors()
     kind, before = new.get("type", ""), (old or {}).get("type", "")
@@ -93,7 +93,10 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
 
 
 def _no_object(raw: bytes) -> str | None:
-    """Return Go's error for JSON that is not an object, or None; deep nesting needs little memory, too."""
+    """Return Go's error for text that is not a JSON object, None for a JSON object.
+
+    The memory that this needs does not grow with the nesting.
+    """
     try:
         check_depth(raw, limits.MAX_TEXT_DEPTH)
     except DecodeError as error:
@@ -130,14 +133,14 @@ _SECRETS: Mapping[str, Callable[[View, Mapping[str, str]], list[FieldError]]] = 
     "kubernetes.io/ssh-auth": _all_of("ssh-privatekey", filled=True),
     "kubernetes.io/tls": _all_of("tls.crt", "tls.key"),
 }
-"""Type of a secret → its required keys."""
+"""Type of a secret → the function that validates its data."""
 
 
 # --- config maps ---
 
 
 def validate_config_map(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a config map; old is None on create."""
+    """Return the validation errors of a config map; ``old`` is None on create."""
     texts, binary = new.get("data") or {}, new.get("binaryData") or {}
     errors = Errors(_frozen(new, old, ("data", "binaryData")))
     errors += _keys(new, "data")
@@ -158,14 +161,14 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_service_account(new: Document, old: View | None) -> Document:
-    """Keep only the names of secrets, which are in the namespace of the account."""
+    """Reduce the references to secrets to their names, since the secrets are in the namespace of the account."""
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new
 
 
 def service_account_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a deprecated annotation, unless the stored object already has it."""
+    """Return the warning about a deprecated annotation, unless the stored object already has this annotation."""
     if not _is_marked(new) or (old is not None and _is_marked(old)):
         return []
     instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"

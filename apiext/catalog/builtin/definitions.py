@@ -43,7 +43,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 
 
 def definitions_resource(*, v1beta1: bool) -> ServedResource:
-    """Return the resource; v1 is always served."""
+    """Return the resource customresourcedefinitions; v1 is always served."""
     versions = {"v1": _v1()}
     if v1beta1:
         versions["v1beta1"] = _v1beta1()
@@ -55,7 +55,7 @@ def _empty_status() -> Document:
 
 
 def _with_storage_version(status: View, spec: View) -> Document:
-    """Return the status with the storage version in storedVersions (UPD-006)."""
+    """Return the status with the storage version added to storedVersions (UPD-006)."""
     stored = list(status.get("storedVersions") or ())
     written = next((version["name"] for version in spec.get("versions") or () if version["storage"]), None)
     if written is not None and written not in stored:
@@ -97,7 +97,7 @@ def _endpoints(model: Model) -> dict[str, Endpoint]:
 
 
 def _at(*path: str) -> Callable[[View], Any]:
-    """Return the cell that shows the string at a path, empty if there is none."""
+    """Return a function that returns the string at a path, empty without a value."""
 
     def cell(document: View) -> Any:
         value: Any = document
@@ -135,7 +135,7 @@ _COLUMNS = (
 )
 
 
-# --- validation, imported by the first write of a definition (decision 36) ---
+# --- validation; the first write of a definition imports it (decision 36) ---
 
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
@@ -210,7 +210,7 @@ def _v1beta1() -> ServedVersion:
 
 
 def _printed(encode: Callable[[Document], bytes]) -> Callable[[Document], bytes]:
-    """Return an encoding that omits fields which Go does not print."""
+    """Return an encoder that omits empty fields, as Go does."""
 
     def printed(document: Document) -> bytes:
         raw = encode(document)

@@ -1,6 +1,6 @@
-"""Drop fields of features that kube-apiserver 1.37 has off by default (upstream: dropDisabledFields).
+"""Drop fields of features that kube-apiserver 1.37 disables by default (upstream: dropDisabledFields).
 
-A field stays if the stored object already uses its feature.
+A field is not dropped if the stored object already uses a field of this feature.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,13 +60,16 @@ TABLES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "DRAOptionalNodeOperations": ["skipNodeOperations"],
     },
 }
-"""Table → feature → paths of its fields, through lists; ``*``: each value of a map. Rows of kinds name tables."""
+"""Table → feature → paths of its fields. Rows of kinds name tables.
+
+A path continues in the items of a list; ``*`` stands for each value of a map.
+"""
 
 _Found = tuple[str, Any, str]
 
 
 def drop(tables: Mapping[str, str], new: Document, old: View | None) -> None:
-    """Drop the fields in place; ``tables`` has the path of each part and the name of its table."""
+    """Drop the fields of disabled features in place; ``tables`` is path of a part of the object → name of its table."""
     for path, table in tables.items():
         part = _part(new, path)
         if part is None:
@@ -84,7 +87,7 @@ def drop(tables: Mapping[str, str], new: Document, old: View | None) -> None:
 
 
 def _drop_empty_lifecycles(spec: Document) -> None:
-    """Drop a lifecycle whose only field was the stop signal, as upstream does."""
+    """Drop each lifecycle that is empty after its stop signal was dropped, as upstream does."""
     for container in (one for name in _CONTAINERS for one in spec.get(name) or ()):
         if container.get("lifecycle") == {}:
             del container["lifecycle"]
@@ -101,7 +104,7 @@ def _part(document: View, path: str) -> Any:
 
 @cache
 def _tree(table: str) -> Mapping[str, Any]:
-    """Return the paths of a table as a tree: name → subtree, or the feature of a field."""
+    """Return the paths of a table as a tree: field name → subtree, or → the feature at the end of a path."""
     tree: dict[str, Any] = {}
     for feature, paths in TABLES[table].items():
         for path in paths:
@@ -114,7 +117,7 @@ def _tree(table: str) -> Mapping[str, Any]:
 
 
 def _fields(value: Any, tree: Mapping[str, Any]) -> Iterator[_Found]:
-    """Yield the feature, the holder and the name of each field of the tree that is set."""
+    """Yield (feature, object that has the field, field name) for each field of the tree that is set."""
     if not isinstance(value, Mapping):
         for one in value:
             yield from _fields(one, tree)

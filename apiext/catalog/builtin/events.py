@@ -1,6 +1,6 @@
-"""Validation of events in both versions, and the cells of their tables (named by rows of types/*.yaml).
+"""Validation of events in both versions, and the cells of their Tables; rows of go_types/types/*.yaml name them.
 
-The functions use the field names of core/v1, in which events are stored, for both versions.
+All functions accept both versions. They use the field names of core/v1, in which events are stored.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ _NEW: Mapping[str, str] = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-"""Field of core/v1 → field of events.k8s.io/v1, where they differ."""
+"""Field of core/v1 → field of events.k8s.io/v1, for fields with different names."""
 _ELSEWHERE = "does not match event.namespace"
 _ANYWHERE = ("default", "kube-system")
 _SUPERSEDED = ("firstTimestamp", "lastTimestamp", "count", "source")
-_PATHS = {"reportingComponent": "reportingController"}  # where the internal type differs from core/v1
+_PATHS = {"reportingComponent": "reportingController"}  # field of core/v1 → field of upstream's internal type
 _FROZEN = (
     "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
     "eventTime", "action", "related", "reportingComponent", "reportingInstance",
@@ -43,12 +43,12 @@ def _get(document: View, name: str) -> Any:
 
 
 def validate_core(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a core/v1 event; old is None on create."""
+    """Return the validation errors of a core/v1 event; ``old`` is None on create."""
     return _common(new, "reportingComponent")
 
 
 def validate_v1(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an events.k8s.io/v1 event; old is None on create."""
+    """Return the validation errors of an events.k8s.io/v1 event; ``old`` is None on create."""
     errors = _common(new, "reportingController")
     if old is None or new.get("series") != old.get("series"):
         errors += _series(new.get("series"))
@@ -77,7 +77,7 @@ def _changed(new: View, old: View) -> list[FieldError]:
 
 
 def _shown(document: View, name: str) -> str:
-    """Return a field as upstream's internal type prints it."""
+    """Return the value of a field as upstream prints it from its internal type."""
     value = _get(document, name)
     if name in _INTERNAL:
         return go_json(_INTERNAL[name](value))
@@ -137,12 +137,12 @@ def _at_most(name: str, value: str, limit: int) -> list[FieldError]:
 
 
 def first_seen(document: View) -> str:
-    """Return the time since the first occurrence of the event."""
+    """Return the time of the first occurrence of the event; the Table shows it as an age."""
     return _get(document, "firstTimestamp") or document.get("eventTime") or ZERO_TIME
 
 
 def last_seen(document: View) -> str:
-    """Return the time since the last occurrence of the event."""
+    """Return the time of the last occurrence of the event; the Table shows it as an age."""
     series = document.get("series")
     if series:
         return series.get("lastObservedTime") or ZERO_TIME
@@ -156,7 +156,7 @@ def count(document: View) -> int:
 
 
 def target(document: View) -> str:
-    """Return the involved object: kind/name."""
+    """Return the involved object: ``pod/name``."""
     about = _get(document, "involvedObject") or {}
     kind = str(about.get("kind", "")).lower()
     return f"{kind}/{about['name']}" if about.get("name") else kind
@@ -168,7 +168,7 @@ def part(document: View) -> str:
 
 
 def source(document: View) -> str:
-    """Return the reporting component and its host."""
+    """Return the reporting component and its host: ``kubelet, node-1``."""
     given = _get(document, "source") or {}
     component = given.get("component") or _get(document, "reportingComponent") or ""
     host = given.get("host") or document.get("reportingInstance") or ""

@@ -1,4 +1,4 @@
-"""Load the functions that the rows of built-in kinds name, and build columns and field labels from rows."""
+"""Import the functions that rows of built-in kinds name; build columns and field labels from rows."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ REVIEW_VERBS = ("create",)
 
 @cache
 def function(name: str) -> Callable[..., Any]:
-    """Return a function that calls ``module.function`` of this package; the first call imports the module."""
+    """Return a function that calls ``module.function`` of this package; its first call imports the module."""
     module, _, attribute = name.partition(".")
     loaded: list[Callable[..., Any]] = []
 
@@ -31,12 +31,12 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def never_slow(size: int) -> bool:
-    """Return False: no object of the kind is slow to validate (Work.slow)."""
+    """Return False: validation of such objects is never slow (see Work.slow)."""
     return False
 
 
 def slow_until_imported(name: str) -> Callable[[int], bool]:
-    """Return a Work.slow that is True until the module of a function is imported, so that a thread imports it."""
+    """Return a Work.slow that is True until the module is imported, so that a thread does the slow import."""
     module = f"{__package__}.{name.partition('.')[0]}"
     return lambda size: module not in sys.modules
 
@@ -47,7 +47,10 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 
 
 def columns_of(row: Row) -> tuple[Column, ...]:
-    """Return the columns of a kind's Table. If a version has fields of its own, cells read the stored version."""
+    """Return the columns of a kind's Table.
+
+    If the row has its own version of a stored kind, the cells receive the stored form.
+    """
     columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.published.columns)
     if not row.storage.restored:
         return columns
@@ -79,7 +82,10 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 
 
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
-    """Return the field labels of ``select``. The first alternative with a value is used; ``=false`` is literal."""
+    """Return field label → getter for the ``select`` of a row.
+
+    Of alternatives such as ``spec.a|spec.b|=false``, the first path with a value is used; ``=false`` is a constant.
+    """
     found: dict[str, Callable[[View], str]] = {}
     for one in row.published.select:
         for label, path in ({one: one} if isinstance(one, str) else one).items():

@@ -1,6 +1,6 @@
-"""IP addresses and CIDRs in fields of built-in kinds (apimachinery/util/validation/ip.go).
+"""IP addresses and CIDRs in fields of built-in kinds (upstream: apimachinery/util/validation/ip.go).
 
-Stored values may violate these strict rules; an update may keep them.
+Stored values may violate these strict rules, and an update may keep them.
 """
 
 import re
@@ -15,7 +15,7 @@ _NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """Parse an address; None if it is invalid. As upstream, leading zeros are accepted."""
+    """Parse an IP address; return None if it is invalid. As upstream, accept leading zeros."""
     if "%" in text:
         return None
     try:
@@ -25,7 +25,7 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid address; ``kept`` are values of the stored object, which stay valid."""
+    """Yield the error of an invalid address; ``kept`` are values of the stored object, which are always valid."""
     address = None if text in kept else address_of(text)
     if text not in kept and address is None:
         yield invalid(path, text, _NO_ADDRESS)
@@ -51,7 +51,7 @@ def special_errors(path: str, text: str) -> Iterator[FieldError]:
         yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
-_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go checks, unlike its message
+_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go checks; its message differs
 
 
 def address_warnings(path: str, text: str) -> Iterator[str]:
@@ -67,7 +67,7 @@ def address_warnings(path: str, text: str) -> Iterator[str]:
 
 
 def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which stay valid."""
+    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which are always valid."""
     if text in kept:
         return
     network = _network_of(text)
@@ -113,7 +113,7 @@ def _without_zeros(text: str) -> str:
 
 
 def _has_zeros(text: str) -> bool:
-    """Report whether a number of an IPv4 address, or the length of a prefix, has leading zeros."""
+    """Report whether a number in an IPv4 address, or a prefix length, has leading zeros."""
     address, _, length = text.partition("/")
     return (":" not in address and _without_zeros(address) != address) or _without_zeros(length) != length
 

@@ -57,7 +57,7 @@ def _valid(values: Sequence[str]) -> str:
 
 
 def job_errors(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a job, without those of its selector."""
+    """Yield the validation errors of the spec of a job, except those of its selector."""
     for name in _COUNTS:
         yield from at_least_zero(spec.get(name), child(path, name))
         if name == "maxFailedIndexes" and spec.get(name) is not None and spec.get("backoffLimitPerIndex") is None:
@@ -218,7 +218,10 @@ def _success_policy(spec: View, policy: View, path: str) -> Iterator[FieldError]
 
 
 def count_indexes(text: str, completions: int) -> int:
-    """Return how many indexes ``1,3-5`` names; raise ValueError with upstream's text for another form or order."""
+    """Return the number of indexes in a text such as ``1,3-5``.
+
+    Raises ValueError with upstream's text for an invalid form, order or index.
+    """
     last, total = -1, 0
     for part in text.split(",") if text else ():
         limits = part.split("-")
@@ -273,7 +276,7 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 
 
 def _generated_selector(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a generated selector and its labels, unless manualSelector is set."""
+    """Yield the errors of a generated selector and its labels; with manualSelector, the client sets them freely."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
@@ -319,7 +322,10 @@ def _changes(spec: View, old: View) -> Iterator[FieldError]:
 
 
 def _template_changes(spec: View, old: View) -> Iterator[FieldError]:
-    """Yield the error of a changed template; in a suspended job, scheduling and resources of pods may change."""
+    """Yield the error of a changed template.
+
+    While a job is suspended, an update may change the scheduling and the resources of its pods.
+    """
     template, last = spec.get("template") or {}, (old.get("spec") or {}).get("template") or {}
     suspended, free = bool((old.get("spec") or {}).get("suspend")), _may_change_template(old)
     if free:
@@ -333,7 +339,10 @@ def _template_changes(spec: View, old: View) -> Iterator[FieldError]:
 
 
 def _may_change_template(job: View) -> bool:
-    """Return whether a job is suspended, has no active pods, and never started or is known to be suspended."""
+    """Return whether an update may change the template of a stored job.
+
+    The job must be suspended and have no active pods. It must never have started, or have a true condition Suspended.
+    """
     spec, status = job.get("spec") or {}, job.get("status") or {}
     if not spec.get("suspend") or status.get("active"):
         return False
@@ -404,7 +413,7 @@ def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
 def _schedule(spec: View, before: View | None) -> Iterator[FieldError]:
     schedule, path = spec.get("schedule") or "", "spec.schedule"
     if not schedule:
-        return  # kube-apiserver tells of a missing schedule last
+        return  # upstream reports a missing schedule after all other errors
     error = schedule_error(schedule)
     if error:
         yield invalid(path, schedule, error)

@@ -44,15 +44,15 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
-# Seconds after which an event expires, the default of --event-ttl (upstream: the same).
+# Seconds after which an event expires: the default of --event-ttl, as upstream.
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"
-"""Values of ``generation`` in rows. ``first``: it stays 1; ``later``: a new object has no generation."""
+"""Values of ``generation`` in rows. ``first``: the generation stays 1. ``later``: a new object has no generation."""
 Prepare = Callable[[Document, View | None], Document]
 _drop = function("disabled_fields.drop")
 Allocate = Callable[[Document, View | None, bool], Document]
-"""Allocates the missing addresses and ports of a service; the last argument is True in a dry run."""
+"""(new, old, dry_run) → the new service with the missing addresses and ports allocated."""
 
 
 class LazyMapping(Mapping[str, Any]):
@@ -80,7 +80,7 @@ class LazyMapping(Mapping[str, Any]):
 
 
 class _Kind:
-    """A row and the types of its kind, loaded at their first use."""
+    """A row, and the types of its kind, which are loaded at their first use."""
 
     __slots__ = ("_root", "allocate", "read", "row")
 
@@ -101,27 +101,27 @@ class _Kind:
         return self._root
 
     def normalize(self, document: Document) -> tuple[Document, list[str]]:
-        """Decode a body into the Go type and set defaults; raises DecodeError."""
+        """Decode a body into the Go type and set defaults; return it and the unknown fields. Raises DecodeError."""
         decoded, unknown = typed.decode(self.root, document)
         return self.complete(decoded), unknown
 
     def complete(self, document: Document) -> Document:
-        """Set defaults in place."""
+        """Set defaults in place and return the document."""
         self.types.default(self.row.kind, document)
         if self.row.writes.defaults:
             function(self.row.writes.defaults)(document)
         return document
 
     def recognized(self, document: View) -> Document:
-        """Decode a stored document into the Go type and set defaults."""
+        """Decode a stored document into the Go type and set defaults; raises DecodeError."""
         return self.complete(typed.decode(self.root, document)[0])
 
     def empty(self) -> Document:
-        """Return an object that has no fields."""
+        """Return an object without fields except its type."""
         return {**typed.decode(self.root, {})[0], "apiVersion": self.row.api_version, "kind": self.row.kind}
 
     def schema(self) -> Document:
-        """Return the OpenAPI schema."""
+        """Return the OpenAPI schema of the kind."""
         return self.types.schema(self.row.kind)
 
 
@@ -130,10 +130,11 @@ def kinds(
     event_ttl: int = EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the resources of all rows whose group-version (that of the core group is ``v1``) is enabled.
+    """Return the resources of all rows whose API version, such as ``v1`` or ``apps/v1``, is enabled.
 
-    ``enabled(group_version, default)`` decides; ``default`` is that of the row. ``event_ttl`` is the time in seconds
-    after which an event expires. ``allocate(new, old, dry_run)`` allocates missing addresses and ports of a service.
+    ``enabled(api_version, default)`` decides this; ``default`` is true unless the row is disabled by default.
+    ``event_ttl`` is the time in seconds after which an event expires. ``allocate(new, old, dry_run)`` allocates the
+    missing addresses and ports of a service.
     """
     found = [
         resource(row, event_ttl=event_ttl, allocate=allocate, served=served)
@@ -144,7 +145,7 @@ def kinds(
 
 
 def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
-    """Set ``equivalents`` of resources that share their objects with a resource of another group."""
+    """Set ``equivalents`` of resources that share their stored objects with a resource of another group."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)
@@ -167,7 +168,7 @@ def resource(
 ) -> ServedResource:
     """Return the resource of a row; ``read(file)`` loads its types at their first use.
 
-    ``served`` are the served ones of its versions (``Row.all_versions``); empty means all.
+    ``served`` are the versions to serve, from ``Row.all_versions``; empty means all versions.
     """
     every = {one.version: _version(_Kind(one, read, allocate)) for one in row.all_versions()}
     versions = {one.version: every[one.version] for one in served or row.all_versions()}
@@ -258,7 +259,7 @@ def _validation(row: Row) -> Validation:
 
 
 def _validate(rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
-    """Return the validation of a kind: its rules, then its function; None if it has neither."""
+    """Return the validation of a kind: its rules, then its function; None if the row has neither."""
     own: Validate | None = function(validate) if validate else None
     if not rules:
         return own
@@ -303,7 +304,7 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 
 
 def _renaming(row: Row) -> Callable[[View], Document]:
-    """Return the function that stores an object in another version, which has the same fields."""
+    """Return the function that stores an object in another version with the same fields."""
     stored = f"{row.group}/{row.storage.version}"
     return lambda document: {**document, "apiVersion": stored}
 
@@ -361,7 +362,7 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
 
 
 def _connecting(main: Endpoint, subresource: Mapping[str, Any]) -> Endpoint:
-    """Return an endpoint that upstream forwards to a node, pod or service."""
+    """Return an endpoint whose requests upstream forwards to a node, a pod or a service."""
     model = replace(main.model, kind=subresource["kind"]) if "kind" in subresource else main.model
     return replace(
         main, name=subresource["name"], verbs=tuple(subresource["verbs"]), model=model, connects=subresource["connects"]
@@ -414,7 +415,7 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
         if writes.addressed:
             new = kind.allocate(new, old, dry_run)
         if row.status.served:
-            new.setdefault("status", kind.empty()["status"])  # Go always prints it
+            new.setdefault("status", kind.empty()["status"])  # Go always prints the status
         return new
 
     return prepare
@@ -434,9 +435,9 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 
 
 def _reset(metadata: View, kept: View) -> Document:
-    """Return the metadata of a write to the status; fields that it may not change are kept.
+    """Return the metadata for a write of the status; it keeps the stored fields that such a write may not change.
 
-    upstream: metav1.ResetObjectMetaForStatus. Changes of other fields are validated; the generation never changes.
+    Upstream: metav1.ResetObjectMetaForStatus. Changes of the other fields are validated; the generation never changes.
     """
     rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
     return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}
@@ -446,12 +447,15 @@ _KEPT_BY_STATUS = ("deletionTimestamp", "labels", "annotations", "finalizers", "
 
 
 def _counts(parts: Sequence[str], new: View, old: View) -> bool:
-    """Report whether one of these fields of metadata has changed."""
+    """Report whether any of these metadata fields has changed."""
     return any((new.get(part) or {}) != (old.get(part) or {}) for part in parts)
 
 
 def _set_generation(metadata: Document, given: int | None) -> None:
-    """Set or remove the generation: upstream counts it only for some kinds, else it is that of the client."""
+    """Set the generation, or remove it for None.
+
+    Upstream counts the generation only for some kinds; for other kinds, it is the value that the client sends.
+    """
     metadata.pop("generation", None)
     if given is not None:
         metadata["generation"] = given

@@ -14,12 +14,12 @@ REINVOCATION_POLICIES = ("IfNeeded", "Never")
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
-    """Yield the validation errors of a policy; old is None on create."""
+    """Yield the validation errors of a policy; ``old`` is None on create."""
     spec: View = new.get("spec") or {}
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
     variables: dict[str, Type] = {}
-    yield from policy_rules.variables_errors(spec, frozenset(), variables)  # as upstream, stored ones are no exception
+    yield from policy_rules.variables_errors(spec, frozenset(), variables)  # as upstream, also for stored expressions
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
@@ -59,7 +59,10 @@ def _mutation_errors(
 
 
 def _stored_expressions(before: View) -> frozenset[str]:
-    """Return the stored expressions, which may use any CEL version: upstream compares only applyConfiguration."""
+    """Return the stored expressions, which may use any CEL version.
+
+    As upstream, these are only the expressions of applyConfiguration.
+    """
     applied = (mutation.get("applyConfiguration") for mutation in before.get("mutations") or ())
     return frozenset(each.get("expression") or "" for each in applied if each is not None)
 

@@ -38,13 +38,13 @@ TYPE = types_of("namespace").root(KIND)
 
 
 def namespaces_resource() -> ServedResource:
-    """Return the resource."""
+    """Return the resource namespaces."""
     versions = {"v1": _v1()}
     return ServedResource("", "namespaces", False, versions, "v1", builtin=True, all_versions=versions)
 
 
 def default(document: Document) -> Document:
-    """Set the defaults of a namespace: the label with its name, and the phase (NSP-002)."""
+    """Set the defaults of a namespace in place: the label with its name, and the phase (NSP-002); return it."""
     metadata = document["metadata"]
     if metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
@@ -96,7 +96,7 @@ def _validate(new: View, old: View | None) -> list[FieldError]:
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
         path = (
             item("spec.finalizers", index) if old is not None else "spec.finalizers"
-        )  # upstream: the path of finalize
+        )  # upstream: an error of an update has an index
         errors += (invalid(path, name, fault) for fault in qualified_name(name))
         if "/" not in name and name not in core.STANDARD_FINALIZERS:
             errors.append(invalid(path, name, core.UNQUALIFIED))

@@ -235,7 +235,7 @@ _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 def path_errors(path: str, value: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a path with a domain before it, such as ``example.com/controller``."""
+    """Yield the validation errors of a path that begins with a domain, such as ``example.com/controller``."""
     if not value:
         yield required(path)
         return
@@ -250,7 +250,7 @@ def path_errors(path: str, value: str) -> Iterator[FieldError]:
 
 
 def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an ingress class, besides the immutable controller."""
+    """Return the validation errors of an ingress class; a rule of its row makes the controller immutable."""
     spec = new.get("spec") or {}
     errors = Errors(path_errors("spec.controller", spec.get("controller") or ""))
     parameters, path = spec.get("parameters"), "spec.parameters"
@@ -284,7 +284,7 @@ _MAX_HINTS = 8
 
 
 def validate_endpoints(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of endpoints; an update keeps subsets that it does not change."""
+    """Return the validation errors of endpoints; an update that does not change the subsets is valid."""
     errors = Errors()
     if old is not None and same(new.get("subsets"), old.get("subsets")):
         return errors
@@ -333,7 +333,7 @@ def _protocol(port: View, path: str) -> Iterator[FieldError]:
 
 
 def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an endpoint slice; an update keeps endpoints that it does not change."""
+    """Return the validation errors of an endpoint slice; an update does not validate unchanged endpoints."""
     errors = Errors()
     names: set[str] = set()
     for index, port in enumerate(new.get("ports") or ()):
@@ -388,11 +388,11 @@ def _typed_address(address: str, kind: str, at_all: str, path: str) -> Iterator[
     yield from special_errors(path, address)
 
 
-# --- services of other servers ---
+# --- API services ---
 
 
 def validate_api_service(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an APIService, whose name is ``<version>.<group>``."""
+    """Return the validation errors of an APIService, whose name must be ``<version>.<group>``."""
     errors = Errors()
     spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
     group, version, service = spec.get("group") or "", spec.get("version") or "", spec.get("service")

@@ -1,4 +1,7 @@
-"""Validation of fields that decide where pods run: affinities, tolerations, spread, taints (upstream: apis/core)."""
+"""Validation of fields that restrict on which nodes pods run: affinities, tolerations, spread constraints, taints.
+
+Upstream: apis/core/validation.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -39,7 +42,7 @@ def _label_name(key: str, path: str) -> Iterator[FieldError]:
 
 
 def node_selector_errors(selector: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a selector of nodes, which has terms."""
+    """Yield the validation errors of a node selector."""
     at = child(path, "nodeSelectorTerms")
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
@@ -49,7 +52,7 @@ def node_selector_errors(selector: View, path: str) -> Iterator[FieldError]:
 
 
 def _node_term(term: View, path: str, *, values: bool) -> Iterator[FieldError]:
-    """Yield the validation errors of a term; ``values``: also those of label values."""
+    """Yield the validation errors of a node selector term; validate label values only if ``values`` is true."""
     for index, one in enumerate(term.get("matchExpressions") or ()):
         yield from _node_requirement(one, item(child(path, "matchExpressions"), index), values=values)
     for index, one in enumerate(term.get("matchFields") or ()):
@@ -137,7 +140,7 @@ def _pod_term(term: View, path: str) -> Iterator[FieldError]:
 
 
 def _label_keys(term: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the keys whose values are taken from the pod itself."""
+    """Yield the validation errors of matchLabelKeys and mismatchLabelKeys."""
     selector = term.get("labelSelector")
     matching, other = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
     for name, keys in (("matchLabelKeys", matching), ("mismatchLabelKeys", other)):
@@ -193,7 +196,7 @@ def spread_errors(constraints: Sequence[View], path: str) -> Iterator[FieldError
 
 
 def toleration_errors(tolerations: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of tolerations."""
+    """Yield the validation errors of the tolerations of a pod."""
     for index, one in enumerate(tolerations):
         at, key, value = item(path, index), one.get("key") or "", one.get("value") or ""
         operator, effect = one.get("operator") or "", one.get("effect") or ""

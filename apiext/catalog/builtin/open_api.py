@@ -1,4 +1,4 @@
-"""OpenAPI schemas of CustomResourceDefinition and Namespace, from their data files."""
+"""OpenAPI schemas of CustomResourceDefinition and Namespace, from data files in go_types/types."""
 
 from apiext.documents.document import Document
 from apiext.go_types.tables import types_of

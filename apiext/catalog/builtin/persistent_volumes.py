@@ -40,7 +40,10 @@ def validate_volume(new: View, old: View | None) -> list[FieldError]:
 
 
 def volume_errors(spec: View, path: str, *, name: str = "", inline: bool = False) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a volume; ``inline``: it is part of a volume attachment."""
+    """Yield the validation errors of the spec of a volume.
+
+    ``inline`` is true for the inlineVolumeSpec of a volume attachment.
+    """
     if inline:
         for field in ("claimRef", "capacity"):
             if spec.get(field) or (field == "claimRef" and spec.get(field) is not None):
@@ -129,7 +132,10 @@ def _sources(spec: View) -> dict[str, Any]:
 
 
 def _fixed_sources(new: View, old: View) -> tuple[View, View]:
-    """Return new and old source; remove controllerExpandSecretRef from the new one if an update may add it."""
+    """Return new and old source for comparison.
+
+    An update may add controllerExpandSecretRef. So it is removed from the new source if the old source lacks it.
+    """
     secret, csi, before = "controllerExpandSecretRef", new.get("csi"), old.get("csi")
     if csi is not None and before is not None and before.get(secret) is None:
         new = {**new, "csi": {name: value for name, value in csi.items() if name != secret}}
@@ -146,7 +152,7 @@ _NEW_LABELS = {
 
 
 def _with_new_labels(value: Any) -> Any:
-    """Return an affinity with the new names in place of deprecated label names."""
+    """Return a node affinity in which the deprecated label names are replaced by the new names."""
     if isinstance(value, list):
         return [_with_new_labels(one) for one in value]
     if not isinstance(value, dict):
@@ -202,7 +208,7 @@ def _parameters(parameters: View) -> Iterator[FieldError]:
 
 
 def _topologies(terms: Sequence[View]) -> Iterator[FieldError]:
-    seen: list[dict[str, set[str]]] = [{}] if terms else []  # kube-apiserver takes an empty term for a duplicate
+    seen: list[dict[str, set[str]]] = [{}] if terms else []  # upstream reports an empty term as a duplicate
     for index, term in enumerate(terms):
         path = item("allowedTopologies", index)
         found: dict[str, set[str]] = {}

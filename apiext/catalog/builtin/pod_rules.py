@@ -1,4 +1,4 @@
-"""Validation of pods and their templates, and of their updates (upstream: apis/core/validation)."""
+"""Validation of pods, pod templates, and updates of pods (upstream: apis/core/validation)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -66,7 +66,7 @@ def _label(value: str, path: str) -> Iterator[FieldError]:
 
 
 def _volumes(spec: View, path: str, errors: list[FieldError], pod: str) -> dict[str, View]:
-    """Return the valid volumes of a pod by name, and add the errors of invalid ones to ``errors``."""
+    """Return the valid volumes of a pod by name; append the errors of invalid volumes to ``errors``."""
     volumes: Sequence[View] = spec.get("volumes") or ()
     created = {f"{pod}-{one.get('name') or ''}" for one in volumes if pod and one.get("ephemeral") is not None}
     found: dict[str, View] = {}
@@ -157,7 +157,7 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def _names(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of names, the deadline, the tolerations and the host aliases of a pod."""
+    """Yield the validation errors of the names, deadline, tolerations and host aliases of a pod."""
     for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
             yield from _subdomain(spec[name], child(path, name))
@@ -256,7 +256,10 @@ def _hostname_override(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def _files(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of variables from files, which lie in volumes without a source of their own."""
+    """Yield the validation errors of environment variables that a container reads from files.
+
+    The volume of such a file must be an emptyDir.
+    """
     volumes = {one.get("name") or "": one for one in spec.get("volumes") or ()}
     for container, at in every_container(spec, path):
         for index, variable in enumerate(container.get("env") or ()):
@@ -272,7 +275,7 @@ def _files(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def _resources(pod: Pod, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the resources of a pod as a whole."""
+    """Yield the validation errors of ``spec.resources``, the resources of the whole pod."""
     resources, at = pod.spec.get("resources"), child(path, "resources")
     if resources is None:
         return
@@ -295,7 +298,7 @@ def _resources(pod: Pod, path: str) -> Iterator[FieldError]:
 
 
 def _wanted(spec: View) -> dict[str, str]:
-    """Return the sums of the requests of a pod's containers and sidecars, by resource."""
+    """Return resource → the sum of the requests of a pod's containers and sidecars."""
     found: dict[str, list[str]] = {}
     beside = (one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always")
     for container in (*(spec.get("containers") or ()), *beside):
@@ -305,7 +308,7 @@ def _wanted(spec: View) -> dict[str, str]:
 
 
 def template_errors(template: View, path: str) -> list[FieldError]:
-    """Return the validation errors of the template of a pod."""
+    """Return the validation errors of a pod template."""
     metadata: View = template.get("metadata") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     spec: View = template.get("spec") or {}
@@ -321,7 +324,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def _pod(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod that do not apply to pod templates, or have another order there."""
+    """Yield the validation errors of a pod, in upstream's order for pods; templates have other rules."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")
@@ -342,7 +345,7 @@ def _annotations(pod: View) -> Mapping[str, str]:
 
 
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a pod; an update that changes neither spec nor annotations validates none."""
+    """Return the validation errors of a pod; an update of neither spec nor annotations is always valid."""
     spec, annotations = new.get("spec") or {}, _annotations(new)
     if old is not None and new.get("spec") == old.get("spec"):
         before = _annotations(old)
@@ -365,7 +368,7 @@ def validate_pod(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_ephemeral(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of new ephemeral containers of a pod."""
+    """Return the validation errors of an update of the ephemeral containers of a pod."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     errors = Errors(spec_errors(spec, "spec"))
     path = "spec.ephemeralContainers"
@@ -380,7 +383,7 @@ def validate_ephemeral(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_resize(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of new resources of a pod's containers."""
+    """Return the validation errors of a resize, which changes the resources of a pod's containers."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     errors = Errors(spec_errors(spec, "spec"))
     quality = (new.get("status") or {}).get("qosClass") or quality_of(before)
@@ -415,7 +418,7 @@ def _removed(container: View, was: View, path: str) -> Iterator[FieldError]:
 
 
 def _unsized(spec: View) -> Document:
-    """Return a pod's spec without the CPU and memory of its containers."""
+    """Return a pod's spec without pod-level resources, and without the CPU and memory of its containers."""
     found = _without(spec, "resources")
     for field in ("containers", "initContainers"):
         found[field] = [
@@ -430,7 +433,10 @@ def _others(resources: Any) -> Any:
 
 
 def _changes(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield the validation errors of an update of a pod's spec; the node affinity of a gated pod may change freely."""
+    """Yield the validation errors of an update of a pod's spec.
+
+    An update may change the node selector and node affinity of a pod that has scheduling gates.
+    """
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(before.get(name) or ()):
             yield forbidden(f"spec.{name}", "pod updates may not add or remove containers")
@@ -461,7 +467,7 @@ def _changes(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _fixed(spec: View, *, gated: bool) -> View:
-    """Return the part of a pod's spec that no update may change."""
+    """Return the part of a pod's spec that no update may change; ``gated`` is true if it has scheduling gates."""
     found = _without(spec, "activeDeadlineSeconds", "tolerations", "schedulingGates")
     for name in ("containers", "initContainers"):
         found[name] = [_without(one, "image") for one in spec.get(name) or ()]
@@ -475,6 +481,6 @@ def _without(document: View, *names: str) -> Document:
 
 
 def supported(value: Any, path: str, known: Iterable[str]) -> Iterator[FieldError]:
-    """Yield the error of a value outside an enumeration."""
+    """Yield the error of a value that is not in the enumeration."""
     if value not in tuple(known):
         yield not_supported(path, value, known)

@@ -1,4 +1,4 @@
-"""Validation of validating admission policies and their bindings (k8s admissionregistration/validation)."""
+"""Validation of validating admission policies and their bindings (upstream: admissionregistration/validation)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,16 +12,16 @@ from apiext.meta.fields import FieldError, child, duplicate, invalid, item, not_
 from apiext.meta.syntax import qualified_name
 
 MOST_ANNOTATIONS = 20
-LONGEST_ANNOTATION = 5 * 1024  # bytes of a valueExpression
+LONGEST_ANNOTATION = 5 * 1024  # maximum size of a valueExpression in bytes
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _FIELDS = (("expression", "validations"), ("messageExpression", "validations"), ("valueExpression", "auditAnnotations"))
 _NOTHING = "validations or auditAnnotations must contain at least one item"
-_StoredExpressions = Mapping[str, frozenset[str]]  # field → expressions of the stored policy in this field
+_StoredExpressions = Mapping[str, frozenset[str]]  # name of a field → its stored expressions
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
-    """Yield the validation errors of a policy; old is None on create."""
+    """Yield the validation errors of a policy; ``old`` is None on create."""
     spec: View = new.get("spec") or {}
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before)
@@ -31,7 +31,7 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
 def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
     variables: dict[str, Type] | None = {} if spec.get("variables") else None
     stored = {field: frozenset(each.get(field) or "" for each in before.get(name) or ()) for field, name in _FIELDS}
-    if variables is not None:  # as upstream, stored ones are an exception
+    if variables is not None:  # as upstream, stored expressions may use any CEL version
         yield from policy_rules.variables_errors(spec, stored["expression"], variables)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:

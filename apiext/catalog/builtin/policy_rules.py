@@ -1,7 +1,7 @@
 """Validation of the parts that validating and mutating admission policies share.
 
-Texts and order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are validated in this
-order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.
+Texts and their order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are validated in
+this order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.
 """
 
 import re
@@ -28,7 +28,8 @@ _RESERVED = frozenset(
 def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ()) -> Iterator[FieldError]:
     """Yield the validation errors of a policy's spec up to its matchConditions.
 
-    ``before`` is the stored spec, None on create; ``operations`` are those that the policy may match, empty for all.
+    ``before`` is the stored spec, None on create. ``operations`` are the operations that the policy may match; empty
+    allows all operations.
     """
     if spec.get("failurePolicy") is None:
         yield required("spec.failurePolicy")
@@ -51,9 +52,9 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 
 
 def variables_errors(spec: View, stored: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
-    """Yield the validation errors of a policy's variables, and add their types to ``types``.
+    """Yield the validation errors of a policy's variables, and add the types of the variables to ``types``.
 
-    ``stored`` are stored expressions, which may use any CEL version.
+    ``stored`` are expressions of the stored policy, which may use any CEL version.
     """
     for index, variable in enumerate(spec.get("variables") or ()):
         within = within_spec(spec, variable.get("expression") or "", stored, types)
@@ -69,7 +70,7 @@ def within_spec(
     authorizer: bool = True,
     patches: bool = False,
 ) -> Environment:
-    """Return the environment of a policy's expression; a ``stored`` expression may use any CEL version."""
+    """Return the environment of a policy's expression; an expression in ``stored`` may use any CEL version."""
     return environment(
         params=spec.get("paramKind") is not None,
         authorizer=authorizer,
@@ -80,7 +81,7 @@ def within_spec(
 
 
 def binding_errors(spec: View, operations: Sequence[str] = ()) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a binding; ``operations`` as for spec_errors."""
+    """Yield the validation errors of the spec of a binding; ``operations`` has the same meaning as in spec_errors."""
     policy = spec.get("policyName") or ""
     if not policy:
         yield required("spec.policyName")
@@ -114,7 +115,7 @@ def _variable_errors(
     found = rules.expression(expression, child(path, "expression"), within)
     if isinstance(found, FieldError):
         yield found
-        variables[name] = DYN  # so that expressions which use it have no errors of their own
+        variables[name] = DYN  # so that expressions with this variable have no further errors
     else:
         variables[name] = found.result
 
@@ -143,7 +144,7 @@ def _param_kind_errors(kind: View, path: str) -> Iterator[FieldError]:
 
 
 def match_errors(match: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the match resources of a policy or a binding."""
+    """Yield the validation errors of a MatchResources of a policy or a binding."""
     if match.get("matchPolicy") is None:
         yield required(child(path, "matchPolicy"))
     yield from rules.one_of(match, path, "matchPolicy", rules.MATCH_POLICIES)

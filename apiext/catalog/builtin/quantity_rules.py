@@ -1,4 +1,4 @@
-"""Validation of named quantities: resources of containers and pods, quotas, limit ranges (upstream: apis/core)."""
+"""Validation of resource quantities in containers, pods, quotas and limit ranges (upstream: apis/core)."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def _is_extended(name: str) -> bool:
 
 
 def may_overcommit(name: str) -> bool:
-    """Return whether a container may request less of a resource than its limit."""
+    """Return whether a container may request less of this resource than its limit."""
     return _is_native(name) and not _is_huge(name)
 
 
@@ -81,7 +81,7 @@ def _name_errors(name: str, path: str) -> Iterator[FieldError]:
 
 
 def container_name_errors(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a container's resource."""
+    """Yield the validation errors of the name of a resource in a container, such as ``cpu``."""
     yield from _name_errors(name, path)
     if "/" not in name:
         if name not in _CONTAINER and not _is_huge(name):
@@ -104,7 +104,10 @@ def _quota_name_errors(name: str, path: str) -> Iterator[FieldError]:
 
 
 def quantity_errors(name: str, quantity: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the quantity of a resource: negative, or a fraction of a countable resource."""
+    """Yield the validation errors of a quantity.
+
+    It must not be negative. The quantity of a countable resource must be an integer.
+    """
     value = value_of(quantity)
     if value < 0:
         yield invalid(path, quantity, "must be greater than or equal to 0")
@@ -348,7 +351,7 @@ _ORDER = (
     ("min", "default", "default", "min", "min value {} is greater than default value {}"),
     ("default", "max", "default", "max", "default value {} is greater than max value {}"),
 )
-"""(lesser field, greater field, field in the path of the error, field of the printed value, text)."""
+"""(lower field, higher field, field in the path of the error, field whose value the error shows, text)."""
 
 
 def _bounds(name: str, given: Quantities, path: str) -> Iterator[FieldError]:
@@ -375,6 +378,6 @@ def _bounds(name: str, given: Quantities, path: str) -> Iterator[FieldError]:
 
 
 def sum_of(quantities: Sequence[str]) -> str:
-    """Return the sum of quantities as text."""
+    """Return the sum of quantities as a quantity."""
     total = sum((value_of(one) for one in quantities), Fraction(0))
     return canonical(f"{_milli(total)}m")

@@ -1,4 +1,4 @@
-"""Defaults and validation of roles and bindings (named by rows of types/*.yaml)."""
+"""Defaults and validation of roles and role bindings; rows of go_types/types/rbac.yaml name these functions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ _ROLES = ("Role", "ClusterRole")
 
 
 def default_binding(document: Document) -> None:
-    """Default the API groups of a binding's role and subjects."""
+    """Set the default apiGroup of a binding's roleRef, and of its users and groups, in place."""
     reference = document.get("roleRef") or {}
     if not reference.get("apiGroup"):
         document["roleRef"] = {**reference, "apiGroup": GROUP}
@@ -22,19 +22,19 @@ def default_binding(document: Document) -> None:
 
 
 def stored_role(document: View) -> Document:
-    """Store an empty list of rules as null: upstream stores protobuf, which has no empty lists."""
+    """Return a role with null in place of an empty list of rules, as after upstream's storage in protobuf."""
     return {**document, "rules": document.get("rules") or None}
 
 
 def validate_role(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a role; old is None on create."""
+    """Return the validation errors of a role; ``old`` is None on create."""
     errors = _rules(new, namespaced=True)
     errors += _verbs(new)
     return errors
 
 
 def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a cluster role; old is None on create."""
+    """Return the validation errors of a cluster role; ``old`` is None on create."""
     errors = _rules(new, namespaced=False)
     aggregation = new.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
@@ -61,7 +61,7 @@ def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
 
 
 def _verbs(new: View) -> Iterator[FieldError]:
-    """Yield the errors of rules without verbs. They come last, as upstream's declarative validation."""
+    """Yield the errors of rules without verbs; they come last, since upstream validates verbs declaratively."""
     rules = new.get("rules") or ()
     return (required(f"rules[{index}].verbs") for index, rule in enumerate(rules) if not rule.get("verbs"))
 
@@ -86,12 +86,12 @@ def _rule(rule: View, path: str, *, namespaced: bool) -> list[FieldError]:
 
 
 def validate_role_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a binding in a namespace; old is None on create."""
+    """Return the validation errors of a role binding; ``old`` is None on create."""
     return _binding(new, old, _ROLES, namespaced=True)
 
 
 def validate_cluster_role_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a binding for all namespaces; old is None on create."""
+    """Return the validation errors of a cluster role binding; ``old`` is None on create."""
     return _binding(new, old, _ROLES[1:], namespaced=False)
 
 

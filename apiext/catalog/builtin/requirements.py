@@ -1,4 +1,4 @@
-"""Validation of label selectors and field selectors (apimachinery pkg/apis/meta/v1/validation)."""
+"""Validation of label selectors and field selectors (upstream: apimachinery pkg/apis/meta/v1/validation)."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
-    """Yield the errors of an operator and its number of values; ``operators``: an unknown operator is an error."""
+    """Yield the errors of an operator and its number of values; with ``operators``, an unknown operator is an error."""
     operator, values = expression.get("operator") or "", expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -24,7 +24,11 @@ def _values_errors(expression: View, path: str, operators: bool) -> Iterator[Fie
 def label_requirement_errors(
     expression: View, path: str, values: bool = True, operators: bool = True
 ) -> Iterator[FieldError]:
-    """Yield the errors of a label requirement; ``values``, ``operators``: also those of its values and operator."""
+    """Yield the validation errors of a label requirement.
+
+    Label values are validated only if ``values`` is true. An unknown operator is an error only if ``operators`` is
+    true.
+    """
     yield from _values_errors(expression, path, operators)
     key = expression.get("key") or ""
     yield from (invalid(child(path, "key"), key, fault) for fault in qualified_name(key))
@@ -34,14 +38,14 @@ def label_requirement_errors(
 
 
 def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a field requirement, whose operator may be unknown."""
+    """Yield the validation errors of a field requirement; as upstream, an unknown operator is valid."""
     if not expression.get("key"):
         yield required(child(path, "key"), "must be specified")
     yield from _values_errors(expression, path, operators=False)
 
 
 def selector_errors(selector: View | None, path: str, *, values: bool = True) -> Iterator[FieldError]:
-    """Yield the errors of a v1 LabelSelector; ``values``: also those of the values of its expressions."""
+    """Yield the errors of a v1 LabelSelector; validate values in its expressions only if ``values`` is true."""
     if selector is None:
         return
     for key, value in sorted((selector.get("matchLabels") or {}).items()):

@@ -1,4 +1,4 @@
-"""Lists the built-in resources."""
+"""List of the built-in resources."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,15 @@ def builtin_resources(
     event_ttl: int = kinds_module.EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the built-in resources; ``v1beta1``: definitions are also served in this version (B1-002, DIS-12).
+    """Return the built-in resources; with ``v1beta1``, definitions are also served in v1beta1 (B1-002, DIS-12).
 
-    ``enabled(group_version, default)`` decides for all other group-versions; that of the core group is ``v1``. Events
-    expire ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates missing addresses and
-    ports of services.
+    ``enabled(api_version, default)`` decides for all other API versions, such as ``v1`` or ``apps/v1``. Events expire
+    ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates missing addresses and ports
+    of services.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, allocate)]
 
 
 def api_versions() -> set[str]:
-    """Return the group-versions that can be disabled; that of the core group is ``v1``."""
+    """Return the API versions that can be disabled, such as ``v1`` or ``apps/v1``."""
     return {one.api_version for row in rows() for one in row.all_versions()}

@@ -1,4 +1,4 @@
-"""Compile the validation rules of kinds and types (``rules``, see go_types/types/README.md)."""
+"""Compile the validation rules of kinds and types: ``rules`` in data files, see go_types/types/README.md."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -14,11 +14,11 @@ Validate = Callable[[View, View | None], list[FieldError]]
 EACH_ITEM, EACH_VALUE = "[]", "{}"
 IMMUTABLE = "field is immutable"
 NEW: Any = object()
-"""The old value of a part of a new object, list item or map entry."""
+"""The old value of a field in a new object, list item or map entry."""
 
 
 class Found(NamedTuple):
-    """A value that a rule applies to: its path in errors, and its old value (NEW in a new part)."""
+    """A value that a rule validates: its path in errors, and its old value, or NEW."""
 
     path: str
     value: Any
@@ -29,7 +29,7 @@ Check = Callable[[Found], Iterator[FieldError]]
 
 
 def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
-    """Return a function of (new, old) that returns the errors of all rules in their order; old is None on create.
+    """Return a function of (new, old) that returns the errors of all rules, in order; ``old`` is None on create.
 
     Raises ValueError for an unknown rule.
     """
@@ -38,7 +38,7 @@ def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
 
 
 def type_errors(name: str, value: View | None, path: str) -> Iterator[FieldError]:
-    """Yield the field errors of a value by the rules of its type, if it has any; a value that is absent has none."""
+    """Yield the errors of a value by the rules of its type; none for None, or for a type without rules."""
     if value is not None:
         yield from _of_type(name)(Found(path, value, NEW))
 
@@ -70,7 +70,7 @@ def _type_rules() -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 
 def _steps(path: str) -> Iterator[str]:
-    """Yield the steps of ``spec.ports[].name``: spec, ports, [] and name."""
+    """Yield the steps of a path: ``spec.ports[].name`` → spec, ports, [] and name."""
     for name in path.split("."):
         each = name[-2:] if name.endswith((EACH_ITEM, EACH_VALUE)) else ""
         yield name.removesuffix(each)
@@ -79,7 +79,10 @@ def _steps(path: str) -> Iterator[str]:
 
 
 def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
-    """Yield the values at a path, None for an absent field of an existing object."""
+    """Yield the values at a path, in each list item or map entry.
+
+    An absent last field yields None; an absent object on the path yields no value.
+    """
     if not steps:
         yield at
     elif steps[0] == EACH_ITEM:
@@ -110,7 +113,7 @@ def _checks(row: Mapping[str, Any]) -> list[Check]:
 
 
 def _required(detail: Any) -> Check:
-    """Compile ``required``: ``true``, or the text after "Required value"."""
+    """Compile ``required``: true, or the text after "Required value"."""
 
     def check(found: Found) -> Iterator[FieldError]:
         if found.value in (None, "", [], {}):
@@ -136,7 +139,7 @@ def _enum_or_absent(values: Any) -> Check:
 
 
 def _immutable(detail: Any) -> Check:
-    """Compile ``immutable``: ``true``, or the text of a Forbidden error."""
+    """Compile ``immutable``: true, or the text of a Forbidden error."""
 
     def check(found: Found) -> Iterator[FieldError]:
         if found.before is not NEW and not same(found.value, found.before):
@@ -163,7 +166,7 @@ def _format_of_empty(name: Any) -> Check:
 
 
 def _type(name: Any) -> Check:
-    """Compile ``type``: the rules of a type."""
+    """Compile ``type``: the name of a type whose rules apply to the value."""
 
     def check(found: Found) -> Iterator[FieldError]:
         if found.value is not None:
@@ -180,13 +183,16 @@ _RULES: Mapping[str, Callable[[Any], Check]] = {
     "type": _type,
 }
 _WITH_EMPTY: Mapping[str, Callable[[Any], Check]] = {"enum": _enum_or_absent, "format": _format_of_empty}
-"""Rules that are also checked for empty strings."""
+"""Rules that also validate empty strings, if the row has ``empty``."""
 _EMPTY, _SAYS = "empty", "says"
 _LIMITS = ("min", "max", "above")
 
 
 def _within(row: Mapping[str, Any]) -> Check:
-    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is not; ``says`` is the text."""
+    """Compile the bounds of a number.
+
+    ``min`` and ``max`` are inclusive, ``above`` is an exclusive minimum. ``says`` is the text of the error.
+    """
     low, high, above = row.get("min"), row.get("max"), row.get("above")
     if _SAYS in row:
         message = row[_SAYS]

@@ -1,4 +1,4 @@
-"""Scales of workloads: requested and actual replicas, and the selector of the pods."""
+"""The scale endpoint of workloads, with the selector of their pods."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,10 @@ _SETTINGS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".statu
 
 
 def builtin_scale(selected_by: str, prepare: Callable[[Document, View | None], Document]) -> Endpoint:
-    """Return the scale endpoint of a kind whose ``spec.selector`` is a label selector, or a map of labels."""
+    """Return the scale endpoint of a kind.
+
+    ``selected_by`` is SELECTOR or LABELS: ``spec.selector`` is a label selector, or a map of labels.
+    """
     plain = scale(_SETTINGS)
 
     def project(stored: View) -> View:

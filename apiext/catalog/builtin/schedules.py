@@ -31,11 +31,11 @@ _IS_ZONE_PART = re.compile("[A-Za-z._0-9+-]{1,14}").fullmatch
 
 
 class ScheduleError(ValueError):
-    """A field of a schedule is malformed; the text is upstream's."""
+    """A field of a schedule is malformed; the message is upstream's."""
 
 
 def schedule_error(schedule: str) -> str:
-    """Return upstream's error of a schedule, empty if it is valid."""
+    """Return upstream's error for a schedule, empty if the schedule is valid."""
     zone, rest = "", schedule
     if schedule.startswith(("TZ=", "CRON_TZ=")):
         zone, space, rest = schedule.partition(" ")
@@ -116,7 +116,7 @@ def _number(text: str) -> int:
 
 
 def zone_errors(zone: str) -> Iterator[str]:
-    """Yield upstream's errors of a time zone."""
+    """Yield upstream's errors for a time zone."""
     if not zone:
         yield "timeZone must be nil or non-empty string"
     elif any(part in (".", "..") or part[:1] == "-" or not _IS_ZONE_PART(part) for part in zone.split("/")):
@@ -130,7 +130,10 @@ def zone_errors(zone: str) -> Iterator[str]:
 
 
 def is_zone(name: str) -> bool:
-    """Return whether the system's database has a time zone; without a database every name is valid."""
+    """Return whether the system's time zone database has a time zone.
+
+    Without a database, every name is valid.
+    """
     return name in ("", "UTC", "Local") or _has_zone(name) or not _has_zone(_KNOWN)
 
 
@@ -139,7 +142,7 @@ _KNOWN = "Europe/Berlin"
 
 @lru_cache(256)
 def _has_zone(name: str) -> bool:
-    from zoneinfo import ZoneInfo  # only schedules need it
+    from zoneinfo import ZoneInfo  # only schedules need this module
 
     try:
         ZoneInfo.no_cache(name)

@@ -69,7 +69,7 @@ _POLICIES = (
 
 
 def every_container(spec: View, path: str) -> Iterator[tuple[View, str]]:
-    """Yield the containers of a pod with their paths, in upstream's order."""
+    """Yield each container of a pod with its path, in upstream's order."""
     for field in _CONTAINERS:
         for index, one in enumerate(spec.get(field) or ()):
             yield one, item(child(path, field), index)
@@ -215,7 +215,7 @@ def _user_name(name: str) -> Iterator[str]:
 
 
 def host_process_errors(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of containers that run as processes of a Windows host."""
+    """Yield the validation errors of HostProcess containers, which run as processes on a Windows node."""
     of_pod = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
     count = processes = 0
     for container, at in every_container(spec, path):
@@ -237,7 +237,7 @@ def host_process_errors(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def system_errors(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod that names its operating system."""
+    """Yield the validation errors of a pod with ``spec.os``: an unknown name, or fields of the other system."""
     system = spec.get("os")
     if system is None:
         return

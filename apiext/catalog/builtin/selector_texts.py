@@ -6,12 +6,12 @@ from apiext.documents.document import View
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
-    """Return labels sorted by key, ``<none>`` if there are none."""
+    """Return labels as ``key=value``, sorted by key; ``<none>`` without labels."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or "<none>"
 
 
 def selector_text(selector: View | None) -> str:
-    """Return a label selector with its requirements sorted by key; empty if it has none."""
+    """Return a label selector with its requirements sorted by key; empty without requirements."""
     if not selector:
         return ""
     found = [(key, f"{key}={value}") for key, value in sorted((selector.get("matchLabels") or {}).items())]

@@ -1,4 +1,4 @@
-"""kube-apiserver's flags for cluster IPs and node ports of services."""
+"""Flags of kube-apiserver for cluster IPs and node ports of services."""
 
 import re
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "PORT-PORT",
     ),
 )
-"""(name, help, default, metavar) of each flag."""
+"""(name, help text, default, metavar) of each flag."""
 
 _RANGE, _PORTS = (name for name, *_ in FLAGS)
 
 
 def read(values: Mapping[str, str]) -> ServiceRanges:
-    """Parse the values of the flags; raises ConfigError, with upstream's text for networks."""
+    """Parse the values of the flags; raise ConfigError, with upstream's text for networks."""
     return ServiceRanges(_networks(values[_RANGE]), _ports(values[_PORTS]))
 
 
@@ -50,7 +50,7 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def _ports(text: str) -> range:
-    """Parse a range of ports: ``30000-32767``, ``30000+2767`` or one port."""
+    """Parse a range of ports: ``30000-32767``, ``30000+2767`` (first port and length), or one port."""
     if not text:
         return _USUAL.ports
     found = re.fullmatch(r"([0-9]{1,6})(?:([-+])([0-9]{1,6}))?", text.strip())

@@ -1,4 +1,4 @@
-"""Defaults, preparation, validation and warnings of services (named by rows of types/*.yaml)."""
+"""Defaults, preparation, validation and warnings of services; rows of go_types/types/core.yaml name these functions."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
 def default_service(document: Document) -> None:
-    """Set defaults that depend on other fields: target ports, session affinity, traffic policies."""
+    """Set defaults that depend on other fields, such as target ports and traffic policies."""
     spec = document.setdefault("spec", {})
     for port in spec.get("ports") or ():
         if not port.get("targetPort"):
@@ -68,12 +68,12 @@ def _is_reached_from_outside(spec: View) -> bool:
 
 
 def is_headless(spec: View) -> bool:
-    """Report whether a service is headless: it has no cluster IP."""
+    """Report whether a service is headless: its cluster IP is ``None``."""
     return spec.get("clusterIP") == "None"
 
 
 def prepare_service(new: Document, old: View | None) -> Document:
-    """Keep stored fields that an update omits, and drop fields that the new type of the service cannot have."""
+    """Restore stored fields that an update omits, and drop fields that the new type of the service cannot have."""
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _keep_given(spec, before)
     if spec.get("type") == "ExternalName" and spec.get("internalTrafficPolicy") in _POLICIES:
@@ -86,7 +86,7 @@ def prepare_service(new: Document, old: View | None) -> Document:
 
 
 def _keep_given(spec: Document, before: View) -> None:
-    """Keep the stored cluster IP and node ports that an update omits."""
+    """Restore the stored cluster IPs, node ports and health check port that an update omits."""
     if has_address(spec) and has_address(before) and before.get("clusterIP"):
         spec["clusterIP"] = spec.get("clusterIP") or before["clusterIP"]
         if spec["clusterIP"] != before["clusterIP"] and spec.get("clusterIPs") == before.get("clusterIPs"):
@@ -106,7 +106,7 @@ def _keep_given(spec: Document, before: View) -> None:
 
 
 def _drop_unused(spec: Document, before: View) -> None:
-    """Drop unchanged fields that the old type of a service could have and the new type cannot have."""
+    """Drop unchanged fields that the old type of a service allows, and its new type does not."""
     for name, has in _OF_TYPE.items():
         if has(before) and not has(spec) and spec.get(name) == before.get(name):
             spec.pop(name, None)
@@ -118,17 +118,17 @@ def _drop_unused(spec: Document, before: View) -> None:
 
 
 def has_address(spec: View) -> bool:
-    """Report whether the type of a service has cluster IPs (``None`` of a headless service is one)."""
+    """Report whether services of this type have cluster IPs; the ``None`` of a headless service counts as one."""
     return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
 
 
 def is_outside(spec: View) -> bool:
-    """Report whether the type of a service may have node ports."""
+    """Report whether services of this type may have node ports."""
     return spec.get("type") in _OUTSIDE
 
 
 def has_node_ports(spec: View) -> bool:
-    """Report whether ports of a service without a node port get one."""
+    """Report whether the server allocates the missing node ports of a service."""
     return is_outside(spec) and spec.get("allocateLoadBalancerNodePorts") is not False
 
 
@@ -137,7 +137,7 @@ def _is_balanced(spec: View) -> bool:
 
 
 def is_checked(spec: View) -> bool:
-    """Report whether a service has a health check node port."""
+    """Report whether a service has a node port for health checks."""
     return _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
 
 
@@ -147,11 +147,11 @@ _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
     "healthCheckNodePort": is_checked,
     "externalTrafficPolicy": _is_reached_from_outside,
 }
-"""Field → the function that reports whether a service may have it."""
+"""Field → the function that reports whether a service may have this field."""
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about fields without effect, deprecated fields, and the form of addresses."""
+    """Return warnings about ignored fields, deprecated fields, and the format of addresses."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
     if _HINTS in ((new.get("metadata") or {}).get("annotations") or {}):
@@ -187,7 +187,7 @@ _USELESS = ("loadBalancerIP", "externalIPs")
 
 
 def validate_service(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a service; old is None on create."""
+    """Return the validation errors of a service; ``old`` is None on create."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     ports = spec.get("ports") or []
     errors = Errors(_changed_addresses(spec, before))
@@ -216,7 +216,7 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_service_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a service's status: its load balancer and addresses."""
+    """Return the validation errors of a service's status: of its load balancer and its addresses."""
     points, kept = _points(new), [point.get("ip", "") for point in _points(old)]
     path = "status.loadBalancer.ingress"
     if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
@@ -227,7 +227,7 @@ def validate_service_status(new: View, old: View | None) -> list[FieldError]:
 
 
 def service_status_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about the form of addresses in a service's status."""
+    """Return warnings about the format of addresses in a service's status."""
     points = [(item("status.loadBalancer.ingress", index), point) for index, point in enumerate(_points(new))]
     return [text for path, point in points for text in ips.address_warnings(path, point.get("ip") or "")]
 
@@ -251,7 +251,7 @@ def _point_errors(point: View, path: str, kept: Collection[str]) -> Iterator[Fie
 
 
 def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield the validation errors of changed addresses of a service."""
+    """Yield the validation errors of an update that changes the cluster IPs of a service."""
     if not has_address(spec) or not has_address(before) or (is_headless(spec) and is_headless(before)):
         return
     new, old = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
@@ -261,7 +261,7 @@ def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield the validation errors of changed address families of a service."""
+    """Yield the validation errors of an update that changes the IP families of a service."""
     if not has_address(spec) or not has_address(before) or is_headless(spec) or is_headless(before):
         return
     new, old, path = spec.get("ipFamilies") or [], before.get("ipFamilies") or [], "spec.ipFamilies[0]"
@@ -272,7 +272,7 @@ def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield the validation errors of changed load balancing of a service."""
+    """Yield the validation errors of an update that changes the load balancer of a service."""
     changed = {name for name in ("loadBalancerClass", "healthCheckNodePort") if spec.get(name) != before.get(name)}
     if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
@@ -343,7 +343,7 @@ def _affinity_errors(spec: View) -> Iterator[FieldError]:
 
 
 def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:
-    """Yield the validation errors of forbidden and duplicate fields of ports."""
+    """Yield the validation errors of node ports, and of duplicate ports."""
     on_nodes: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         path, number = item("spec.ports", index), port.get("nodePort", 0)
@@ -361,13 +361,13 @@ def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:
 
 
 def _shown(protocol: str, port: int) -> str:
-    """Return a port as upstream's internal type prints it."""
+    """Return a duplicate port as upstream prints it from its internal type."""
     key = {"Name": "", "Protocol": protocol, "AppProtocol": None, "Port": port, "TargetPort": 0, "NodePort": 0}
     return go_json(key)
 
 
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
-    """Yield the validation errors of the source ranges of a load balancer: of the field, else of the annotation."""
+    """Yield the validation errors of a load balancer's source ranges: of the field, else of the annotation."""
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
     path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: with a capital letter
     if ranges:

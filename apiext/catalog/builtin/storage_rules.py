@@ -1,4 +1,4 @@
-"""Validation of CSI drivers, their nodes and volume attachments (upstream: apis/storage/validation)."""
+"""Validation of CSI drivers, CSI nodes, storage capacities and volume attachments (upstream: apis/storage)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -130,7 +130,7 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_capacity(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the topology and the size of a storage capacity."""
+    """Return the validation errors of the topology and the size of a CSIStorageCapacity."""
     errors = Errors(selector_errors(new.get("nodeTopology"), "nodeTopology"))
     size = new.get("capacity")
     if size is not None and value_of(size) < 0:

@@ -1,4 +1,4 @@
-"""Validation of storage version migrations (named by a row of types/*.yaml)."""
+"""Validation of storage version migrations; a row of go_types/types/storagemigration.yaml names the functions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from apiext.meta.syntax import dns1035_label, dns1123_subdomain, qualified_name
 
 LONGEST_REASON = 1024
 LONGEST_MESSAGE = 32 * 1024
-# in the order of the Go type
+# in the order of the fields in the Go type
 _FIELDS = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
 _STATUSES = ("False", "True", "Unknown")
 _REASON = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?")
@@ -25,7 +25,7 @@ _REVISION = re.compile("[1-9][0-9]*")
 
 
 def validate_migration(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a migration; old is None on create."""
+    """Return the validation errors of a migration; ``old`` is None on create."""
     named: View = (new.get("spec") or {}).get("resource") or {}
     group, resource = named.get("group") or "", named.get("resource") or ""
     path, errors = "spec.resource", []
@@ -36,7 +36,7 @@ def validate_migration(new: View, old: View | None) -> list[FieldError]:
     if group and (faults := dns1123_subdomain(group)):
         errors.append(invalid(child(path, "group"), group, ",".join(faults)))
     if old is not None and new.get("spec") != old.get("spec"):
-        shown = {"Resource": {"group": group, "resource": resource}}  # the form of upstream's internal type
+        shown = {"Resource": {"group": group, "resource": resource}}  # as upstream prints its internal type
         errors.append(invalid("spec", shown, "field is immutable"))
     return errors
 

@@ -1,6 +1,6 @@
-"""Validation of the sources of volumes, those of pods and those of persistent volumes (upstream: apis/core/validation).
+"""Validation of the sources of volumes in pods and in persistent volumes (upstream: apis/core/validation).
 
-Simple checks are ``rules`` of the types in go_types/types; this module has the functions for the rest.
+Simple checks are ``rules`` of the types in go_types/types. This module has functions for the other checks.
 """
 
 import re
@@ -50,9 +50,10 @@ _MIN_CERTIFICATE_SECONDS, _MAX_CERTIFICATE_SECONDS, _MAX_KUBERNETES_SECONDS = 36
 
 
 class Source(NamedTuple):
-    """A source: its field and type; the paths of its errors, and of the error of a second source, if they differ.
+    """A source of a volume: its field and its type.
 
-    ``beside``: upstream forgets to refuse it as a second source.
+    ``at`` is the path of its errors, and ``second`` the path of the error of a second source; empty for ``field``.
+    ``beside`` is true if a volume may have this source besides another source, as upstream does not deny this.
     """
 
     field: str
@@ -135,7 +136,7 @@ def pod_source_errors(volume: View, path: str, pod: str) -> Iterator[FieldError]
 
 
 def volume_source_errors(spec: View, path: str, name: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the source of a persistent volume."""
+    """Yield the validation errors of the source of the persistent volume ``name``."""
     yield from _errors(_OF_VOLUMES, spec, path)
     iscsi = spec.get("iscsi")
     if iscsi is not None:
@@ -288,7 +289,7 @@ def _azure_disk(source: View, path: str) -> Iterator[FieldError]:
 
 
 def driver_errors(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a CSI driver, which may have capitals."""
+    """Yield the validation errors of the name of a CSI driver, which may have upper-case letters."""
     if not name:
         yield required(path)
         return
@@ -376,7 +377,7 @@ def _downward_file(file: View, path: str) -> Iterator[FieldError]:
 
 
 def field_selector_errors(selector: View, known: tuple[str, ...], path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a reference to a field of the pod."""
+    """Yield the validation errors of a reference to a field of the pod; ``known`` are the allowed fields."""
     version, field = selector.get("apiVersion") or "", selector.get("fieldPath") or ""
     at = child(path, "fieldPath")
     if not version:
@@ -400,7 +401,7 @@ def field_selector_errors(selector: View, known: tuple[str, ...], path: str) -> 
 
 
 def _split_subscript(field: str) -> tuple[str, str | None]:
-    """Return the name and the key of ``metadata.labels['key']``; the key is None without a subscript."""
+    """Return name and key of ``metadata.labels['key']``; the key is None without a subscript."""
     if not field.endswith("']"):
         return field, None
     name, found, key = field.removesuffix("']").partition("['")
@@ -408,7 +409,10 @@ def _split_subscript(field: str) -> tuple[str, str | None]:
 
 
 def resource_selector_errors(selector: View, path: str, *, of_volume: bool) -> Iterator[FieldError]:
-    """Yield the validation errors of a reference to a resource of a container."""
+    """Yield the validation errors of a reference to a resource of a container.
+
+    In a volume (``of_volume``), the reference must name the container.
+    """
     name, divisor = selector.get("resource") or "", selector.get("divisor") or "0"
     if of_volume and not selector.get("containerName"):
         yield required(child(path, "containerName"))
@@ -445,7 +449,7 @@ def _projected(source: View, path: str) -> Iterator[FieldError]:
 
 
 def _taken(name: str, paths: set[str], path: str, shown: str) -> Iterator[FieldError]:
-    """Yield the error of a file that another source of the volume has, too."""
+    """Yield the error of a file whose path another source of the volume has, too; add its path to ``paths``."""
     if name in paths:
         yield invalid(path, shown, "conflicting duplicate paths")
     paths.add(name)
@@ -508,7 +512,7 @@ def _projected_bundle(source: View, at: str, path: str, paths: set[str]) -> Iter
 
 
 def _bundle_name(name: str) -> list[str]:
-    """Return the validation errors of the name of a trust bundle: ``name`` or ``example.com:signer:name``."""
+    """Return the validation errors of the name of a ClusterTrustBundle: ``name`` or ``example.com:signer:name``."""
     return syntax.dns1123_subdomain(name.rpartition(":")[2])
 
 
@@ -564,4 +568,4 @@ _OWN: Mapping[str, Callable[[View, str], Iterator[FieldError]]] = {
     "DownwardAPIVolumeSource": _downward,
     "ProjectedVolumeSource": _projected,
 }
-"""Type → the validation that its rows cannot express."""
+"""Type → the validation that the rules of the type cannot express."""

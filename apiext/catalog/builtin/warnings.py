@@ -1,6 +1,7 @@
 """Warnings about valid objects of built-in kinds (upstream: WarningsOnCreate, WarningsOnUpdate of the registries).
 
-Each function takes the new and the stored object, None for a create, and returns texts for the Warning header.
+Each function receives the new object and the stored object, which is None on create. It returns texts for Warning
+headers.
 """
 
 import re
@@ -49,7 +50,7 @@ _POD_VOLUMES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
-_GO_NAMES = {"storageos": "storageOS"}  # upstream names the Go field in the path
+_GO_NAMES = {"storageos": "storageOS"}  # as upstream, the path of the warning has the name of the Go field
 _PERSISTENT_VOLUMES = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
 _STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 _VOLUME_ANNOTATIONS = {
@@ -90,14 +91,17 @@ _TOKENS = (
 
 
 def pod_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a new pod; a change of a pod has none."""
+    """Return the warnings about a new pod; an update of a pod has no warnings."""
     if old is not None:
         return []
     return [*_synchronized(new), *_name(new, _POD_NAME), *_pod(_spec(new), new["metadata"], "")]
 
 
 def _synchronized(pod: View) -> Iterator[str]:
-    """Yield the warnings about AppArmor annotations, which ``workloads.prepare_pod`` copied to fields where valid."""
+    """Yield the warnings about AppArmor annotations of containers.
+
+    ``workloads.prepare_pod`` has already copied valid annotations to fields.
+    """
     spec, annotations = _spec(pod), pod["metadata"].get("annotations") or {}
     whole = (spec.get("securityContext") or {}).get("appArmorProfile")
     for container, _ in _containers(spec, ""):
@@ -129,7 +133,7 @@ def pod_template_warnings(new: View, old: View | None) -> list[str]:
 
 
 def replication_controller_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a ReplicationController; as upstream, an update gets those of the old template."""
+    """Return the warnings about a ReplicationController; as upstream, after an update about its old template."""
     if old is None:
         return [*_name(new, _WORKLOAD_NAME), *_template(_spec(new).get("template"), "spec.template")]
     return _template(_spec(old).get("template"), "spec.template") if _changed(new, old) else []
@@ -142,7 +146,10 @@ def replicas_warnings(new: View, old: View | None) -> list[str]:
 
 
 def stateful_set_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a StatefulSet; upstream: the path of its claims differs between create and update."""
+    """Return the warnings about a StatefulSet.
+
+    As upstream, the path of its volume claims differs between create and update.
+    """
     spec = _spec(new)
     found = _template(spec.get("template"), "spec.template") if _changed(new, old) else []
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
@@ -153,7 +160,7 @@ def stateful_set_warnings(new: View, old: View | None) -> list[str]:
 
 
 def daemon_set_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a DaemonSet, after a change only if its template changed."""
+    """Return the warnings about a DaemonSet; an update gets warnings only if it changes the template."""
     if old is not None and _spec(new).get("template") == _spec(old).get("template"):
         return []
     return _template(_spec(new).get("template"), "spec.template")
@@ -204,7 +211,7 @@ def _template(template: View | None, path: str) -> list[str]:
 
 
 def _pod(spec: View, metadata: View, path: str) -> Iterator[str]:
-    """Yield the warnings about the spec and the metadata of a pod or, with a path, of a pod template."""
+    """Yield the warnings about the spec and metadata of a pod template at ``path``, or of a pod (empty path)."""
     at, notes = child(path, "spec"), child(path, "metadata.annotations")
     annotations = metadata.get("annotations") or {}
     yield from _placement(spec, at)
@@ -261,7 +268,7 @@ def _terms(terms: Iterable[View] | None, path: str) -> Iterator[str]:
 
 
 def _expressions(selector: View, path: str, *, values: bool) -> Iterator[str]:
-    """Yield the warnings about matchExpressions over labels of nodes, with ``values`` also about label values."""
+    """Yield the warnings about matchExpressions with node labels; with ``values``, also about label values."""
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         at, key = item(child(path, "matchExpressions"), index), expression.get("key") or ""
         if key in _NODE_LABELS:
@@ -331,7 +338,7 @@ def _container(
 
 
 def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
-    """Yield the warnings about ports: those about numbers of all containers, then those about names."""
+    """Yield the warnings about ports: first about duplicate and overlapping numbers, then about duplicate names."""
     ports = [
         (port, item(child(at, "ports"), index))
         for container, at in containers
@@ -368,7 +375,7 @@ def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
 
 
 class _File(NamedTuple):
-    """A file of a volume, and its source."""
+    """A file of a volume, and a description of its source, such as ``ConfigMap "name"``; empty if not printed."""
 
     path: str
     source: str
@@ -381,7 +388,7 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
         at = item(path, index)
         for field, text in _POD_VOLUMES.items():
-            if field == "cephfs":  # upstream's order of warnings
+            if field == "cephfs":  # in upstream's order
                 claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
                 if claim is not None:
                     yield from _claim(_spec(claim), child(at, "ephemeral.volumeClaimTemplate.spec"))
@@ -392,7 +399,7 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
 
 
 def _overlaps(volume: View) -> Iterator[str]:
-    """Yield the warnings about files of a volume that replace or contain each other."""
+    """Yield the warnings about files of a volume with the same path, or with a path inside another file."""
     start = f"volume {go_quote(volume.get('name') or '')}"
     config, secret, downward = (volume.get(field) or {} for field in ("configMap", "secret", "downwardAPI"))
     for source, described in (
@@ -435,7 +442,7 @@ def _projected(source: View) -> list[_File]:
 
 
 def _collisions(files: Iterable[_File], seen: list[_File]) -> Iterator[str]:
-    """Yield a text for each pair of colliding files; add the files to ``seen``."""
+    """Yield a text for each pair of files with conflicting paths; append the files to ``seen``."""
     for one in files:
         file = one._replace(path=one.path.rstrip("/"))
         for other in seen if file.path else ():
@@ -484,7 +491,7 @@ def volume_warnings(new: View, old: View | None) -> list[str]:
 
 
 def storage_class_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about labels of nodes in a StorageClass."""
+    """Return the warnings about deprecated node labels in a StorageClass."""
     return [
         f"{item(child(item('allowedTopologies', index), 'matchLabelExpressions'), number)}.key: {_NODE_LABELS[key]}"
         for index, topology in enumerate(new.get("allowedTopologies") or ())
@@ -494,7 +501,7 @@ def storage_class_warnings(new: View, old: View | None) -> list[str]:
 
 
 def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about labels of nodes in a CSIStorageCapacity."""
+    """Return the warnings about deprecated node labels in a CSIStorageCapacity."""
     topology = new.get("nodeTopology") or {}
     found = list(_expressions(topology, "nodeTopology", values=False))
     labels = sorted(set(topology.get("matchLabels") or ()) & _NODE_LABELS.keys())
@@ -502,7 +509,7 @@ def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
 
 
 def csi_driver_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about tokens that a CSIDriver has in volume attributes."""
+    """Return the warning about a CSIDriver that receives tokens in volume attributes."""
     spec = _spec(new)
     tokens = spec.get("tokenRequests") or []
     if not tokens or spec.get("serviceAccountTokenInSecrets") is not None:
@@ -514,7 +521,7 @@ def csi_driver_warnings(new: View, old: View | None) -> list[str]:
 
 
 def node_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about removed fields and about networks of a Node."""
+    """Return the warnings about removed fields and about the pod networks of a Node."""
     spec, found = _spec(new), []
     if spec.get("configSource") is not None:
         found.append("spec.configSource: the feature is removed")
@@ -526,7 +533,7 @@ def node_warnings(new: View, old: View | None) -> list[str]:
 
 
 def endpoints_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about addresses of Endpoints, unless upstream's controller wrote them."""
+    """Return the warnings about addresses of Endpoints, unless the endpoints controller manages them."""
     labels = new["metadata"].get("labels") or {}
     if labels.get("endpoints.kubernetes.io/managed-by") == "endpoint-controller":
         return []
@@ -542,7 +549,7 @@ def endpoints_warnings(new: View, old: View | None) -> list[str]:
 
 
 def endpoint_slice_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about addresses of an EndpointSlice, unless one of upstream's controllers wrote them."""
+    """Return the warnings about addresses of an EndpointSlice, unless a controller of Kubernetes manages it."""
     found = []
     if old is None and new.get("addressType") == "FQDN":
         found.append("spec.addressType: FQDN endpoints are deprecated")
@@ -579,7 +586,7 @@ def ingress_status_warnings(new: View, old: View | None) -> list[str]:
 
 
 def network_policy_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about networks of a NetworkPolicy."""
+    """Return the warnings about CIDRs in a NetworkPolicy."""
     found: list[str] = []
     for rules, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(_spec(new).get(rules) or ()):
@@ -595,13 +602,13 @@ def network_policy_warnings(new: View, old: View | None) -> list[str]:
 
 
 def runtime_class_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about labels of nodes in a RuntimeClass."""
+    """Return the warnings about deprecated node labels in a RuntimeClass."""
     labels = (new.get("scheduling") or {}).get("nodeSelector") or {}
     return [f"scheduling.nodeSelector: {_NODE_LABELS[key]}" for key in sorted(labels) if key in _NODE_LABELS]
 
 
 def resource_quota_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about quotas whose requests exceed the limits."""
+    """Return the warnings about a ResourceQuota whose requests exceed its limits."""
     hard, found = _spec(new).get("hard") or {}, []
     for name in ("cpu", "memory", "storage", "ephemeral-storage"):
         request, limit = f"requests.{name}", f"limits.{name}"
@@ -618,7 +625,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data. A certificate of another key gets no warning."""
+    """Return the warning about a TLS secret without PEM data; a key that does not fit the certificate has none."""
     if new.get("type") != "kubernetes.io/tls":
         return []
     data = new.get("data") or {}
@@ -648,7 +655,7 @@ def _no_pem(types: list[str], subject: str, block: str) -> str:
 
 
 def _pem_types(encoded: str) -> list[str]:
-    """Return the types of the PEM blocks in base64, such as CERTIFICATE."""
+    """Return the types of the PEM blocks in base64 data, such as CERTIFICATE."""
     found = []
     for block in _PEM.finditer(b64decode(encoded)):
         try:
@@ -660,7 +667,7 @@ def _pem_types(encoded: str) -> list[str]:
 
 
 def resource_slice_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about upper case in the driver of a ResourceSlice."""
+    """Return the warning about upper-case letters in the driver name of a ResourceSlice."""
     driver = _spec(new).get("driver") or ""
     if driver == driver.lower():
         return []

@@ -1,4 +1,4 @@
-"""Cells of the tables of workloads, volumes and nodes (upstream: printers/internalversion/printers.go)."""
+"""Cells of the Tables of workloads, volumes and nodes (upstream: printers/internalversion/printers.go)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from apiext.meta.time import human_duration, seconds_between
 
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 Aged = tuple[str, str | None]
-"""(text with ``{}`` for an age, the time when it begins); the time is None for a text without an age."""
+"""(text with ``{}`` for an age, time when the age begins); the time is None for a text without an age."""
 
 
 def _spec(document: View) -> View:
@@ -40,22 +40,22 @@ def _of_containers(document: View, field: str) -> str:
 
 
 def containers(document: View) -> str:
-    """Return the names of a template's containers."""
+    """Return the names of the containers of a pod template, separated by commas."""
     return _of_containers(document, "name")
 
 
 def images(document: View) -> str:
-    """Return the images of a template's containers."""
+    """Return the images of the containers of a pod template, separated by commas."""
     return _of_containers(document, "image")
 
 
 def template_labels(document: View) -> str:
-    """Return the labels of a template."""
+    """Return the labels of a pod template."""
     return labels_text((_template(document).get("metadata") or {}).get("labels"))
 
 
 def selector(document: View) -> str:
-    """Return a label selector, ``<none>`` for one that selects everything."""
+    """Return the label selector of a workload, ``<none>`` for an empty selector."""
     spec = _spec(document)
     if "jobTemplate" in spec:
         spec = _spec(spec["jobTemplate"])
@@ -63,22 +63,22 @@ def selector(document: View) -> str:
 
 
 def deployment_selector(document: View) -> str:
-    """Return the label selector of a deployment."""
+    """Return the label selector of a deployment; empty for an empty selector."""
     return selector_text(_spec(document).get("selector"))
 
 
 def label_selector(document: View) -> str:
-    """Return a selector that is a map of labels."""
+    """Return a selector that is a map of labels; ``<none>`` for an empty map."""
     return labels_text(_spec(document).get("selector"))
 
 
 def pod_selector(document: View) -> str:
-    """Return the pod selector of a network policy."""
+    """Return the pod selector of a network policy; ``<none>`` for an empty selector."""
     return selector_text(_spec(document).get("podSelector")) or NONE
 
 
 def node_selector(document: View) -> str:
-    """Return the labels of the nodes that a template's pods run on."""
+    """Return the node selector of a pod template."""
     return labels_text(_spec(_template(document)).get("nodeSelector"))
 
 
@@ -86,12 +86,12 @@ def node_selector(document: View) -> str:
 
 
 def ready(document: View) -> str:
-    """Return ready/desired replicas."""
+    """Return the numbers of ready and desired replicas: ``1/3``."""
     return f"{_status(document).get('readyReplicas') or 0}/{_spec(document).get('replicas') or 0}"
 
 
 def completions(document: View) -> str:
-    """Return succeeded/desired pods of a job."""
+    """Return the numbers of succeeded and desired pods of a job: ``1/3``."""
     spec, done = _spec(document), _status(document).get("succeeded") or 0
     if spec.get("completions") is not None:
         return f"{done}/{spec['completions']}"
@@ -103,7 +103,7 @@ _JOB = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
 def job_status(document: View) -> str:
-    """Return the state of a job: Complete, Failed, Suspended, Running …"""
+    """Return the state of a job, such as Complete, Failed, Suspended or Running."""
     conditions = _status(document).get("conditions") or ()
     for kind in ("Complete", "Failed"):
         if _true(conditions, kind):
@@ -114,7 +114,7 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return the duration of a job, until now if it has not ended."""
+    """Return the duration of a job; until now if the job has not ended."""
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None
@@ -122,7 +122,7 @@ def job_duration(document: View) -> Aged:
 
 
 def suspended(document: View) -> str:
-    """Return ``True`` or ``False``: whether a cron job is suspended."""
+    """Return ``True`` if a cron job is suspended, else ``False``; ``<unset>`` if the field is absent."""
     value = _spec(document).get("suspend")
     return UNSET if value is None else "True" if value else "False"
 
@@ -133,13 +133,13 @@ def active(document: View) -> int:
 
 
 def last_schedule(document: View) -> Aged:
-    """Return the time of the last job of a cron job."""
+    """Return the time at which a cron job last created a job; ``<none>`` if it never did."""
     last = _status(document).get("lastScheduleTime")
     return (NONE, None) if last is None else ("{}", last)
 
 
 def time_zone(document: View) -> str:
-    """Return the time zone of a schedule."""
+    """Return the time zone of a cron job; ``<none>`` if the field is absent."""
     zone: str | None = _spec(document).get("timeZone")
     return NONE if zone is None else zone
 
@@ -152,7 +152,7 @@ def _restartable(container: View | None) -> bool:
 
 
 class _Pod:
-    """Summary of the containers of a pod: number of ready ones, reason of the state, restarts."""
+    """Summary of the containers of a pod: number of ready containers, state of the pod, restarts."""
 
     def __init__(self, document: View) -> None:
         spec, self._status = _spec(document), _status(document)
@@ -199,7 +199,7 @@ class _Pod:
         return False
 
     def _run(self, conditions: Iterable[View]) -> None:
-        """Read the states of the other containers, the last first."""
+        """Read the states of the regular containers, beginning with the last container."""
         running, failure = False, ""
         every = _Restarts(self.restarts, self.restarted)
         for one in reversed(self._status.get("containerStatuses") or ()):
@@ -232,14 +232,14 @@ class _Pod:
 
 
 class _Restarts:
-    """Counts restarts, and keeps the time of the last one."""
+    """The number of restarts, and the time of the last restart."""
 
     def __init__(self, count: int = 0, last: str | None = None) -> None:
         self.count = count
         self.last = last
 
     def add(self, container: View) -> None:
-        """Count the restarts of a container."""
+        """Add the restarts of a container."""
         self.count += container.get("restartCount") or 0
         ended = (container.get("lastState") or {}).get("terminated")
         finished = ended.get("finishedAt") if ended is not None else None
@@ -248,25 +248,25 @@ class _Restarts:
 
 
 def _ending(state: View) -> str:
-    """Return why a container has ended."""
+    """Return the reason why a container has ended."""
     if state.get("reason"):
         return str(state["reason"])
     return f"Signal:{state['signal']}" if state.get("signal") else f"ExitCode:{state.get('exitCode') or 0}"
 
 
 def pod_ready(document: View) -> str:
-    """Return ready/all containers of a pod."""
+    """Return the numbers of ready containers and of all containers of a pod: ``1/2``."""
     pod = _Pod(document)
     return f"{pod.ready}/{pod.containers}"
 
 
 def pod_status(document: View) -> str:
-    """Return the state of a pod as kubectl shows it: its phase, or the reason why it waits or ended."""
+    """Return the state of a pod as kubectl shows it: its phase, or the reason why it waits or has ended."""
     return _Pod(document).reason
 
 
 def pod_restarts(document: View) -> Aged:
-    """Return the number of restarts of a pod's containers, and the time of the last one."""
+    """Return the number of restarts of a pod's containers, and the time of the last restart."""
     pod = _Pod(document)
     if pod.restarts and pod.restarted is not None:
         return f"{pod.restarts} ({{}} ago)", pod.restarted
@@ -274,23 +274,23 @@ def pod_restarts(document: View) -> Aged:
 
 
 def pod_ip(document: View) -> str:
-    """Return the address of a pod."""
+    """Return the first IP address of a pod, ``<none>`` without an address."""
     listed = _status(document).get("podIPs") or ()
     return (listed[0].get("ip") if listed else "") or NONE
 
 
 def node_name(document: View) -> str:
-    """Return the node of a pod."""
+    """Return the name of the node of a pod, ``<none>`` for a pod without a node."""
     return _spec(document).get("nodeName") or NONE
 
 
 def nominated_node(document: View) -> str:
-    """Return the nominated node of a pod."""
+    """Return the nominated node of a pod, ``<none>`` without a nominated node."""
     return _status(document).get("nominatedNodeName") or NONE
 
 
 def readiness_gates(document: View) -> str:
-    """Return true/all conditions of a pod's readiness gates."""
+    """Return the number of a pod's readiness gates whose condition is true, and of all its gates: ``1/2``."""
     gates = _spec(document).get("readinessGates") or ()
     if not gates:
         return NONE
@@ -316,13 +316,13 @@ min_available, max_unavailable = _given("minAvailable"), _given("maxUnavailable"
 
 
 def scale_target(document: View) -> str:
-    """Return the target of an autoscaler."""
+    """Return the target of an autoscaler: ``Deployment/name``."""
     target = _spec(document).get("scaleTargetRef") or {}
     return f"{target.get('kind', '')}/{target.get('name', '')}"
 
 
 def min_pods(document: View) -> str:
-    """Return the minimum of replicas of an autoscaler."""
+    """Return the minimum number of replicas of an autoscaler; ``<unset>`` if the field is absent."""
     least = _spec(document).get("minReplicas")
     return UNSET if least is None else str(least)
 
@@ -337,7 +337,7 @@ _METRICS: Mapping[str, str] = {
 
 
 def targets(document: View) -> str:
-    """Return the metrics of an autoscaler: the current values of the first two, and their targets."""
+    """Return current value and target of the first two metrics of an autoscaler, and the number of further metrics."""
     metrics: Sequence[View] = _spec(document).get("metrics") or ()
     current: Sequence[View] = _status(document).get("currentMetrics") or ()
     if not metrics:
@@ -373,13 +373,13 @@ def _metric(metric: View, status: View) -> str:
 
 
 def ingress_class(document: View) -> str:
-    """Return the class of an ingress."""
+    """Return the class of an ingress; ``<none>`` if the field is absent."""
     found: str | None = _spec(document).get("ingressClassName")
     return NONE if found is None else found
 
 
 def hosts(document: View) -> str:
-    """Return the hosts of an ingress, at most three."""
+    """Return the first three hosts of an ingress, and the number of further rules; ``*`` without hosts."""
     rules = _spec(document).get("rules") or ()
     found: list[str] = []
     more = False
@@ -393,25 +393,25 @@ def hosts(document: View) -> str:
 
 
 def ingress_address(document: View) -> str:
-    """Return the addresses of an ingress, sorted."""
+    """Return the sorted addresses and host names of an ingress's load balancer."""
     points = (_status(document).get("loadBalancer") or {}).get("ingress") or ()
     return ",".join(sorted({point.get("ip") or point.get("hostname") or "" for point in points} - {""}))
 
 
 def ingress_ports(document: View) -> str:
-    """Return the ports of an ingress."""
+    """Return the ports of an ingress: 80, and 443 with TLS."""
     return "80, 443" if _spec(document).get("tls") else "80"
 
 
 def class_name(document: View) -> str:
-    """Return the name of an object, with ``(default)`` if its annotation makes it the default class."""
+    """Return the name of an ingress class, with ``(default)`` for the default class."""
     metadata = document["metadata"]
     marked = (metadata.get("annotations") or {}).get("ingressclass.kubernetes.io/is-default-class") == "true"
     return f"{metadata.get('name', '')} (default)" if marked else str(metadata.get("name", ""))
 
 
 def class_parameters(document: View) -> str:
-    """Return the parameters of an ingress class."""
+    """Return the parameters of an ingress class: ``Kind.group/name``, or ``<none>``."""
     found = _spec(document).get("parameters")
     if found is None:
         return NONE
@@ -424,7 +424,7 @@ def _some(found: Sequence[str], count: int) -> str:
 
 
 def endpoint_addresses(document: View) -> str:
-    """Return the first three addresses of endpoints, with their ports."""
+    """Return the first three addresses of Endpoints, with their ports, and the number of further addresses."""
     subsets = document.get("subsets") or ()
     if not subsets:
         return NONE
@@ -441,7 +441,7 @@ def _joined(address: str, port: int) -> str:
 
 
 def slice_ports(document: View) -> str:
-    """Return the first three ports of a slice of endpoints."""
+    """Return the first three ports of an EndpointSlice, and the number of further ports; ``<unset>`` without ports."""
     found = []
     for port in document.get("ports") or ():
         number = port.get("port")
@@ -450,7 +450,7 @@ def slice_ports(document: View) -> str:
 
 
 def slice_endpoints(document: View) -> str:
-    """Return the first three addresses of a slice of endpoints."""
+    """Return the first three addresses of an EndpointSlice, and the number of further addresses."""
     found = [one for endpoint in document.get("endpoints") or () for one in endpoint.get("addresses") or ()]
     return _some(found, len(found)) if found else UNSET
 
@@ -471,54 +471,54 @@ def _phase(document: View) -> str:
 
 
 def phase(document: View) -> str:
-    """Return the phase of a volume or a claim."""
+    """Return the phase of a volume or a claim; ``Terminating`` during its deletion."""
     return _phase(document)
 
 
 def volume_capacity(document: View) -> str:
-    """Return the size of a volume."""
+    """Return the storage size of a volume."""
     return str((_spec(document).get("capacity") or {}).get("storage", "0"))
 
 
 def volume_modes(document: View) -> str:
-    """Return the access modes of a volume."""
+    """Return the access modes of a volume, such as ``RWO,ROX``."""
     return _modes(_spec(document).get("accessModes") or ())
 
 
 def volume_claim(document: View) -> str:
-    """Return the claim that is bound to a volume."""
+    """Return the claim to which a volume is bound: ``namespace/name``; empty for an unbound volume."""
     reference = _spec(document).get("claimRef")
     return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference is not None else ""
 
 
 def storage_class(document: View) -> str:
-    """Return the class of a volume or a claim, from the old annotation first."""
+    """Return the storage class of a volume or a claim; the old annotation has precedence over the field."""
     annotations = document["metadata"].get("annotations") or {}
     old: str | None = annotations.get("volume.beta.kubernetes.io/storage-class")
     return old if old is not None else _spec(document).get("storageClassName") or ""
 
 
 def attributes_class(document: View) -> str:
-    """Return the class of attributes of a volume or a claim."""
+    """Return the VolumeAttributesClass of a volume or a claim; ``<unset>`` if the field is absent."""
     found: str | None = _spec(document).get("volumeAttributesClassName")
     return UNSET if found is None else found
 
 
 def volume_mode(document: View) -> str:
-    """Return the volume mode: Filesystem or Block."""
+    """Return the volume mode, Filesystem or Block; ``<unset>`` if the field is absent."""
     found: str | None = _spec(document).get("volumeMode")
     return UNSET if found is None else found
 
 
 def claim_capacity(document: View) -> str:
-    """Return the size of the volume of a claim."""
+    """Return the size of the volume of a claim; empty for a claim without a volume."""
     if not _spec(document).get("volumeName"):
         return ""
     return str((_status(document).get("capacity") or {}).get("storage", "0"))
 
 
 def claim_modes(document: View) -> str:
-    """Return the access modes of the volume of a claim."""
+    """Return the access modes of the volume of a claim; empty for a claim without a volume."""
     return _modes(_status(document).get("accessModes") or ()) if _spec(document).get("volumeName") else ""
 
 
@@ -531,17 +531,17 @@ def _quota(document: View, *, limits: bool) -> str:
 
 
 def quota_requests(document: View) -> str:
-    """Return the used and total amounts of a quota, without limits."""
+    """Return used and hard amounts of a quota, except those of limits: ``pods: 1/2, requests.cpu: 0/1``."""
     return _quota(document, limits=False)
 
 
 def quota_limits(document: View) -> str:
-    """Return the used and total amounts of the limits of a quota."""
+    """Return used and hard amounts of a quota for limits: ``limits.cpu: 1/2``."""
     return _quota(document, limits=True)
 
 
 def expands(document: View) -> bool:
-    """Return whether volumes of a class can grow."""
+    """Return whether a storage class allows the expansion of its volumes."""
     return bool(document.get("allowVolumeExpansion"))
 
 
@@ -551,7 +551,7 @@ def attached(document: View) -> bool:
 
 
 def is_default(document: View) -> bool:
-    """Return whether a class of priority is the default."""
+    """Return whether a priority class is the default."""
     return bool(document.get("globalDefault"))
 
 
@@ -561,14 +561,14 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def node_status(document: View) -> str:
-    """Return whether a node is ready, and takes pods."""
+    """Return whether a node is ready, and whether pods can be scheduled to it: ``Ready,SchedulingDisabled``."""
     found = [one for one in _status(document).get("conditions") or () if one.get("type") == "Ready"]
     shown = ("Ready" if found[-1].get("status") == "True" else "NotReady") if found else "Unknown"
     return f"{shown},SchedulingDisabled" if _spec(document).get("unschedulable") else shown
 
 
 def node_roles(document: View) -> str:
-    """Return the roles of a node, which its labels name."""
+    """Return the roles of a node from its labels; ``<none>`` without roles."""
     labels: Mapping[str, str] = document["metadata"].get("labels") or {}
     roles = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)}
     return ",".join(sorted((roles | {labels.get("kubernetes.io/role", "")}) - {""})) or NONE
@@ -590,12 +590,12 @@ def _info(document: View, field: str) -> str:
 
 
 def os_image(document: View) -> str:
-    """Return the operating system of a node."""
+    """Return the operating system image of a node."""
     return _info(document, "osImage")
 
 
 def kernel(document: View) -> str:
-    """Return the kernel of a node, and its architecture."""
+    """Return the kernel version of a node, and its architecture."""
     architecture = _info(document, "architecture")
     return _info(document, "kernelVersion") + (f" ({architecture})" if architecture != UNKNOWN else "")
 
@@ -614,13 +614,13 @@ def signer(document: View) -> str:
 
 
 def requested_duration(document: View) -> str:
-    """Return the requested validity of a certificate."""
+    """Return the requested validity period of a certificate; ``<none>`` if the field is absent."""
     seconds = _spec(document).get("expirationSeconds")
     return NONE if seconds is None else human_duration(seconds)
 
 
 def certificate_condition(document: View) -> str:
-    """Return the state of a certificate request."""
+    """Return the state of a certificate request, such as ``Approved,Issued``."""
     status = _status(document)
     kinds = {one.get("type") for one in status.get("conditions") or ()}
     shown = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
@@ -628,7 +628,7 @@ def certificate_condition(document: View) -> str:
 
 
 def controller(document: View) -> str:
-    """Return the owner of a revision that controls it."""
+    """Return the owner that controls a controller revision: ``deployment.apps/name``, or ``<none>``."""
     owners = document["metadata"].get("ownerReferences") or ()
     owner: View | None = next((one for one in owners if one.get("controller")), None)
     if owner is None:
@@ -639,12 +639,12 @@ def controller(document: View) -> str:
 
 
 def drivers(document: View) -> int:
-    """Return how many drivers a node has."""
+    """Return the number of CSI drivers on a node."""
     return len(_spec(document).get("drivers") or ())
 
 
 def driver_flag(field: str) -> Callable[[View], bool]:
-    """Return the cell of a setting of a driver."""
+    """Return the cell function of a boolean field of a CSI driver."""
     return lambda document: bool(_spec(document).get(field))
 
 
@@ -653,23 +653,23 @@ storage_capacity, republishes = driver_flag("storageCapacity"), driver_flag("req
 
 
 def token_audiences(document: View) -> str:
-    """Return the audiences of the tokens that a driver requests."""
+    """Return the audiences of the tokens that a CSI driver requests; ``<unset>`` if the field is absent."""
     requests = _spec(document).get("tokenRequests")
     return UNSET if requests is None else ",".join(one.get("audience", "") for one in requests)
 
 
 def lifecycle_modes(document: View) -> str:
-    """Return the volume lifecycle modes of a driver."""
+    """Return the volume lifecycle modes of a CSI driver; ``<none>`` without modes."""
     return ",".join(_spec(document).get("volumeLifecycleModes") or ()) or NONE
 
 
 def free_capacity(document: View) -> Any:
-    """Return the free capacity of storage."""
+    """Return the capacity of a CSIStorageCapacity; ``<unset>`` if the field is absent."""
     return document.get("capacity", UNSET)
 
 
 def api_service(document: View) -> str:
-    """Return the service of an APIService: namespace/name, or Local."""
+    """Return the service of an APIService: ``namespace/name``; ``Local`` without a service."""
     service = _spec(document).get("service")
     return "Local" if service is None else f"{service.get('namespace', '')}/{service.get('name', '')}"
 
@@ -692,7 +692,7 @@ max_pods, current_replicas = _number("spec", "maxReplicas"), _number("status", "
 
 
 def revision(document: View) -> int:
-    """Return the number of a revision."""
+    """Return the revision number of a controller revision."""
     return document.get("revision") or 0
 
 
@@ -700,7 +700,7 @@ def revision(document: View) -> int:
 
 
 def claim_state(document: View) -> str:
-    """Return whether the devices of a claim are allocated and in use."""
+    """Return the state of a resource claim, such as ``allocated,reserved`` or ``pending``."""
     status = _status(document)
     deleted = "deletionTimestamp" in (document.get("metadata") or {})
     states = ["deleted"] if deleted else []
@@ -712,12 +712,12 @@ def claim_state(document: View) -> str:
 
 
 def taint_added(document: View) -> Aged:
-    """Return the time since a taint was added to devices."""
+    """Return the time at which a DeviceTaintRule added its taint, to show the age of the taint."""
     added = (_spec(document).get("taint") or {}).get("timeAdded")
     return ("{}", added) if added else ("", None)
 
 
-# --- priorities of requests ---
+# --- priority and fairness ---
 
 
 def precedence(document: View) -> int:
@@ -732,13 +732,16 @@ def distinguisher(document: View) -> str:
 
 
 def missing_level(document: View) -> str:
-    """Return ``True`` or ``False``: whether the priority level is missing; ``?`` if no controller has reported it."""
+    """Return the status of the condition Dangling of a flow schema, ``?`` without this condition.
+
+    ``True`` means that its priority level does not exist.
+    """
     found = (one for one in _status(document).get("conditions") or () if one.get("type") == "Dangling")
     return next((one.get("status") or "" for one in found), "?")
 
 
 def concurrency_shares(document: View) -> int | str:
-    """Return the concurrency shares of a limited priority level."""
+    """Return the concurrency shares of a priority level; ``<none>`` for an exempt level."""
     return _setting(_spec(document).get("limited"), "nominalConcurrencyShares")
 
 
@@ -753,17 +756,17 @@ def _queuing(document: View) -> View | None:
 
 
 def queues(document: View) -> int | str:
-    """Return the number of queues of a priority level."""
+    """Return the number of queues of a priority level; ``<none>`` without queuing."""
     return _setting(_queuing(document), "queues")
 
 
 def hand_size(document: View) -> int | str:
-    """Return the hand size of a priority level: the number of queues of one flow."""
+    """Return the hand size of a priority level, the number of queues for one flow; ``<none>`` without queuing."""
     return _setting(_queuing(document), "handSize")
 
 
 def queue_limit(document: View) -> int | str:
-    """Return the limit of requests in one queue of a priority level."""
+    """Return the maximum number of requests in one queue of a priority level; ``<none>`` without queuing."""
     return _setting(_queuing(document), "queueLengthLimit")
 
 
@@ -771,7 +774,7 @@ def queue_limit(document: View) -> int | str:
 
 
 def address_parent(document: View) -> str:
-    """Return the object that has an address: its resource, namespace and name."""
+    """Return the object that uses an IP address: ``resource.group/namespace/name``."""
     parent = _spec(document).get("parentRef")
     if parent is None:
         return NONE
@@ -783,7 +786,7 @@ def address_parent(document: View) -> str:
 
 
 def cidrs(document: View) -> str:
-    """Return the ranges of addresses."""
+    """Return the CIDRs of a ServiceCIDR, separated by commas."""
     return ",".join(_spec(document).get("cidrs") or ())
 
 
@@ -791,16 +794,16 @@ def cidrs(document: View) -> str:
 
 
 def bundle_signer(document: View) -> str:
-    """Return the signer of trusted certificates."""
+    """Return the signer of a ClusterTrustBundle; ``<none>`` without a signer."""
     return _spec(document).get("signerName") or NONE
 
 
 def pod_certificate_state(document: View) -> str:
-    """Return the state of a pod's certificate request."""
+    """Return the state of a PodCertificateRequest: its last condition of Issued, Denied and Failed, else Pending."""
     states = [one.get("type") for one in _status(document).get("conditions") or ()]
     return next((state for state in reversed(states) if state in ("Issued", "Denied", "Failed")), "Pending")
 
 
 def user_annotations(document: View) -> str:
-    """Return the annotations of a pod for the signer of its certificate."""
+    """Return the unverified user annotations of a PodCertificateRequest."""
     return labels_text(_spec(document).get("unverifiedUserAnnotations"))

@@ -1,4 +1,4 @@
-"""Validation of workloads and volumes: selectors, templates, strategies, immutable fields."""
+"""Validation of workloads, budgets, runtime classes, nodes and revisions: templates, strategies, immutable fields."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _PERCENT = re.compile("[0-9]+%")
 
 
 def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | None]:
-    """Return the validation errors of a selector, and the selector, None if it has errors."""
+    """Return the validation errors of a selector, and the selector; None if it is absent or cannot be parsed."""
     given = spec.get("selector")
     errors: list[FieldError] = []
     if given is None:
@@ -38,7 +38,7 @@ def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | No
 
 
 def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the template of pods that always run."""
+    """Yield the validation errors of a pod template whose pods always restart."""
     template: View = spec.get("template") or {}
     labels: Mapping[str, str] = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
@@ -69,7 +69,7 @@ def _counts(spec: View, *names: str) -> Iterator[FieldError]:
 
 
 def _fixed(new: View, old: View | None, *names: str) -> Iterator[FieldError]:
-    """Yield the errors of fields that an update may not change."""
+    """Yield the errors of changes of immutable fields in the spec."""
     before: View | None = None if old is None else old.get("spec") or {}
     spec = new.get("spec") or {}
     for name in names:
@@ -78,7 +78,7 @@ def _fixed(new: View, old: View | None, *names: str) -> Iterator[FieldError]:
 
 
 def _share(value: Any, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a number or a percentage."""
+    """Yield the validation errors of a value that is a number or a percentage."""
     if isinstance(value, int):
         yield from at_least_zero(value, path)
     elif value is not None and _percent(value) is None:
@@ -87,7 +87,7 @@ def _share(value: Any, path: str) -> Iterator[FieldError]:
 
 
 def _percent(value: Any) -> int | None:
-    """Return the number of a percentage, at most 1000; None for another value."""
+    """Return the number of a percentage, at most 1000; None for any other value."""
     if not isinstance(value, str) or not _PERCENT.fullmatch(value):
         return None
     digits = value[:-1].lstrip("0")
@@ -180,7 +180,10 @@ def _daemon_strategy(strategy: View) -> Iterator[FieldError]:
 
 
 def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a stateful set; its pods have the volumes of its claim templates."""
+    """Return the validation errors of a stateful set.
+
+    For this, its pod template gets the volumes that the claim templates create.
+    """
     spec: View = new.get("spec") or {}
     errors = Errors()
     policy = spec.get("podManagementPolicy")
@@ -344,5 +347,5 @@ def _node_changes(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def validate_revision(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a controller revision that has no data."""
+    """Return the validation error of a controller revision without data."""
     return Errors([required("data", "data is mandatory")] if new.get("data") is None else [])

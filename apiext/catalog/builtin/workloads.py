@@ -1,4 +1,4 @@
-"""Changes that the server makes to workloads before it stores them (upstream: registry strategies)."""
+"""Changes that the server makes to workloads before it stores them (upstream: strategies of the registries)."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from apiext.go_types.quantities import value_of
 from apiext.meta.uids import Uids
 
 _CONTAINERS = ("containers", "initContainers")
-_SUPPORTED = ("cpu", "memory")  # resources that decide the quality of service
+_SUPPORTED = ("cpu", "memory")  # resources that determine the quality of service
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _COUNT = re.compile("[0-9]{1,18}")
-APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"  # the annotation of a container, before its name
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"  # followed by the name of a container
 _APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
 _LOCAL_PROFILE = "localhost/"
-_MAX_PROFILE = 4095  # bytes of the name of a profile
+_MAX_PROFILE = 4095  # maximum length of a profile's name in bytes
 _UID, _OLD_UID = "batch.kubernetes.io/controller-uid", "controller-uid"
 _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
@@ -25,7 +25,10 @@ _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
 
 def prepare_pod(new: Document, old: View | None) -> Document:
-    """Set the status of a new pod: its phase, its quality of service, and the condition of scheduling gates."""
+    """Set the status of a new pod, and fields that depend on its labels, annotations and resources.
+
+    An update keeps the stored pod-level resources if it omits them.
+    """
     if old is not None:
         _keep_resources(new, old)
         return new
@@ -50,13 +53,13 @@ def prepare_pod(new: Document, old: View | None) -> Document:
 
 
 def _keep_resources(new: Document, old: View) -> None:
-    """Keep the pod-level resources if the client of an update does not have this field."""
+    """Restore the stored pod-level resources if an update omits them, as clients do that do not know this field."""
     if new["spec"].get("resources") is None and old["spec"].get("resources") is not None:
         new["spec"]["resources"] = clone(old["spec"]["resources"])
 
 
 def _select_by_label_keys(spec: Document, labels: View) -> None:
-    """Add the values of matchLabelKeys and mismatchLabelKeys to the label selectors beside them."""
+    """Add a requirement for each key in matchLabelKeys and mismatchLabelKeys to the label selector of the same term."""
     affinity = spec.get("affinity") or {}
     terms = list(spec.get("topologySpreadConstraints") or ())
     for name in ("podAffinity", "podAntiAffinity"):
@@ -77,7 +80,7 @@ def _select_by_label_keys(spec: Document, labels: View) -> None:
 
 
 def _copy_app_armor(spec: Document, annotations: View) -> None:
-    """Set appArmorProfile of containers by their deprecated annotations, unless the pod has the same profile."""
+    """Set appArmorProfile of containers from their deprecated annotations, unless the pod has the same profile."""
     if (spec.get("os") or {}).get("name") == "windows":
         return
     whole = (spec.get("securityContext") or {}).get("appArmorProfile")
@@ -90,7 +93,7 @@ def _copy_app_armor(spec: Document, annotations: View) -> None:
 
 
 def app_armor_profile(annotation: str) -> dict[str, str] | None:
-    """Return the appArmorProfile of an annotation's value, None for an invalid value."""
+    """Return the appArmorProfile for an annotation's value, None for an invalid value."""
     if annotation in _APP_ARMOR_TYPES:
         return {"type": _APP_ARMOR_TYPES[annotation]}
     profile = annotation.removeprefix(_LOCAL_PROFILE)
@@ -100,7 +103,7 @@ def app_armor_profile(annotation: str) -> dict[str, str] | None:
 
 
 def quality_of(spec: View) -> str:
-    """Return the quality of service of a pod: Guaranteed, Burstable or BestEffort."""
+    """Return the quality of service class of a pod: Guaranteed, Burstable or BestEffort."""
     whole = spec.get("resources") or {}
     if whole.get("requests") or whole.get("limits"):
         return _quality(whole)
@@ -109,7 +112,7 @@ def quality_of(spec: View) -> str:
 
 
 def _quality(resources: View) -> str:
-    """Return the quality of service of one set of resources."""
+    """Return the quality of service class that one set of resources has."""
     requests, limits = _asked(resources.get("requests")), _asked(resources.get("limits"))
     if not requests and not limits:
         return "BestEffort"
@@ -122,7 +125,7 @@ def _asked(resources: Mapping[str, str] | None) -> dict[str, Fraction]:
 
 
 def prepare_pod_status(new: Document, old: View) -> Document:
-    """Keep stored fields that a write of the status may not change or omits."""
+    """Restore fields that a write of the status may not change, and fields that the write omits."""
     for name in ("deletionTimestamp", "ownerReferences"):
         new["metadata"].pop(name, None)
         if name in old["metadata"]:
@@ -135,7 +138,7 @@ def prepare_pod_status(new: Document, old: View) -> Document:
 
 
 def prepare_ephemeral(new: Document, old: View) -> Document:
-    """Keep the stored pod but for its ephemeral containers."""
+    """Return the stored pod with the ephemeral containers of the write."""
     spec = clone(old["spec"])
     spec.pop("ephemeralContainers", None)
     if (added := (new.get("spec") or {}).get("ephemeralContainers")) is not None:
@@ -144,7 +147,10 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 
 
 def prepare_resize(new: Document, old: View) -> Document:
-    """Keep the stored pod but for the resources of its containers; validation refuses other containers."""
+    """Return the stored pod with the container resources of the write.
+
+    Return the written pod if its containers differ; validation then denies the write.
+    """
     given, spec = new.get("spec") or {}, clone(old["spec"])
     if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):
         return new
@@ -168,7 +174,7 @@ def _take(document: Document, given: View, *fields: str) -> None:
 
 
 def _part_of(new: Document, old: View, spec: Document) -> Document:
-    """Return a stored pod with another spec, and with the managedFields of a write."""
+    """Return the stored pod with this spec and with the managedFields of the write."""
     metadata = clone(old["metadata"])
     _take(metadata, new["metadata"], "managedFields")
     return {**clone(old), "metadata": metadata, "spec": spec}
@@ -178,14 +184,14 @@ def _part_of(new: Document, old: View, spec: Document) -> Document:
 
 
 def default_daemon_set(document: Document) -> None:
-    """Add the annotation of template changes, which upstream keeps in a field that this version lacks."""
+    """Add the annotation that counts template changes; upstream's internal type has a field for this count."""
     annotations = document["metadata"].get("annotations") or {}
     if _TEMPLATE_GENERATION not in annotations:
         document["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: "0"}
 
 
 def prepare_daemon_set(new: Document, old: View | None) -> Document:
-    """Count the changes of the template in an annotation."""
+    """Count a change of the template in an annotation."""
     annotations: dict[str, str] = dict(new["metadata"].get("annotations") or {})
     before: Mapping[str, str] = {} if old is None else old["metadata"].get("annotations") or {}
     given = before.get(_TEMPLATE_GENERATION) if old is not None else annotations.get(_TEMPLATE_GENERATION)
@@ -199,7 +205,7 @@ def prepare_daemon_set(new: Document, old: View | None) -> Document:
 
 
 def prepare_deployment_status(new: Document, old: View) -> Document:
-    """Keep the labels, which a write of the status may not change."""
+    """Restore the labels, which a write of the status may not change."""
     new["metadata"].pop("labels", None)
     if "labels" in old["metadata"]:
         new["metadata"]["labels"] = old["metadata"]["labels"]
@@ -207,13 +213,19 @@ def prepare_deployment_status(new: Document, old: View) -> Document:
 
 
 def prepare_job(new: Document, old: View | None) -> Document:
-    """Set the selector of a new job, and the labels of its pods; ``name_job`` does so for a generated name."""
+    """Set the selector of a new job, and the labels of its pods.
+
+    If the server generates the name of the job, ``name_job`` does this after the generation.
+    """
     metadata = new["metadata"]
     return new if old is not None or (metadata.get("generateName") and not metadata.get("name")) else name_job(new)
 
 
 def name_job(new: Document) -> Document:
-    """Set the selector of a new job, and the labels of its pods, again if the first generated name was taken."""
+    """Set the selector of a new job and the labels of its pods.
+
+    The server calls this again if the first generated name already exists.
+    """
     spec = new["spec"]
     if spec.get("manualSelector"):
         return new
@@ -222,19 +234,19 @@ def name_job(new: Document) -> Document:
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
     names = {_OLD_NAME: name, _NAME: name}
     for earlier in (labels, new["metadata"].get("labels") or {}):
-        if earlier.get(_UID) == uid:  # no client knows it: set with another name
+        if earlier.get(_UID) == uid:  # an earlier call of this function set these labels, with another name
             earlier.update(names)
     for key, value in ({_OLD_UID: uid, _UID: uid} | names).items():
         labels.setdefault(key, value)
     if not new["metadata"].get("labels"):
-        new["metadata"]["labels"] = dict(labels)  # as the default for jobs does
+        new["metadata"]["labels"] = dict(labels)  # upstream sets this by a default
     selector = spec["selector"] = dict(spec.get("selector") or {})
     selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
     return new
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the topology of endpoints, which clients of this version cannot write."""
+    """Drop the deprecated topology of endpoints, which this version does not have."""
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)
@@ -245,14 +257,14 @@ def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
 
 
 def prepare_volume(new: Document, old: View | None) -> Document:
-    """Set the phase of a new volume, and the time of its last change."""
+    """Set the phase of a new volume, and the time of its last phase change."""
     if old is None:
         new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": new["metadata"].get("creationTimestamp")}
     return new
 
 
 def time_phase(new: Document, old: View, now: str) -> None:
-    """Set the time of the last change if the phase of a volume changes."""
+    """Set the time of the last phase change if the phase of a volume changes."""
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
     if before.get("phase") == status.get("phase"):
@@ -263,15 +275,15 @@ def time_phase(new: Document, old: View, now: str) -> None:
 
 
 def prepare_claim(new: Document, old: View | None) -> Document:
-    """Set the phase of a new claim, and copy its data source between the two fields that hold it.
+    """Set the phase of a new claim, and copy its data source between dataSource and dataSourceRef.
 
-    Data sources that upstream ignores are dropped: of another namespace, or of another kind in the older field.
+    Drop data sources that upstream ignores: in another namespace, or in dataSource with a kind other than _SOURCES.
     """
     if old is None:
         new["status"] = {"phase": "Pending"}
     spec, before = new["spec"], {} if old is None else old["spec"]
     if before.get("dataSourceRef") is None and (spec.get("dataSourceRef") or {}).get("namespace"):
-        del spec["dataSourceRef"]  # CrossNamespaceVolumeDataSource is off
+        del spec["dataSourceRef"]  # the feature CrossNamespaceVolumeDataSource is disabled
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     unused = before.get("dataSource") is None and before.get("dataSourceRef") is None
     if source is not None and reference is None and unused and _source_kind(source) not in _SOURCES:
@@ -294,7 +306,7 @@ _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSn
 
 
 def prepare_limit_range(new: Document, old: View | None) -> Document:
-    """Name a new limit range without a name by a UUID."""
+    """Give a limit range without a name a UUID as its name."""
     metadata = new["metadata"]
     if not metadata.get("name") and not metadata.get("generateName"):
         metadata["name"] = _UIDS.next()
@@ -308,16 +320,16 @@ _UIDS = Uids()
 
 
 def prepare_request(new: Document, old: View | None) -> Document:
-    """Keep the spec of a stored request: it is immutable."""
+    """Restore the spec of a stored request, which is immutable."""
     if old is not None and "spec" in old:
         new["spec"] = clone(old["spec"])
     return new
 
 
 def prepare_request_status(new: Document, old: View) -> Document:
-    """Keep the conditions Approved and Denied, which the approval endpoint writes.
+    """Restore the conditions Approved and Denied, which only the approval endpoint may change.
 
-    Validation refuses a write that adds or removes one.
+    Validation denies a write that adds or removes such a condition.
     """
     for kind in DECISIONS:
         kept = [one for one in _conditions(old) if one.get("type") == kind]
@@ -336,7 +348,10 @@ def _conditions(document: View) -> list[Document]:
 
 
 def time_conditions(new: Document, old: View, now: str) -> None:
-    """Set the times of conditions that have none; a condition with the same status keeps its time of transition."""
+    """Set missing times of conditions.
+
+    A condition whose status has not changed keeps its lastTransitionTime.
+    """
     before = {one.get("type"): one for one in _conditions(old)}
     for one in _conditions(new):
         if one.get("lastUpdateTime") is None:
@@ -357,7 +372,7 @@ def sign_request(document: Document, name: str, uid: str, groups: Sequence[str],
 
 
 def default_node(document: Document) -> None:
-    """Copy the pod address range between the field and the list that hold it, as upstream's conversion does."""
+    """Copy the pod CIDR between podCIDR and podCIDRs, as upstream's conversion does."""
     spec = document["spec"]
     first, every = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if first and (not every or every[0] != first):

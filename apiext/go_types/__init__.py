@@ -1,1 +1,1 @@
-"""Go types of built-in kinds and of definitions: one data file for each API group, and decoders built from these."""
+"""Go types of built-in kinds and of definitions: a data file for each API group, and the decoders of its types."""

@@ -1,4 +1,4 @@
-"""Compile the YAML files of built-in kinds (``scripts/gen-proto``)."""
+"""Compile the YAML files of built-in kinds; ``scripts/gen-proto`` calls this module."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from apiext.go_types.rows import Row
 from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, ROWS, RULES, TYPE_RULES, Table, read_yaml
 
 OTHER_VERSIONS = "other_versions"
-"""Word of a row: what differs in other versions of the same objects."""
+"""Key of a row: the differences of other versions of the same objects."""
 
 _TYPES = Path(__file__).with_name("types")
 _PARTS = {
@@ -20,16 +20,16 @@ _PARTS = {
     for one in fields(Row)
     if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
 }
-"""Part of a row → its words in YAML."""
+"""Part of a row → the keys in YAML that belong to it."""
 
 
 def type_files() -> list[str]:
-    """Return the names of the files below types/, sorted."""
+    """Return the names of the files in types/ without their suffix, sorted."""
     return sorted(file.stem for file in _TYPES.glob("*.yaml"))
 
 
 def compiled() -> dict[str, bytes]:
-    """Compile types/*.yaml; return name of the compiled file → its bytes."""
+    """Compile types/*.yaml; return name of a compiled file → its bytes."""
     tables = {file: read_yaml(_TYPES / f"{file}.yaml") for file in type_files()}
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
     found = {ROWS: _lines("[", [_text(row_of(_with_columns(row, rows))) for row in rows], "]")}
@@ -43,7 +43,7 @@ def compiled() -> dict[str, bytes]:
 
 
 def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the kinds in a file, each with its kind, file and protobuf message."""
+    """Yield the rows of the kinds in a file; each row gets its kind, its file, and its message if it has one."""
     for name, entry in table.items():
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}
@@ -51,9 +51,9 @@ def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def row_of(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row in the form of ``rows.json``: its words in the parts of ``Row``, and its other versions complete.
+    """Return a row in the form of ``rows.json``: with the parts of ``Row``, and with complete rows of other versions.
 
-    Raises msgspec.ValidationError for an unknown word, or a value of another type.
+    Raises msgspec.ValidationError for an unknown word, or a value of a wrong type.
     """
     words = dict(words)
     others = words.pop(OTHER_VERSIONS, ())
@@ -69,7 +69,7 @@ def row_of(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
-    """Yield (published OpenAPI model, file of its type)."""
+    """Yield (name of a published OpenAPI model, file with its type)."""
     for file, table in tables.items():
         for name, entry in table.items():
             if MODELS in table and isinstance(entry, dict):
@@ -77,12 +77,12 @@ def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
 
 
 def _rules(table: Table) -> Iterator[tuple[str, Any]]:
-    """Yield the types of a file that have validation rules."""
+    """Yield (name, rules) of each type in a file that has validation rules."""
     yield from ((name, entry[RULES]) for name, entry in table.items() if isinstance(entry, dict) and RULES in entry)
 
 
 def types_in(table: Table) -> dict[str, Any]:
-    """Return the types of a file; the row of a kind is replaced by True, and rules are left out."""
+    """Return the types of a file, with True in place of the rows of kinds, and without validation rules."""
     return {
         name: {word: True if word == KIND else value for word, value in entry.items() if word != RULES}
         if isinstance(entry, dict)
@@ -92,7 +92,7 @@ def types_in(table: Table) -> dict[str, Any]:
 
 
 def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with the columns of the kind in ``stored_as``, if it has no columns of its own."""
+    """Return a row; without columns of its own, it gets the columns of the kind in ``stored_as``."""
     if "stored_as" not in row or "columns" in row:
         return row
     stored = row["stored_as"]

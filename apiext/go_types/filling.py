@@ -1,4 +1,4 @@
-"""Defaults that depend on other fields (upstream: defaults.go). Types name these functions with the key ``fill``.
+"""Defaults that depend on other fields (upstream: defaults.go). Types name these functions in the key ``fill``.
 
 Each function changes a decoded struct in place, before the defaults of nested structs are set. Constant defaults are
 in the data files.
@@ -16,19 +16,19 @@ _MAX_INT32 = 2**31 - 1
 
 
 def container(document: Document) -> None:
-    """Default the pull policy of a container by the tag of its image."""
+    """Set the default pull policy of a container, by the tag of its image."""
     if not document.get("imagePullPolicy"):
         document["imagePullPolicy"] = pull_policy(document.get("image") or "")
 
 
 def image_volume(document: Document) -> None:
-    """Default the pull policy of an image volume."""
+    """Set the default pull policy of an image volume, by the tag of its image."""
     if not document.get("pullPolicy"):
         document["pullPolicy"] = pull_policy(document.get("reference") or "")
 
 
 def pull_policy(image: str) -> str:
-    """Return Always for the tag latest, which is also the default tag, else IfNotPresent."""
+    """Return Always for the tag ``latest`` or an image without tag and digest, else IfNotPresent."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     latest = tag == "latest" or (not tag and not digest and bool(name))
@@ -36,7 +36,7 @@ def pull_policy(image: str) -> str:
 
 
 def volume(document: Document) -> None:
-    """Default the source of a volume to an empty directory."""
+    """Make a volume without a source an emptyDir."""
     if not any(value is not None for name, value in document.items() if name != "name"):
         document["emptyDir"] = {}
 
@@ -45,14 +45,14 @@ def volume(document: Document) -> None:
 
 
 def pod_spec(document: Document) -> None:
-    """Copy the name of the service account to both fields that hold it."""
+    """Copy the name of the service account between serviceAccountName and serviceAccount."""
     account = document.get("serviceAccountName") or document.get("serviceAccount")
     if account:
         document["serviceAccountName"] = document["serviceAccount"] = account
 
 
 def pod(document: Document) -> None:
-    """Set defaults that only pods have, not pod templates."""
+    """Set defaults that apply to pods, but not to pod templates."""
     spec = document["spec"]
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -71,14 +71,14 @@ def _containers(spec: Document, fields: Iterable[str]) -> list[Document]:
 
 
 def _request_limits(resources: Document) -> None:
-    """Default the requests of resources to their limits."""
+    """Set missing requests to the limits."""
     limits: Mapping[str, str] = resources.get("limits") or {}
     if limits:
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def pod_status(document: Document) -> None:
-    """Make ``podIP`` and ``podIPs`` agree; ``podIP`` wins if they differ."""
+    """Copy the first IP address between podIP and podIPs; podIP has precedence if they differ."""
     address, listed = document.get("podIP"), document.get("podIPs") or []
     if address and (not listed or listed[0].get("ip") != address):
         document["podIPs"] = [{"ip": address}]
@@ -87,7 +87,7 @@ def pod_status(document: Document) -> None:
 
 
 def replication_controller(document: Document) -> None:
-    """Default the selector and the labels of a controller to the labels of its template."""
+    """Set a missing selector and missing labels to the labels of the pod template."""
     _labels_of_template(document, with_selector=True)
 
 
@@ -106,13 +106,13 @@ def _labels_of_template(document: Document, *, with_selector: bool = False) -> N
 
 
 def node_status(document: Document) -> None:
-    """Default the allocatable resources of a node to its capacity."""
+    """Set missing allocatable resources of a node to its capacity."""
     if document.get("allocatable") is None and document.get("capacity") is not None:
         document["allocatable"] = dict(document["capacity"])
 
 
 def limit_range_item(document: Document) -> None:
-    """Default the limits of containers from their maximum, and their requests from limits and minimum."""
+    """Set the default limits of containers from ``max``, and their default requests from limits and ``min``."""
     if document.get("type") != "Container":
         return
     limits = {**(document.get("max") or {}), **(document.get("default") or {})}
@@ -126,19 +126,22 @@ def limit_range_item(document: Document) -> None:
 
 
 def deployment_strategy(document: Document) -> None:
-    """Default the settings of a rolling update."""
+    """Set the default strategy of a deployment, with the defaults of a rolling update."""
     if document.setdefault("type", "RollingUpdate") == "RollingUpdate":
         _fill(document, "rollingUpdate", {"maxUnavailable": "25%", "maxSurge": "25%"})
 
 
 def daemon_set_strategy(document: Document) -> None:
-    """Default the settings of a rolling update."""
+    """Set the default update strategy of a daemon set, with the defaults of a rolling update."""
     if document.setdefault("type", "RollingUpdate") == "RollingUpdate":
         _fill(document, "rollingUpdate", {"maxUnavailable": 1, "maxSurge": 0})
 
 
 def stateful_set_strategy(document: Document) -> None:
-    """Default the settings of a rolling update; with an explicit type, ``rollingUpdate`` may stay absent."""
+    """Set the default update strategy of a stateful set.
+
+    With an explicit type, ``rollingUpdate`` may stay absent.
+    """
     if not document.get("type"):
         document["type"] = "RollingUpdate"
         if document.get("rollingUpdate") is None:
@@ -157,14 +160,14 @@ def _fill(document: Document, name: str, values: Mapping[str, object]) -> None:
 
 
 def claim_template(document: Document) -> None:
-    """Default the apiVersion and kind of the claim templates of a stateful set."""
+    """Set the apiVersion and kind of the volume claim templates of a stateful set."""
     for claim in document["spec"].get("volumeClaimTemplates") or ():
         claim["apiVersion"] = claim.get("apiVersion") or "v1"
         claim["kind"] = claim.get("kind") or "PersistentVolumeClaim"
 
 
 def job(document: Document) -> None:
-    """Default the counts, modes and labels of a job."""
+    """Set the default counts, modes and labels of a job."""
     spec = document["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -197,7 +200,7 @@ _SCALING: Mapping[str, Mapping[str, object]] = {
 
 
 def autoscaler(document: Document) -> None:
-    """Default the metrics of an autoscaler, and the rules of an explicit behavior."""
+    """Set the default metrics of an autoscaler, and the defaults of an explicit behavior."""
     spec = document["spec"]
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
@@ -211,7 +214,7 @@ def autoscaler(document: Document) -> None:
 
 
 def network_policy(document: Document) -> None:
-    """Default the policy types: Ingress, and Egress if the policy has egress rules."""
+    """Set the default policy types: Ingress, and Egress if the policy has egress rules."""
     spec = document["spec"]
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
@@ -221,21 +224,21 @@ def network_policy(document: Document) -> None:
 
 
 def device_request(document: Document) -> None:
-    """Default the allocation mode of a request for devices, and the number of devices."""
+    """Set the default allocation mode of a device request, and the default number of devices."""
     document["allocationMode"] = document.get("allocationMode") or "ExactCount"
     if document["allocationMode"] == "ExactCount" and not document.get("count"):
         document["count"] = 1
 
 
-# --- priorities of requests ---
+# --- priority and fairness ---
 
 
 def flow_schema(document: Document) -> None:
-    """Default the precedence of a flow schema."""
+    """Set the default matching precedence of a flow schema."""
     document["matchingPrecedence"] = document.get("matchingPrecedence") or 1000
 
 
 def queuing(document: Document) -> None:
-    """Default the queues of a priority level."""
+    """Set the default numbers of the queues of a priority level."""
     for name, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
         document[name] = document.get(name) or value

@@ -1,4 +1,4 @@
 """Limits of typed objects."""
 
-# Unknown fields that strict validation lists. Beyond: the rest is left out.
+# Unknown fields that strict validation lists. Beyond: the error omits further fields.
 MAX_UNKNOWN = 1_000

@@ -15,17 +15,17 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def requests_of(spec: View) -> Amounts:
-    """Return the requests of a pod as LimitRanger sees them: without overhead and the pod's own huge pages."""
+    """Return the requests of a pod as LimitRanger computes them: without overhead and pod-level huge pages."""
     return _sum(spec, "requests", _OF_POD)
 
 
 def limits_of(spec: View) -> Amounts:
-    """Return the limits of a pod as LimitRanger sees them."""
+    """Return the limits of a pod as LimitRanger computes them: without overhead and pod-level huge pages."""
     return _sum(spec, "limits", _OF_POD)
 
 
 def all_requests_of(spec: View) -> Amounts:
-    """Return the requests of a pod with those of its runtime class."""
+    """Return the requests of a pod, including the overhead of its runtime class."""
     found = _sum(spec, "requests", (*_OF_POD, _HUGE_PAGES))
     for name, amount in (spec.get("overhead") or {}).items():
         found[name] = plus(found[name], amount) if name in found else amount
@@ -33,7 +33,10 @@ def all_requests_of(spec: View) -> Amounts:
 
 
 def all_limits_of(spec: View) -> Amounts:
-    """Return the limits of a pod, each that is not zero with the overhead of its runtime class."""
+    """Return the limits of a pod.
+
+    The overhead of its runtime class is added to each limit that is not zero.
+    """
     found = _sum(spec, "limits", (*_OF_POD, _HUGE_PAGES))
     for name, amount in (spec.get("overhead") or {}).items():
         if name in found and value_of(found[name]):
@@ -42,10 +45,10 @@ def all_limits_of(spec: View) -> Amounts:
 
 
 def defaulted_resources(spec: View) -> dict[str, Any]:
-    """Return the resources of the pod itself with the defaults that those of its containers give.
+    """Return the pod-level resources, with defaults that upstream computes from the resources of containers.
 
-    Upstream: DefaultPodLevelResources of api/pod. Requests are the sums of the containers, or the limit. A limit is
-    set for each request if all containers have that limit.
+    Upstream: DefaultPodLevelResources of api/pod. The default of a request is the sum of the containers' requests, else
+    the pod-level limit. A request gets a default limit if all containers have a limit for this resource.
     """
     resources: dict[str, Any] = dict(spec.get("resources") or {})
     if not resources.get("requests") and not resources.get("limits"):
@@ -75,9 +78,9 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 
 
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
-    """Return the sums of all containers, or the largest of the init containers where that is more.
+    """Return the sums of all containers and sidecars, or the largest init container if it needs more.
 
-    Amounts of the pod itself are taken instead where their names begin with one of ``of_pod``.
+    A pod-level amount replaces the sum if its name begins with one of ``of_pod``.
     """
     total: dict[str, str] = {}
     for container in spec.get("containers") or ():

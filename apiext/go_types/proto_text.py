@@ -1,4 +1,4 @@
-"""Write proto/k8s.proto: one message for each type whose fields have protobuf numbers."""
+"""Generate proto/k8s.proto: one message for each type whose fields have protobuf numbers."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,18 +25,19 @@ _SCALARS: Mapping[str, str] = {
     "bytes": "bytes",
 }
 _MESSAGES: Mapping[str, str] = {"json": "RawExtension", "MilliQuantity": "Quantity"}
-"""Scalar → its message in k8s_meta.proto, if the message has another name."""
+"""Scalar → its message in k8s_meta.proto, for messages with another name than the scalar."""
 _OPTIONAL = "optional "
 _META = ("ObjectMeta", "Time", "MicroTime", "IntOrString", "Quantity", "JSON", *_MESSAGES)
 
 Text = tuple[str, ...]
-"""The lines of a message."""
+"""The lines of a message in the proto file."""
 
 
 def proto_text() -> str:
     """Return the text of proto/k8s.proto.
 
-    Raises ValueError if two types with the same message name have different fields: one of them needs a ``message``.
+    Raises ValueError if two types with the same message name have different fields; then one of the types needs a
+    ``message``.
     """
     found: dict[str, Text] = {}
     for file in type_files():
@@ -51,14 +52,14 @@ def proto_text() -> str:
 
 
 def _merged(file: str, message: str, lines: Text, previous: Text) -> Text:
-    """Return the lines of a message that two types share: a field is optional if it is so in one of the types."""
+    """Return the lines of a message that two types share; a field is optional if one of the types has it so."""
     if [line.replace(_OPTIONAL, "") for line in lines] != [line.replace(_OPTIONAL, "") for line in previous]:
         raise ValueError(f"types/{file}.yaml: another type has the message {message}, with other fields")
     return tuple(max(pair, key=len) for pair in zip(lines, previous, strict=True))
 
 
 def _message(types: Types, name: str) -> Text | None:
-    """Return the lines of a type's message, or None if the type needs no message."""
+    """Return the lines of a type's message, None if the type needs no message."""
     row = types.table[name]
     if isinstance(row, str):
         return (f"  repeated {_element(types, row[:-2])} items = 1;",) if _is_list_within(types, name, row) else None
@@ -70,7 +71,10 @@ def _message(types: Types, name: str) -> Text | None:
 
 
 def _is_list_within(types: Types, name: str, written: str) -> bool:
-    """Report whether a named list is the item of a list or map: protobuf has no such field, so it needs a message."""
+    """Report whether a named list is the item of another list or the value of a map.
+
+    Protobuf has no such fields, so the named list needs a message.
+    """
     rows = (row for row in types.table.values() if not isinstance(row, str))
     return written.endswith("[]") and any(
         split(text).type in (f"{name}[]", f"{name}{{}}") for row in rows for text in row["fields"].values()
@@ -95,7 +99,7 @@ def _field(types: Types, field: str, name: str, flags: str, number: int) -> str:
 
 
 def _own_name(field: str) -> str:
-    """Return the name of a field in protobuf, which allows neither ``$ref`` nor ``x-kubernetes-map-type``."""
+    """Return the protobuf name of a field: protobuf allows neither ``$ref`` nor ``x-kubernetes-map-type``."""
     first, *rest = field.removeprefix("$").split("-")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -111,13 +115,13 @@ def _written(types: Types, name: str, flags: str) -> str:
 
 
 def _resolved(types: Types, name: str) -> str:
-    """Replace a named type, such as ``UID``, by its underlying type, such as ``string``."""
+    """Return the underlying type of a named type: ``string`` for ``UID``."""
     row = types.table.get(name)
     return _resolved(types, row.split()[0]) if isinstance(row, str) else name
 
 
 def _element(types: Types, name: str) -> str:
-    """Return the scalar or message of a single item; an item that is itself a list has a message of its own."""
+    """Return the scalar or message of one item; a list as an item has its own message."""
     resolved = _resolved(types, name)
     if resolved.endswith("[]"):
         return name

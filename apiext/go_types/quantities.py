@@ -1,4 +1,4 @@
-"""Canonical form of quantities: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi`` (upstream: resource.Quantity)."""
+"""Canonical form of quantities: ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi`` (upstream: resource.Quantity)."""
 
 import re
 from functools import lru_cache
@@ -13,8 +13,8 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX = 2**63 - 1
 _NANO = 9
-_DIGITS = 60  # enough for the largest value in nanos, times 1024⁶
-_MAX_CACHED = 40  # characters of a quantity in the cache
+_DIGITS = 60  # enough for the largest value in units of 10⁻⁹, times 1024⁶
+_MAX_CACHED = 40  # maximum length of a quantity in the cache, in characters
 
 
 def canonical(text: str, places: int = _NANO) -> str:
@@ -44,20 +44,20 @@ def value_of(text: str) -> "Fraction":
 
 
 def plus(one: str, other: str) -> str:
-    """Return a sum as Go's Add prints it: in the form of the first quantity that is not zero."""
+    """Return a sum as Go's Add prints it: in the format of the first addend that is not zero."""
     (value, form), (more, its_form) = _parsed(one), _parsed(other)
     return _printed(value + more, form if value else its_form)
 
 
 def minus(one: str, other: str) -> str:
-    """Return a difference as Go's Sub prints it."""
+    """Return a difference as Go's Sub prints it: in the format of the first quantity that is not zero."""
     (value, form), (less, its_form) = _parsed(one), _parsed(other)
     return _printed(value - less, form if value else its_form)
 
 
 def _parsed(text: str) -> "tuple[Fraction, str]":
-    """Return value and form: ``Ki`` for powers of 1024, ``e`` for exponents, else empty."""
-    from fractions import Fraction  # no start needs it (decision 36)
+    """Return value and format: ``Ki`` for powers of 1024, ``e`` for decimal exponents, else empty."""
+    from fractions import Fraction  # the start of the server does not need it (decision 36)
 
     found = _PARTS.fullmatch(text)
     assert found is not None, "the caller has validated the text"
@@ -69,7 +69,7 @@ def _parsed(text: str) -> "tuple[Fraction, str]":
         power, form = power + _DECIMAL[suffix], ""
     else:
         power, form = power + int(suffix[1:]), "e"
-    value = mantissa * Fraction(10) ** max(-400, min(power, 400))  # beyond ±400 the value is capped or rounded anyway
+    value = mantissa * Fraction(10) ** max(-400, min(power, 400))  # beyond ±400, the next line caps or rounds the value
     value = min(_rounded(value, _NANO), Fraction(_MAX))
     if form == "Ki" and 0 < value < 1:
         form = ""
@@ -77,7 +77,7 @@ def _parsed(text: str) -> "tuple[Fraction, str]":
 
 
 def _number(whole: str, digits: str) -> tuple[int, int]:
-    """Return a number as mantissa and power of ten; a mantissa of more than _DIGITS digits is rounded up."""
+    """Return a number as mantissa and power of ten; round up a mantissa of more than _DIGITS digits."""
     text, power = (whole + digits).lstrip("0"), -len(digits)
     rest = text[_DIGITS:]
     return int(text[:_DIGITS] or 0) + (rest.strip("0") != ""), power + len(rest)

@@ -1,7 +1,7 @@
-"""The rows of built-in kinds: names, endpoints, validation and storage of each, as data.
+"""The rows of built-in kinds as data: names, endpoints, validation and storage of each kind.
 
-A row is flat in YAML and in parts here; ``types/README.md`` describes each word. ``compiling.py`` distributes the words
-of a row over the parts, so that a start of the server decodes ``rows.json`` straight into these classes.
+A row is flat in YAML; here it is divided into parts. ``types/README.md`` describes each word of a row. ``compiling.py``
+assigns the words to the parts, so that the server decodes ``rows.json`` directly into these classes at its start.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Writes(Struct, frozen=True, forbid_unknown_fields=True):
-    """The changes that the server makes in a write to the main endpoint, and the writes that it accepts."""
+    """The changes that the server makes in a write to the main endpoint, and the kinds of writes that it accepts."""
 
     defaults: str = ""
     drops: Mapping[str, str] = {}
@@ -48,7 +48,7 @@ class Writes(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Status(Struct, frozen=True, forbid_unknown_fields=True):
-    """The status endpoint; ``served`` reports whether the kind has one."""
+    """The status endpoint; ``served`` is true if the kind has a status endpoint."""
 
     served: bool = field(name="status", default=False)
     metadata: bool = field(name="status_metadata", default=False)
@@ -71,7 +71,7 @@ class Validation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredAs(Struct, frozen=True, forbid_unknown_fields=True):
-    """The kind of another group that has the same stored objects; ``renamed`` maps a field to the stored field."""
+    """The kind of another group with the same stored objects; ``renamed`` is field → field in the stored object."""
 
     group: str
     version: str
@@ -80,7 +80,7 @@ class StoredAs(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored form of objects, its conversion, and its life in cache and store."""
+    """The stored form of objects, its conversion, and how long the store and the cache contain objects."""
 
     form: str = field(name="stored", default="")
     version: str = field(name="stored_version", default="")
@@ -92,10 +92,10 @@ class Storage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Row(Struct, frozen=True, forbid_unknown_fields=True):
-    """The row of a kind in one version; ``others`` are those of its other versions.
+    """The row of a kind in one version; ``others`` are the rows of its other versions.
 
-    ``types`` is the name of the data file with its types, ``message`` that of its protobuf message, if it is not that
-    of the kind.
+    ``types`` is the name of the data file with its types. ``message`` is the name of its protobuf message, empty if
+    this equals the kind.
     """
 
     version: str
@@ -116,7 +116,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     others: tuple["Row", ...] = ()
 
     def all_versions(self) -> tuple["Row", ...]:
-        """Return the rows of all versions, this one first."""
+        """Return the rows of all versions, beginning with this row."""
         return self, *self.others
 
     @property

@@ -17,13 +17,13 @@ _BAD_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([
 
 
 class IntOrText(Struct, frozen=True):
-    """An intstr.IntOrString."""
+    """The Go type intstr.IntOrString."""
 
     go: str = "intstr.IntOrString"
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the number or the string; raises DecodeError, since Go's UnmarshalJSON stops at the first error."""
+        """Return the number or the string; raises DecodeError at the first error, as Go's UnmarshalJSON."""
         if value.__class__ is str:
             return value
         own = Decoding(into.owner, into.fields)
@@ -36,14 +36,14 @@ class IntOrText(Struct, frozen=True):
 
 
 class Quantity(Struct, frozen=True):
-    """A resource.Quantity: strings and numbers become its canonical string, rounded up to ``places`` decimal places."""
+    """The Go type resource.Quantity; ``places`` is the number of decimal places to which values are rounded up."""
 
     go: str = "resource.Quantity"
     zero: Any = "0"
     places: int = 9
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the canonical string; raises DecodeError with Go's message."""
+        """Return the canonical string of a string or number; raises DecodeError with Go's message."""
         if value is None:
             return "0"
         text = value.strip() if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""
@@ -53,13 +53,13 @@ class Quantity(Struct, frozen=True):
 
 
 class _Metadata:
-    """ObjectMeta, decoded by apiext.meta."""
+    """The Go type ObjectMeta; apiext.meta decodes it."""
 
     go = "v1.ObjectMeta"
 
     @property
     def zero(self) -> Any:
-        """Empty metadata, a new dict each time, since callers change it."""
+        """Empty metadata; a new dict at each access, since callers change it."""
         return {}
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
@@ -83,20 +83,20 @@ class _Metadata:
 METADATA = _Metadata()
 
 
-# --- unions: a value of one of several types ---
+# --- unions: values of one of several types ---
 
 SCHEMA = "JSONSchemaProps"
 
 
 def schema_or_array(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the value of a JSONSchemaPropsOrArray."""
+    """Return the decoded value of a JSONSchemaPropsOrArray."""
     if value.__class__ is dict:
         return nested(schema, value, into)
     return (nested(List(schema), value, into) if value.__class__ is list else None) or ABSENT
 
 
 def schema_or_bool(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the value of a JSONSchemaPropsOrBool; raises DecodeError."""
+    """Return the decoded value of a JSONSchemaPropsOrBool; raises DecodeError."""
     if value.__class__ is dict:
         return nested(schema, value, into)
     if value.__class__ is bool:
@@ -105,7 +105,7 @@ def schema_or_bool(schema: GoType, value: Any, into: Decoding) -> Any:
 
 
 def schema_or_strings(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the value of a JSONSchemaPropsOrStringArray."""
+    """Return the decoded value of a JSONSchemaPropsOrStringArray."""
     if value.__class__ is dict:
         return nested(schema, value, into)
     return nested(_STRINGS, value, into) or None if value.__class__ is list else None
@@ -120,6 +120,6 @@ _UNIONS: Mapping[str, Callable[[GoType, Any, Decoding], Any]] = {
 
 
 def union(name: str, go: str, schema: GoType) -> Special:
-    """Return a union of a schema with another type."""
+    """Return the union type of a schema and another type; ``name`` is its key in _UNIONS."""
     read = _UNIONS[name]
     return Special(go, lambda value, into: read(schema, value, into))

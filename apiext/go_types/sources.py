@@ -1,8 +1,8 @@
 """Data files of built-in kinds: types/*.yaml are written by hand; the server loads compiled/*.json.
 
-``scripts/gen-proto`` compiles the YAML files (``compiling.py``). ``rows.json`` has the rows of all kinds; each start of
-the server reads it. ``<file>.json`` has the types of one YAML file; the server reads it at the first use of one of
-them. Parsing YAML instead would cost 10 ms at a start and up to 30 ms at a first use.
+``scripts/gen-proto`` compiles the YAML files (``compiling.py``). ``rows.json`` has the rows of all kinds; the server
+reads it at its start. ``<file>.json`` has the types of one YAML file; the server reads it at the first use of one of
+these types. Parsing YAML instead would take 10 ms at a start and up to 30 ms at a first use.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ import orjson
 
 ROWS = "rows"
 KIND = "kind"
-"""Key of a type whose value is the row of its kind; ``{}`` for a kind of subresources, which has no resource."""
+"""Key of a type that is a kind: its value is the row, or ``{}`` for a kind of subresources without a resource."""
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
-"""Name of the compiled file that maps each published OpenAPI model to the file of its type."""
+"""Name of the compiled file with: published OpenAPI model → file of its type."""
 TYPE_RULES = "type_rules"
-"""Name of the compiled file with the validation rules of types."""
+"""Name of the compiled file with: type → its validation rules."""
 RULES = "rules"
 
 _HERE = Path(__file__).parent
@@ -40,15 +40,15 @@ def load(name: str) -> Any:
 
 def read_yaml(file: Path) -> Any:
     """Return the content of a YAML file."""
-    import yaml  # late: a start without default roles reads no YAML
+    import yaml  # only a start with default roles reads YAML
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; PyYAML's wheels contain it
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, part of PyYAML's wheels, is ten times faster
     return yaml.load(file.read_text(encoding="utf-8"), loader)
 
 
 @cache
 def digest() -> str:
-    """Return a hash of all compiled files."""
+    """Return a hash of the contents of all compiled files."""
     found = hashlib.blake2b(digest_size=16)
     for file in sorted((_HERE / "compiled").iterdir()):
         found.update(file.read_bytes())

@@ -1,17 +1,17 @@
-"""Types of built-in kinds, from types/*.yaml: the Go type, OpenAPI schema, defaults and merge keys of each.
+"""Types of built-in kinds, from types/*.yaml: Go type, OpenAPI schema, defaults and merge keys of each type.
 
 The text of a field is ``<type><flags> = <number> | <description>``:
 
-- ``<type>`` is a scalar (SCALARS) or a type of this file, of meta.yaml or of the files in ``uses``; ``[]`` after it
-  makes it a list, ``{}`` a map with string keys.
-- ``<flags>``: ``?`` is a pointer (printed if it is set), ``!`` is always printed, ``?!`` is a pointer that is printed
-  as null if it is not set. Without a flag the field is printed unless it is empty (``omitempty``). ``&`` is an embedded
-  struct: in JSON its fields are fields of the outer type. A field without a number, after an embedded struct, gives one
-  of its fields another description.
+- ``<type>`` is a scalar (SCALARS), or a type of the same file, of meta.yaml, or of a file in ``uses``. With ``[]`` at
+  the end it is a list, with ``{}`` a map with string keys.
+- ``<flags>``: ``?`` is a pointer, which is printed if it is set. ``!`` is always printed. ``?!`` is a pointer that is
+  printed as null if it is not set. Without a flag, a field is printed unless it is empty (``omitempty``). ``&`` is an
+  embedded struct: in JSON, its fields are fields of the outer struct. A field without a number changes the description
+  of a field of the embedded struct above it.
 - ``<number>`` is the protobuf number.
 
 A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
-after the scalar are the values of an enumeration (``''`` is the empty string); OpenAPI publishes them.
+after the scalar are the values of an enumeration, which OpenAPI publishes; ``''`` is the empty string.
 """
 
 import re
@@ -48,13 +48,13 @@ SCALARS: Mapping[str, GoType] = {
     "json": Json(go="runtime.RawExtension"),
     "JSON": Json(),
     "Time": Time(),
-    "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # six decimal places of a second
+    "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # with six decimal places of a second
     "IntOrString": IntOrText(),
     "Quantity": Quantity(),
-    "MilliQuantity": Quantity(places=3),  # cpu, memory…: upstream rounds them up to thousandths
+    "MilliQuantity": Quantity(places=3),  # amounts such as cpu; upstream rounds them up to thousandths
     "ObjectMeta": METADATA,
 }
-_PACKAGES = {"UID": "types"}  # named string → its Go package, if it is not the package of the file
+_PACKAGES = {"UID": "types"}  # named string → its Go package, if this differs from the package of the file
 _QUANTITY = {"type": "string"}
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
@@ -67,7 +67,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
     "IntOrString": {
-        "x-kubernetes-int-or-string": True,  # for CEL; OpenAPI documents use the $ref
+        "x-kubernetes-int-or-string": True,  # CEL uses this; OpenAPI documents use the $ref
         "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
     },
     "Quantity": _QUANTITY,
@@ -78,7 +78,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 
 @cache
 def types_of(file: str) -> "Types":
-    """Return the types of a file; the first call reads it."""
+    """Return the types of a file; the first call reads the file."""
     own = load(file)
     table = dict(load(_SHARED))
     package, models = own.pop(PACKAGE, "v1"), own.pop(MODELS, "")
@@ -86,7 +86,7 @@ def types_of(file: str) -> "Types":
     for used in own.pop(USES, ()):
         types = types_of(used)
         table |= types.table
-        if models:  # the used types are OpenAPI models of their own: share the built types
+        if models:  # the used types are OpenAPI models, so share their built types
             others |= {**types.others, **dict.fromkeys(types.own, types)}
     others = {name: types for name, types in others.items() if name not in own}
     return Types(table | own, tuple(own), package, models, others)
@@ -94,18 +94,18 @@ def types_of(file: str) -> "Types":
 
 @cache
 def model_files() -> Mapping[str, str]:
-    """Return published OpenAPI model → file of its type."""
+    """Return published OpenAPI model → file with its type."""
     found: dict[str, str] = load(MODEL_FILES)
     return found
 
 
 def model(name: str) -> Document:
-    """Return the OpenAPI schema of a published model; it refers to other models with ``$ref``."""
+    """Return the OpenAPI schema of a published model; it references other models by ``$ref``."""
     return types_of(model_files()[name]).schema(name.rpartition(".")[2])
 
 
 class FieldText(NamedTuple):
-    """The parsed text of a field: ``flags`` are ``?``, ``!``, ``?!``, ``&`` or empty; ``number`` is 0 if absent."""
+    """The parsed text of a field: ``flags`` is ``?``, ``!``, ``?!``, ``&`` or empty; ``number`` is 0 if absent."""
 
     type: str
     flags: str
@@ -115,7 +115,7 @@ class FieldText(NamedTuple):
 
 @cache
 def split(text: str) -> FieldText:
-    """Parse the text of a field; raises ValueError if it has another form."""
+    """Parse the text of a field; raise ValueError for an invalid text."""
     found = _FIELD.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no field: <type><flags> = <number> | <description>")
@@ -123,7 +123,7 @@ def split(text: str) -> FieldText:
 
 
 class Types:
-    """The types of one file; each is built at its first use."""
+    """The types of one file; each Go type is built at its first use."""
 
     def __init__(
         self,
@@ -134,17 +134,17 @@ class Types:
         others: "Mapping[str, Types] | None" = None,
     ) -> None:
         self.table = table
-        self.package = package  # Go package, shown in error messages
+        self.package = package  # Go package in error messages
         self.own = own  # names of the types that this file defines
         self.models = models  # prefix of the names of OpenAPI models; empty: schemas are inlined, without $ref
-        self.others: Mapping[str, Types] = others or {}  # type of another file → the types of that file
+        self.others: Mapping[str, Types] = others or {}  # name of a type in another file → the types of this file
         self._flat: dict[str, Mapping[str, Any]] = {}
         self.merge_types: dict[str, Any] = {}  # cache of catalog.merge_types: type → its merge type
         self._structs: dict[str, Struct] = {}
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
 
     def row(self, name: str) -> Mapping[str, Any]:
-        """Return the entry of a struct; the fields and defaults of embedded structs are merged into it."""
+        """Return the entry of a struct, merged with the fields and defaults of its embedded structs."""
         found = self._flat.get(name)
         if found is None:
             found = self._flat[name] = self._with_embedded(self.table[name])
@@ -174,7 +174,7 @@ class Types:
         }
 
     def is_struct(self, name: str) -> bool:
-        """Report whether a name is that of a struct in this table."""
+        """Report whether this is the name of a struct in the table."""
         return isinstance(self.table.get(name), Mapping)
 
     # --- Go types ---
@@ -207,7 +207,7 @@ class Types:
         type_, pointer = self._type(name), "?" in flags
         return Field(
             type_,
-            always="!" in flags or (isinstance(type_, Struct) and not pointer),  # Go never leaves out a struct
+            always="!" in flags or (isinstance(type_, Struct) and not pointer),  # Go always prints a struct
             pointer=pointer,
             within=row["within"].get(field, ()),
             keys=tuple((row.get("lists") or {}).get(field, {}).get("keys", ())),
@@ -253,7 +253,7 @@ class Types:
             found["description"] = description
         if found.get("type") == "array":
             found |= _list_type(semantics or {})
-            if "properties" in found["items"]:  # without properties, items are a $ref to a model
+            if "properties" in found["items"]:  # items without properties are a $ref to a model
                 for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
                     found["items"]["properties"][key].setdefault("default", value)
         elif (semantics or {}).get("atomic"):
@@ -261,7 +261,7 @@ class Types:
         return found
 
     def shape(self, name: str) -> Document:
-        """Return the OpenAPI schema of a field's type, without description and list type of the field."""
+        """Return the OpenAPI schema of a field's type, without the description and the list type of the field."""
         if name.endswith("[]"):
             return {"type": "array", "items": self.shape(name[:-2])}
         if name.endswith("{}"):
@@ -277,7 +277,10 @@ class Types:
         return {**self.shape(scalar), "enum": enum} if enum else self.shape(scalar)
 
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
-        """Return key of a list → its value in items that omit it: the default, or the zero value of a required key."""
+        """Return key of a list map → its value in items that omit it.
+
+        This is the default of the key, or the zero value if the key is required.
+        """
         found: dict[str, Any] = {}
         for key in keys:
             row = self.row(item)
@@ -289,14 +292,14 @@ class Types:
         return found
 
     def _model(self, name: str) -> str:
-        """Return the name of the OpenAPI model that is published for a type, empty if there is none."""
+        """Return the name of the published OpenAPI model of a type, empty if the type has no model."""
         home = self.others.get(name, self)
         return f"{home.models}.{name}" if home.models and name in home.own else ""
 
     # --- strategic merge ---
 
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
-        """Return the lists that a strategic merge patch merges: dotted path → merge key, which is empty for a set."""
+        """Return path of a list → its merge key for strategic merge patches; the key is empty for a set."""
         found: dict[str, str] = {}
         row = self.row(name)
         lists = row.get("lists") or {}
@@ -312,7 +315,7 @@ class Types:
     # --- defaults ---
 
     def default(self, name: str, document: Document) -> None:
-        """Set the defaults of absent fields, in place."""
+        """Set the defaults of absent fields in place, also in nested structs."""
         fill = self._filler(name)
         if fill is not None:
             fill(document)

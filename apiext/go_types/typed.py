@@ -1,7 +1,7 @@
 """Decode JSON as Go's decoder fills structs, and return it as Go prints them.
 
-- An unknown field is dropped; its path is recorded.
-- A value of a wrong type does not end the decoding. The first such error is reported, as in Go
+- The decoder drops an unknown field, and records its path.
+- A value of a wrong type does not end the decoding. As in Go, only the first such error is reported
   (``json: cannot unmarshal …``).
 - A type with its own decoder (Go's UnmarshalJSON) ends the decoding at its first error.
 """
@@ -21,16 +21,16 @@ from apiext.documents.paths import Key, Path, written
 from apiext.go_types import limits
 from apiext.meta import time
 
-_EXACT = 2**53  # a float64 represents integers up to this one exactly
+_EXACT = 2**53  # up to here, a float64 represents all integers exactly
 _TO_URL = str.maketrans("+/-_", "-_!!")  # from the standard base64 alphabet to the URL alphabet
 ABSENT: Any = object()
-"""Returned by a decoder for a value that it ignores."""
+"""The result of a decoder for a value that it ignores."""
 
 
 class Unknown(str):
     """The path of an unknown field.
 
-    ``restored`` is the path that Go prints if it decodes from an unstructured object instead of JSON: it has no map
+    ``restored`` is the path that Go prints if it decodes an unstructured object instead of JSON; this path has no map
     keys.
     """
 
@@ -39,7 +39,7 @@ class Unknown(str):
 
     @classmethod
     def at(cls, path: Path) -> "Unknown":
-        """Return the unknown field at a path."""
+        """Return the Unknown for a path."""
         found = cls(written(path))
         found.restored = written(path, keys=False)
         return found
@@ -57,22 +57,22 @@ class Mismatch(DecodeError):
 
 
 class Decoding(msgspec.Struct):
-    """State of the decoding of one body: the current field, the unknown fields, the first error."""
+    """State of decoding one body: the current field, the unknown fields, the first error."""
 
-    owner: str = ""  # the struct whose field is decoded now
-    fields: tuple[str, ...] = ()  # path of that field as in Go's errors: no indices, no map keys
+    owner: str = ""  # name of the struct that contains the current field
+    fields: tuple[str, ...] = ()  # path of the current field as in Go's errors, without indices and map keys
     unknown: list[str] = msgspec.field(default_factory=list)
     fault: DecodeError | None = None
-    silent: bool = False  # inside a type with its own decoder: upstream records no unknown fields there
-    custom_decoded: list[Path] = msgspec.field(default_factory=list)  # values whose types have their own decoders
+    silent: bool = False  # as upstream, types with their own decoder record no unknown fields
+    custom_decoded: list[Path] = msgspec.field(default_factory=list)  # paths of values whose type has its own decoder
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
-        """Record a value of a wrong type, if it is the first error; ``form`` as in DecodeError.misfit."""
+        """Record the error for a value of a wrong type if it is the first error; ``form`` as in DecodeError.misfit."""
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
     def note(self, path: Path) -> None:
-        """Record an unknown field, up to limits.MAX_UNKNOWN of them."""
+        """Record an unknown field, unless limits.MAX_UNKNOWN fields are recorded."""
         if not self.silent and len(self.unknown) < limits.MAX_UNKNOWN:
             self.unknown.append(Unknown.at(path))
 
@@ -93,7 +93,7 @@ class GoType(Protocol):
 
 
 class Text(msgspec.Struct, frozen=True):
-    """A string, or a named type of strings."""
+    """A string, or a named string type."""
 
     go: str = "string"
     zero: Any = ""
@@ -123,7 +123,7 @@ class Bool(msgspec.Struct, frozen=True):
 
 
 class Integer(msgspec.Struct, frozen=True):
-    """An integer within its bounds."""
+    """An integer between ``low`` and ``high``."""
 
     go: str = "int64"
     low: int = -(2**63)
@@ -131,7 +131,7 @@ class Integer(msgspec.Struct, frozen=True):
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the integer; the error for a fraction or an integer out of bounds contains the number."""
+        """Return the integer; the error for a fraction or a number out of range contains the number."""
         if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
@@ -146,7 +146,10 @@ _BYTE = Integer("uint8", 0, 255)
 
 
 class Float(msgspec.Struct, frozen=True):
-    """A 64-bit float. One that Go prints as an integer becomes an int, as it does when its JSON is read again."""
+    """A 64-bit float.
+
+    A float that Go prints as an integer becomes an int, as after printing the JSON and reading it again.
+    """
 
     go: str = "float64"
     zero: Any = 0
@@ -169,7 +172,7 @@ class Float(msgspec.Struct, frozen=True):
 
 
 def _as_printed(value: float) -> int | float:
-    """Return a whole float as the int that Go prints; beyond int64 it stays a float."""
+    """Return a whole float as the int that Go prints; return a float beyond int64 unchanged."""
     if abs(value) > -_INT64.low:
         return value
     printed = int(json_float(value))
@@ -177,13 +180,13 @@ def _as_printed(value: float) -> int | float:
 
 
 class Bytes(msgspec.Struct, frozen=True):
-    """A byte slice, base64 in JSON."""
+    """A byte slice, which is base64 in JSON."""
 
     go: str = "[]uint8"
     zero: Any = None
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the base64 text in its standard form."""
+        """Return the base64 text in the standard alphabet."""
         if value is None:
             return None
         if value.__class__ is list:
@@ -201,7 +204,7 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Json(msgspec.Struct, frozen=True):
-    """Any JSON value, unchanged; null is the same as absent."""
+    """Any JSON value, unchanged; null means absent."""
 
     go: str = "v1.JSON"
     zero: Any = None
@@ -213,7 +216,7 @@ class Json(msgspec.Struct, frozen=True):
 
 
 class Time(msgspec.Struct, frozen=True):
-    """A metav1.Time: RFC 3339 in UTC with whole seconds, null if unset; ``read`` normalizes another layout."""
+    """A metav1.Time: RFC 3339 in UTC with whole seconds, null if unset; ``read`` normalizes the text of a time."""
 
     go: str = "v1.Time"
     zero: Any = None
@@ -245,7 +248,7 @@ class List(msgspec.Struct, frozen=True):
             msgspec.structs.force_setattr(self, "go", f"[]{self.item.go}")
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the list with each item decoded; null items become the zero value."""
+        """Return the list with each item decoded; a null item becomes the zero value."""
         if value.__class__ is not list:
             if value is not None:
                 into.mismatch(value, self.go, "slice")
@@ -258,7 +261,7 @@ class List(msgspec.Struct, frozen=True):
 
 
 class Map(msgspec.Struct, frozen=True):
-    """A map with text keys."""
+    """A map with string keys."""
 
     item: GoType
     go: str = ""
@@ -282,17 +285,21 @@ class Map(msgspec.Struct, frozen=True):
 
 
 def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
-    """Return the entries of a map, null for each ``Nulled``: upstream does not merge an entry with a previous one."""
+    """Return the entries of a map, with None for each ``Nulled``.
+
+    As upstream, a null entry is not merged with a previous entry of the same key.
+    """
     if not any(item.__class__ is Nulled for item in value.values()):
         return value.items()
     return [(key, None if item.__class__ is Nulled else item) for key, item in value.items()]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A struct's field: printed if it is not zero (omitempty), if it is set (``pointer``), or ``always``.
+    """A field of a struct.
 
-    ``within`` are the names of the embedded structs around the field, outermost first; Go's errors contain them.
-    ``keys`` are the keys of a list map (x-kubernetes-list-map-keys): required strings of its items.
+    It is printed if it is not zero (omitempty), or if it is set (``pointer``), or always (``always``). ``within`` are
+    the names of the embedded structs around the field, outermost first; Go's errors contain these names. ``keys`` are
+    the keys of a list map (x-kubernetes-list-map-keys): required strings of its items.
     """
 
     type: GoType
@@ -303,12 +310,15 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def _left_by_null(known: Field, before: Any) -> Any:
-    """Return the value of a duplicate field whose last value is null: upstream, null does not change a non-pointer."""
+    """Return the value of a duplicate field whose last value is null.
+
+    As upstream, null sets a pointer to None, and leaves the previous value of another field unchanged.
+    """
     return None if known.pointer or known.type.zero is None else before
 
 
 def _plain_class(known: Field) -> type[Any] | None:
-    """Return the class of JSON values that the field takes unchanged, None if there is none."""
+    """Return the class of JSON values that need no decoding for this field, None if there is none."""
     classes: dict[type[Any], type[Any]] = {Text: str, Bool: bool}
     return classes.get(known.type.__class__)
 
@@ -316,7 +326,7 @@ def _plain_class(known: Field) -> type[Any] | None:
 class Struct:
     """A struct with its fields in Go's order. For recursive types, call ``define`` later.
 
-    ``holds_empty`` keeps empty lists and maps that a body contains: Go distinguishes them from absent ones until it
+    ``holds_empty`` keeps the empty lists and maps of a body, since Go distinguishes these from absent fields until it
     prints the struct.
     """
 
@@ -331,7 +341,7 @@ class Struct:
         self.define(fields)
 
     def define(self, fields: Mapping[str, Field]) -> None:
-        """Set the fields."""
+        """Set the fields of the struct."""
         self.fields = fields
         self._order = {name: index for index, name in enumerate(fields)}.__getitem__
         self._always = [name for name, known in fields.items() if known.always]
@@ -339,11 +349,11 @@ class Struct:
 
     @property
     def zero(self) -> Any:
-        """The empty struct: only the fields that are always printed."""
+        """The empty struct, which has only the fields that are always printed."""
         return self.finish({})
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the struct with its fields decoded in the order of the body."""
+        """Return the struct; decode its fields in the order of the body."""
         found: Document = {}
         if value.__class__ is not dict:
             if value is not None:
@@ -389,7 +399,7 @@ def _is_empty(value: Any) -> bool:
 
 
 class Special(msgspec.Struct, frozen=True):
-    """A type with its own decoder ``read``, which returns the value as Go prints it or raises DecodeError."""
+    """A type with its own decoder ``read``, which returns the value as Go prints it, or raises DecodeError."""
 
     go: str
     read: Callable[[Any, Decoding], Any]
@@ -404,9 +414,9 @@ class Special(msgspec.Struct, frozen=True):
 
 
 def nested(type_: GoType, value: Any, into: Decoding) -> Any:
-    """Decode a value inside a type with its own decoder; unknown fields are dropped without a record.
+    """Decode a value inside a type with its own decoder; drop unknown fields without recording them.
 
-    Raises DecodeError with the first error; its path begins at the body, as in Go.
+    Raises DecodeError with the first error; as in Go, the path of this error begins at the body.
     """
     inner = Decoding(silent=True)
     try:
@@ -421,14 +431,14 @@ def nested(type_: GoType, value: Any, into: Decoding) -> Any:
 
 
 def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
-    """Return a body as Go prints the type, and the paths of unknown fields in the order of the body.
+    """Return a body as Go prints it, and the paths of unknown fields in the order of the body.
 
     Raises DecodeError with the message of Go's first error.
     """
     into = Decoding()
     try:
         decoded = type_.decode(value, None, into)
-    except RecursionError as error:  # nested deeper than a schema may be (schema/limits.py: MAX_SCHEMA_NESTING)
+    except RecursionError as error:  # a schema exceeds schema/limits.py: MAX_SCHEMA_NESTING
         raise DecodeError("exceeded max depth") from error
     if into.fault is not None:
         raise into.fault
@@ -436,7 +446,7 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
 
 
 def custom_decoded(type_: GoType, value: Any) -> list[str]:
-    """Return the paths of the values in a body that types with their own decoders have read."""
+    """Return the paths of the values in a body that types with their own decoder have decoded."""
     into = Decoding()
     type_.decode(value, None, into)
     return list(map(written, into.custom_decoded))

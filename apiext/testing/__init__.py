@@ -1,6 +1,6 @@
-"""A server for tests: ``with Server() as api: …``, or pytest's fixtures.
+"""A server for tests: ``with Server() as api: …``, or fixtures of pytest.
 
-Its parts are imported at first use, since every run of pytest loads the plug-in of this package.
+The modules are imported at first use, since every run of pytest loads the plug-in of this package.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Start the process of a server; it ends on request, or with the process that started it."""
+"""Start the process of a server; it ends on request, or when the process that started it ends."""
 
 import os
 import subprocess
@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-# Run by a new interpreter before the exec, not by preexec_fn after a fork: a fork of a process with threads may crash.
-# 1 is PR_SET_PDEATHSIG; the parent may have died in between; signals that Python ignores get their default back.
+# A new interpreter runs this before the exec. A preexec_fn would run after a fork, and a fork of a process with threads
+# may crash. 1 is PR_SET_PDEATHSIG. The parent may have ended before prctl. Python ignores two signals, which get their
+# default action back.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
@@ -27,8 +28,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a process that writes into a log file; it inherits the descriptors ``keep``. Raise OSError.
 
-    Linux ends the process with the thread that started it. So a thread other than the main one lets a thread start it
-    that lives until the process ends.
+    Linux ends the process when the thread that started it ends. So outside the main thread, this function starts the
+    process in a new thread, which lives until the process ends.
     """
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
@@ -39,7 +40,7 @@ def start(
     def live() -> None:
         try:
             child = _spawn(command, log, environment, keep)
-        except BaseException as error:  # raised to the caller
+        except BaseException as error:  # the caller raises it
             born.set_exception(error)
         else:
             born.set_result(child)

@@ -1,4 +1,4 @@
-"""Directories of test servers: a lock marks each one in use, and those of killed processes are deleted."""
+"""Directories of test servers: a lock marks a directory as used; directories of killed processes are deleted."""
 
 import fcntl
 import os
@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 
 PREFIX = "apiext-"
-MARK = "apiext-testing.lock"  # a file in each of them; its process holds a lock on it, which ends with the process
+MARK = "apiext-testing.lock"  # file in each directory; a process that uses the directory locks this file until it ends
 
 
 class Directory:
     """A new temporary directory, deleted at the end of the ``with`` block.
 
-    A process that inherits ``descriptor`` holds its lock, too, as long as it lives.
+    A process that inherits ``descriptor`` also holds the lock, until it ends.
     """
 
     def __init__(self) -> None:
@@ -24,9 +24,9 @@ class Directory:
         self.path = Path(self._temporary.name)
         unmarked = self.path / f".{MARK}"
         self.descriptor = os.open(unmarked, os.O_RDWR | os.O_CREAT, 0o600)
-        with suppress(OSError):  # a file system without locks: directories there are not swept
+        with suppress(OSError):  # without locks in the file system, such directories are not deleted later
             fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-            unmarked.rename(self.path / MARK)  # locked before another process can see it
+            unmarked.rename(self.path / MARK)  # other processes see only locked files
 
     def __enter__(self) -> "Directory":
         return self
@@ -41,14 +41,14 @@ class Directory:
 
 
 def sweep() -> None:
-    """Delete directories of this project without a process; skip those that cannot be examined."""
+    """Delete directories of this package that no process uses; skip directories that cannot be examined."""
     for mark in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MARK}"):
         with suppress(OSError):
             _remove(mark)
 
 
 def _remove(mark: Path) -> None:
-    """Delete a directory. Raise OSError if a process holds it."""
+    """Delete a directory. Raise OSError if a process uses it."""
     if mark.parent.is_symlink() or mark.parent.lstat().st_uid != os.getuid():
         return
     descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
@@ -62,7 +62,7 @@ def _remove(mark: Path) -> None:
 
 
 def _empty(directory: Path) -> None:
-    """Delete all files but the mark, so that the next process recognises a partly deleted directory."""
+    """Delete all files except the mark, so that the next process recognises a partly deleted directory."""
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Read test objects from files and directories, in the order of their creation."""
+"""Read test objects from files and directories, in the order in which they are created."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,17 +9,18 @@ from apiext.tools.manifests import decode, parts
 
 Manifest = Mapping[str, Any]
 Source = str | Path | Manifest | Iterable["str | Path | Manifest"]
-"""A file, a directory, an object, or several of them."""
+"""A file, a directory, an object, or several of these."""
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _FIRST = ("Namespace", "CustomResourceDefinition")  # created first
 
 
 def read(source: Source) -> list[Manifest]:
-    """Return the objects of a source: definitions and namespaces first, else in their order; lists are split.
+    """Return the objects of a source, with the items of lists as single objects.
 
-    A directory stands for its YAML and JSON files, by name, without subdirectories. Scalars are decoded as kubectl
-    does. Raise OSError, and ValueError for a text that cannot be decoded or that is no object.
+    Definitions and namespaces come first, then the other objects in their order. For a directory, read its YAML and
+    JSON files by name, without subdirectories. Scalars are decoded as kubectl decodes them. Raise OSError. Raise
+    ValueError for a text that cannot be decoded, or that is not an object.
     """
     found = list(_objects(source))
     return sorted(found, key=lambda manifest: manifest["kind"] not in _FIRST)
@@ -64,7 +65,7 @@ def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
 
 
 def check_name(manifest: Manifest) -> None:
-    """Raise ValueError for an object without a name: an apply requires one."""
+    """Raise ValueError for an object without a name, since an apply requires a name."""
     metadata = manifest.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     if not metadata.get("name"):

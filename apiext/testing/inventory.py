@@ -14,19 +14,19 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 METADATA = "application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACES = "/api/v1/namespaces"
-_ADMISSION = "/apis/admissionregistration.k8s.io/"  # webhooks and policies that may refuse later requests
+_ADMISSION = "/apis/admissionregistration.k8s.io/"  # group of webhooks and policies, which may deny later requests
 
-_PLAIN = ":"  # names of roles contain it
-# the server's own: objects are deleted before their definition
+_PLAIN = ":"  # not escaped, since names of roles contain it
+# finalizers of the server itself, which deletes the objects of a definition before the definition
 _CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)
 
 
 class StillThere(Exception):
-    """Objects that could not be deleted; the text names some."""
+    """Objects that could not be deleted; the text names some of them."""
 
 
 class Resource(Struct, frozen=True):
-    """A resource: group, plural, kind, and its collection in each served version, the preferred one first."""
+    """A resource; ``collections`` has a path for each served version, beginning with the preferred version."""
 
     group: str
     plural: str
@@ -44,7 +44,7 @@ class Resource(Struct, frozen=True):
 
 
 def resources(api: Api) -> list[Resource]:
-    """Return the resources of a server (aggregated discovery)."""
+    """Return the resources of a server, from aggregated discovery."""
     found: dict[tuple[str, str], Resource] = {}
     for root in ("/api", "/apis"):
         for group in api.get(root, DISCOVERY).document.get("items") or ():
@@ -66,7 +66,7 @@ def resources(api: Api) -> list[Resource]:
 
 
 def objects(api: Api) -> dict[str, Mapping[str, Any]]:
-    """Return the metadata of all objects that can be listed and deleted, by path."""
+    """Return path → metadata of all objects that can be listed and deleted."""
     found: dict[str, Mapping[str, Any]] = {}
     for resource in resources(api):
         if resource.verbs >= {"list", "delete"}:
@@ -75,7 +75,7 @@ def objects(api: Api) -> dict[str, Mapping[str, Any]]:
 
 
 def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for collection in resource.collections:  # if a dead webhook prevents one, that of the storage version works
+    for collection in resource.collections:  # the list of the storage version works without a conversion webhook
         answer = api.get(collection, METADATA)
         if answer.code == 200:
             for item in answer.document.get("items") or ():
@@ -87,7 +87,7 @@ def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, An
 def empty(api: Api, kept: frozenset[str]) -> None:
     """Delete all objects except those at the paths ``kept``, and remove their finalizers.
 
-    Raise StillThere after limits.RESET_WAIT seconds.
+    Raise StillThere if objects are left after limits.RESET_WAIT seconds.
     """
     late, wait = time.monotonic() + limits.RESET_WAIT, 0.005
     deleted: set[str] = set()
@@ -108,7 +108,7 @@ def empty(api: Api, kept: frozenset[str]) -> None:
 
 
 def _held(metadata: Mapping[str, Any]) -> bool:
-    """Return whether there are finalizers that another program would have to remove."""
+    """Return whether an object has finalizers that the server itself does not remove."""
     return bool(set(metadata.get("finalizers") or ()).difference(_CLEANED))
 
 
@@ -119,7 +119,7 @@ def _order(path: str) -> int:
 
 
 def _is_cascaded(path: str, deleted: set[str]) -> bool:
-    """Return whether an object is deleted with its namespace or its definition, which has been deleted."""
+    """Return whether the server deletes an object with its namespace or its definition, which is in ``deleted``."""
     steps = path.split("/")
     if "namespaces" in steps[:5] and len(steps) > steps.index("namespaces") + 2:
         space = steps[steps.index("namespaces") + 1]

@@ -1,4 +1,4 @@
-"""Fixtures of pytest: ``kube_api`` is a server for the whole run, ``kube_namespace`` a namespace for one test."""
+"""Fixtures of pytest: ``kube_api`` is a server for the whole run, ``kube_namespace`` is a namespace for one test."""
 
 import os
 import secrets
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # imported when a test needs a server
     from apiext.testing.server import Server
 
 _SERVER = pytest.StashKey["Server"]()
-# set by Python clients, and kopf with them, from KUBECONFIG when they are imported
+# Python clients, and kopf with them, set this from KUBECONFIG when they are imported
 _READ_ONCE = "KUBE_CONFIG_DEFAULT_LOCATION"
 _READERS = [
     f"{client}.config{part}" for client in ("kubernetes", "kubernetes_asyncio") for part in ("", ".kube_config")
@@ -20,7 +20,7 @@ _READERS = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options that select another server, or how one is started."""
+    """Add the options that select a running server, or the flags of a new server."""
     group = parser.getgroup("apiext")
     group.addoption("--kube-api-url", metavar="URL", default="", help="test against this running server")
     parser.addini("kube_api_flags", "flags of `apiext serve` for the fixture kube_api", type="args", default=[])
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
-    """A server for all tests of this process; KUBECONFIG refers to it in the meantime."""
+    """Yield a server for all tests of this process; until its end, KUBECONFIG refers to it."""
     from apiext.testing.server import Server
 
     url = request.config.getoption("--kube-api-url")
@@ -43,9 +43,9 @@ def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
 
 @pytest.fixture
 def kube_namespace(kube_api: "Server") -> Iterator[str]:
-    """The name of a new namespace.
+    """Yield the name of a new namespace.
 
-    It is deleted after the test, with all objects in it, without waiting for the end.
+    After the test, the namespace is deleted with all its objects; the fixture does not wait until the deletion ends.
     """
     name = f"test-{secrets.token_hex(4)}"
     kube_api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -55,7 +55,7 @@ def kube_namespace(kube_api: "Server") -> Iterator[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the server's log in the report of a failed test."""
+    """Add the server's log to the report of a failed test."""
     report = yield
     server = item.config.stash.get(_SERVER, None)
     if server is not None and report.failed and "kube_api" in getattr(item, "fixturenames", ()):

@@ -1,4 +1,4 @@
-"""Bypass proxies of the environment: unlike Go's, many Python clients use them for loopback addresses, too."""
+"""Bypass the proxies of the environment: many Python clients, unlike Go, use them for loopback addresses, too."""
 
 import ipaddress
 import os
@@ -6,7 +6,10 @@ from urllib.parse import urlsplit
 
 
 def bypass(url: str) -> dict[str, str]:
-    """Return the variables with which clients reach a local server directly; empty if they do so already."""
+    """Return the environment variables with which clients reach a local server directly.
+
+    Return an empty dict if clients already reach the server directly.
+    """
     host = urlsplit(url).hostname or ""
     if not _is_loopback(host) or not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}

@@ -25,11 +25,11 @@ MANAGER = "apiext-testing"
 
 
 class ServerNotReady(Exception):
-    """The server did not start; the text is the end of its log."""
+    """The server did not become ready; the text is the end of its log."""
 
 
 class ApiError(Exception):
-    """The server refused a request; ``code`` is the HTTP status, the text the message of its Status."""
+    """The server returned an error; ``code`` is the HTTP status, the text is the message of the Status."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
@@ -39,9 +39,9 @@ class ApiError(Exception):
 class Server:
     """A server with its own port and directory, which are released at the end of the ``with`` block.
 
-    ``flags`` are those of ``apiext serve``; without one that names a store, objects are kept in memory. ``secure``
-    serves https with its own certificates and token; else it serves http without authentication. ``url`` names a
-    running server to use; then none is started.
+    ``flags`` are flags of ``apiext serve``. Without a flag that selects a store, the server keeps objects in memory.
+    With ``secure``, the server uses https with its own certificates and a token; otherwise it uses http without
+    authentication. With the ``url`` of a running server, this class uses this server and starts none.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -103,7 +103,7 @@ class Server:
         return access
 
     def stop(self) -> None:
-        """Stop the server and delete all its data."""
+        """Stop the server and delete its data."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -117,7 +117,7 @@ class Server:
         self._stack.close()
 
     def log_tail(self) -> str:
-        """Return the end of the server's log; empty for a server that was not started here."""
+        """Return the end of the server's log; empty for a server that this class did not start."""
         with suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - limits.LOG_TAIL))
             return log.read().decode("utf-8", "replace").strip()
@@ -125,15 +125,15 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables with which kubectl, Helm and client libraries find the server."""
+        """Environment variables with which kubectl, Helm and client libraries find the server."""
         return {"KUBECONFIG": str(self.kubeconfig), **proxies.bypass(self.url)}
 
     def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
 
-        Definitions and namespaces are applied first, and awaited. ``namespace`` is for objects without one. Return the
-        stored objects. Raise ApiError, and the errors of reading a file. Raise ValueError for an object without a name,
-        before any object is applied.
+        Definitions and namespaces are applied first; this method waits until the definitions are established.
+        ``namespace`` is for objects without a namespace. Return the stored objects. Raise ApiError, and the errors of
+        reading a file. Raise ValueError for an object without a name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)
@@ -158,7 +158,7 @@ class Server:
         return dict(answer.document)
 
     def _resource_of(self, manifest: Manifest) -> tuple[Resource, str]:
-        """Return the resource of an object, and its collection in the version of the object."""
+        """Return the resource of an object, and the path of its collection in the object's version. Raise ApiError."""
         api_version = str(manifest["apiVersion"])
         base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         for resource in inventory.resources(self.api):
@@ -183,22 +183,25 @@ class Server:
             time.sleep(0.005)
 
     def reset(self) -> None:
-        """Delete all objects created since the start, whatever their finalizers. Raise StillThere.
+        """Delete all objects that were created since the start, and remove their finalizers. Raise StillThere.
 
-        Objects of the start stay unchanged.
+        Objects that existed at the start stay unchanged.
         """
         inventory.empty(self.api, self._kept)
 
     @property
     def api(self) -> Api:
-        """Return a client for plain requests to the server."""
+        """A client for plain requests to the server. Raises ServerNotReady if the server is not running."""
         if self._api is None:
             raise ServerNotReady("the server is not running")
         return self._api
 
 
 def _store(flags: Sequence[str]) -> list[str]:
-    """Return the flag of the tests' store, unless flags or the environment select a store, or several processes."""
+    """Return the flag for a store in memory.
+
+    Return no flag if flags or the environment select a store, a configuration file, or several processes.
+    """
     chosen = ("--store", "--etcd-servers", "--workers", "--config")
     named = any(flag.partition("=")[0] in chosen for flag in flags)
     told = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
@@ -206,7 +209,7 @@ def _store(flags: Sequence[str]) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the server finds this package, from any working directory."""
+    """Return the environment in which the server finds this package from any working directory."""
     home, given = source_directory(), os.environ.get("PYTHONPATH", "")
     if home is None:
         return dict(os.environ)

@@ -1,4 +1,4 @@
-"""Find a server for a command: by its flags, or by a kubeconfig as kubectl reads it."""
+"""Find the server for a command, from its flags or from a kubeconfig as kubectl reads it."""
 
 import argparse
 import base64
@@ -15,27 +15,27 @@ from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
 from apiext.system.certificates import load_client_certificate, relax_verification
 
-# the address of a server with --insecure, and kubectl's default without a kubeconfig
+# the address of a server with --insecure, and of kubectl without a kubeconfig
 INSECURE = "http://127.0.0.1:8080"
 
 
 class AccessError(ValueError):
-    """The server cannot be reached with these settings; the text says what to change."""
+    """The server cannot be reached with these settings; the text names the setting to change."""
 
 
 class Access(Struct, frozen=True):
-    """The server's URL and the credentials for it: headers, and TLS settings for https."""
+    """The server's URL and the credentials for it: headers, and the TLS settings for https."""
 
     url: str
     headers: Mapping[str, str] = {}
     tls: ssl.SSLContext | None = None
 
-    def __repr__(self) -> str:  # without the headers, which hold a token
+    def __repr__(self) -> str:  # without the headers, which may contain a token
         return f"Access({self.url!r})"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that ``resolve`` reads."""
+    """Add the flags that the function ``resolve`` reads."""
     parser.add_argument("--server", default="", metavar="URL", help="the server; else the kubeconfig's")
     parser.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="kubeconfig (default $KUBECONFIG, ~/.kube/config)"
@@ -48,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Return the access of the flags, else of the kubeconfig, else plain http on this host. Raise AccessError."""
+    """Return the access that the flags select, else the kubeconfig's, else http on this host. Raise AccessError."""
     if options.server:
         if not options.server.startswith(("http://", "https://")):
             raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")
@@ -60,7 +60,10 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
 
 
 def _bearer(what: str, token: str) -> dict[str, str]:
-    """Return the header of a token, empty for an empty token. Raise AccessError, which does not show the token."""
+    """Return the header for a token, empty for an empty token.
+
+    Raise AccessError, whose text does not show the token.
+    """
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"{what} has characters that no header can hold")
     return {"Authorization": f"Bearer {token}"} if token else {}
@@ -75,7 +78,7 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def from_kubeconfig(file: Path, context: str = "") -> Access:
-    """Return the access of a context of a kubeconfig. Raise AccessError."""
+    """Return the access of a context in a kubeconfig, by default its current context. Raise AccessError."""
     try:
         raw = file.read_bytes()
         document, _ = decode_yaml(raw) if raw.strip() else ({}, [])
@@ -84,7 +87,7 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
     if not isinstance(document, dict):
         raise AccessError(f"{file} is no kubeconfig")
     wanted = context or document.get("current-context") or ""
-    if not wanted:  # as kubectl does, also for the empty file /dev/null
+    if not wanted:  # as kubectl does, for example with the empty file /dev/null
         return Access(INSECURE)
     chosen = _named(document, file, "contexts", "context", wanted)
     cluster = _named(document, file, "clusters", "cluster", chosen.get("cluster"))
@@ -126,7 +129,7 @@ def _text(file: Path, path: object) -> str:
 def _tls(
     url: str, cafile: str, found: tuple[Path, Mapping[str, Any], Mapping[str, Any]] | None
 ) -> ssl.SSLContext | None:
-    """Return the TLS settings for a URL. Raise AccessError."""
+    """Return the TLS settings for a URL, None for http. Raise AccessError."""
     if not url.startswith("https://"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Send requests to a server; retry during restarts and after Retry-After."""
+"""Send requests to a server; retry while the server restarts, and after Retry-After."""
 
 import http.client
 import json
@@ -15,35 +15,35 @@ from apiext.tools.access import Access, AccessError
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-_BROKEN = (OSError, http.client.HTTPException, UnicodeError)  # the last one: of a host or path that cannot be encoded
+_BROKEN = (OSError, http.client.HTTPException, UnicodeError)  # UnicodeError: a host or path cannot be encoded
 _BUSY = (429, 503)
 
 
 class Unreachable(Exception):
-    """The server never answered, or not for limits.TOOL_WAIT seconds."""
+    """The server has never responded, or has not responded for limits.TOOL_WAIT seconds."""
 
 
 class Answer(Struct, frozen=True):
-    """A status code and the decoded body; a body that is no JSON object is the value of ``message``."""
+    """A status code and the decoded body; a body that is not a JSON object becomes the value of ``message``."""
 
     code: int
     document: Mapping[str, Any]
 
     @property
     def message(self) -> str:
-        """Return the message of a Status."""
+        """The message of a Status, else its reason, else the HTTP status."""
         return str(self.document.get("message") or self.document.get("reason") or f"HTTP {self.code}")
 
 
 class Api:
     """A client of a server, for several threads.
 
-    Requests must be idempotent: after a lost answer they are sent again. A server that has never answered is not
-    retried: its address or certificate is wrong.
+    Requests must be idempotent, since the client repeats a request without a response. It does not retry if the server
+    has never responded: then the address or the certificate is probably wrong.
     """
 
     def __init__(self, access: Access, agent: str) -> None:
-        """Raise AccessError for a URL that is invalid."""
+        """Raise AccessError for an invalid URL."""
         self.url = access.url
         try:
             parts = urlsplit(access.url)
@@ -67,12 +67,12 @@ class Api:
         return self._request("PATCH", path, body, {"Accept": accept, "Content-Type": MERGE}, query)
 
     def apply(self, path: str, body: Mapping[str, Any], manager: str) -> Answer:
-        """Send a server-side apply with ``force``."""
+        """Send a server-side apply with force."""
         kind = {"Content-Type": APPLY}
         return self._request("PATCH", path, body, kind, {"fieldManager": manager, "force": "true"})
 
     def delete(self, path: str, **query: object) -> Answer:
-        """Send a DELETE; a repeated one answers 404."""
+        """Send a DELETE; a repeated DELETE returns a 404."""
         return self._request("DELETE", path, None, {}, query)
 
     def _request(

@@ -1,4 +1,4 @@
-"""Complete commands, flags, values and files: shtab generates a shell's script from the commands' parsers."""
+"""Completion of commands, flags, values and files: shtab generates the script of a shell from the parsers."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -42,24 +42,25 @@ def with_commands(
 
 
 def run(arguments: Sequence[str], program: argparse.ArgumentParser, values: Mapping[str, Sequence[str]]) -> int:
-    """Print the script for a shell that ``arguments`` select.
+    """Print the completion script for the shell that ``arguments`` select.
 
-    ``values`` are the values of flags that their parsers do not list: ``{"--store": ("sqlite", "memory"), …}``.
+    ``values`` is flag → its values, for flags whose parser does not list them: ``{"--store": ("sqlite", "memory"),
+    …}``.
     """
     shell = parser().parse_args(list(arguments)).shell
     _complete(program, values)
     script: str = shtab.complete(program, shell)
     if shell == "bash":
         script += _BASH
-    if shell == "zsh":  # `source <(…)` must work like `eval "$(…)"`
+    if shell == "zsh":  # so that `source <(…)` works like `eval "$(…)"`
         script = script.replace("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)")
     print(script, end="")
     return 0
 
 
 def _complete(command: argparse.ArgumentParser, values: Mapping[str, Sequence[str]]) -> None:
-    """Add the values of flags and the kinds of files to a parser and its subparsers."""
-    for action in command._actions:  # argparse has no public access to them
+    """Add the values of flags, and the types of file arguments, to a parser and its subparsers."""
+    for action in command._actions:  # argparse has no public attribute for the actions
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():
                 _complete(each, values)

@@ -1,4 +1,4 @@
-"""``apiext envtest-assets``: make a directory for KUBEBUILDER_ASSETS that contains this server."""
+"""``apiext envtest-assets``: create a directory for KUBEBUILDER_ASSETS that contains this server."""
 
 import argparse
 import os
@@ -55,14 +55,14 @@ exec {python} -I -S {file} "$@"
 
 
 class AssetsError(Exception):
-    """The directory cannot be made; the text says why."""
+    """The directory cannot be created; the text is the reason."""
 
 
 def write(directory: Path, etcd: str = "", kubectl: str = "", search: str | None = None) -> list[str]:
-    """Make or update the directory; return texts about missing parts. Raise AssetsError.
+    """Create or update the directory; return texts about missing parts. Raise AssetsError.
 
-    ``etcd`` is a binary to link, which stores the objects then; without one the server keeps them in memory.
-    ``kubectl`` is linked, too; by default the one in the path ``search``, by default PATH.
+    ``etcd`` is a binary to link, which then stores the objects; without it, the server keeps objects in memory.
+    ``kubectl`` is a binary to link; by default it is searched in the path ``search``, which is PATH by default.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,17 +98,17 @@ def _write_script(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.chmod(0o755)
-    temporary.replace(path)  # atomic: a suite that is starting sees the old or the new file
+    temporary.replace(path)  # atomic: a starting suite sees the old or the new file
 
 
 def source_directory() -> Path | None:
-    """Return the PYTHONPATH with which other programs find the package, or None if it is installed."""
+    """Return the PYTHONPATH with which other programs find the package, None if the package is installed."""
     home = Path(apiext.__file__).parents[1]
     return None if home.name in ("site-packages", "dist-packages") else home
 
 
 def _import_path() -> str:
-    """Return the launcher's text with which Python finds the package in its sources."""
+    """Return the line of the launcher with which Python finds the package in its source directory."""
     home = source_directory()
     if home is None:
         return ""
@@ -140,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
-    """Run the command; return 1 if the directory cannot be made."""
+    """Run the command; return 1 if the directory cannot be created."""
     options = parser().parse_args(list(arguments))
     directory = Path(options.directory).absolute()
     try:

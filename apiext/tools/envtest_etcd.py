@@ -1,6 +1,7 @@
-"""The ``etcd`` of a directory for KUBEBUILDER_ASSETS: it answers envtest's health check, and stores nothing.
+"""The ``etcd`` in a directory for KUBEBUILDER_ASSETS: it answers envtest's health check, and stores nothing.
 
-The server beside it keeps objects in memory. This file is run by its path, with the standard library only.
+The server in the same directory keeps objects in memory. Python runs this file by its path, so it uses only the
+standard library.
 """
 
 import signal
@@ -19,7 +20,7 @@ Stands in for etcd under envtest: GET /health says that it is well. Other flags 
 
 
 def address_of(arguments: list[str]) -> tuple[str, int]:
-    """Return the host and port of --listen-client-urls, or etcd's default without the flag."""
+    """Return the host and port of --listen-client-urls; without the flag, etcd's default."""
     url, following = "http://127.0.0.1:2379", iter(arguments)
     for argument in following:
         name, given, value = argument.lstrip("-").partition("=")
@@ -30,7 +31,7 @@ def address_of(arguments: list[str]) -> tuple[str, int]:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answer each request, one connection after another."""
+    """Answer each request, one connection after the other."""
     while True:
         connection, _ = listening.accept()
         with connection:

@@ -1,4 +1,4 @@
-"""``apiext kubeconfig``: print a kubeconfig for a user, or merge the administrator's into kubectl's."""
+"""``apiext kubeconfig``: print a kubeconfig for a user, or merge the administrator's kubeconfig into kubectl's."""
 
 import argparse
 import os
@@ -24,16 +24,16 @@ _LIFE = "24h"
 
 
 class KubeconfigError(Exception):
-    """The command failed; the text says why."""
+    """The command failed; the text is the reason."""
 
 
 def admin(directory: Path) -> Mapping[str, Any]:
-    """Return the administrator's kubeconfig of a data directory. Raise KubeconfigError."""
+    """Return the administrator's kubeconfig in a data directory. Raise KubeconfigError."""
     return _read(directory / ADMIN, f"{directory / ADMIN}: start the server once, it writes this file")
 
 
 def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta) -> Mapping[str, Any]:
-    """Return a kubeconfig for a user, signed by the authority of a data directory. Raise KubeconfigError."""
+    """Return a kubeconfig for a user, with a certificate of the data directory's authority. Raise KubeconfigError."""
     cluster = admin(directory)["clusters"][0]["cluster"]
     if not str(cluster["server"]).startswith("https://"):
         raise KubeconfigError(f"{cluster['server']} asks nobody who they are (--insecure)")
@@ -50,7 +50,10 @@ def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta)
 
 
 def target(named: str, environment: Mapping[str, str]) -> Path:
-    """Return the file that kubectl would write: ``named``, else first existing in $KUBECONFIG, or its last."""
+    """Return the file that kubectl would write.
+
+    This is ``named``, else the first existing file in $KUBECONFIG, else the last file in $KUBECONFIG.
+    """
     if named:
         return Path(named)
     listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
@@ -59,7 +62,10 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 
 
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
-    """Return a kubeconfig with the cluster, user and context of another under a new name; all else stays."""
+    """Return a kubeconfig with the cluster, user and context of another kubeconfig under a new name.
+
+    Entries with other names stay unchanged. With ``switch``, the new context becomes the current context.
+    """
     found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
     for many, one in _MANY.items():
         for entry in (given.get(many) or ())[:1]:
@@ -73,7 +79,7 @@ def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, swi
 
 
 def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a kubeconfig without the cluster, user and context of a name, which is no longer the current one."""
+    """Return a kubeconfig without the cluster, user and context of a name; it is no longer the current context."""
     found = dict(known)
     for many in _MANY:
         if found.get(many):
@@ -84,11 +90,11 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
-    """Merge into a file, or delete from it (``given`` None), under client-go's lock. Raise KubeconfigError.
+    """Merge ``given`` into a file, or remove its entries if ``given`` is None. Raise KubeconfigError.
 
-    A file with nothing to delete is not written.
+    The change holds client-go's lock. If there is nothing to remove, the file is not written.
     """
-    file = file.resolve() if file.is_symlink() else file  # a link stays a link
+    file = file.resolve() if file.is_symlink() else file  # a symbolic link stays a symbolic link
     if given is None and not file.exists():
         return
     try:
@@ -122,7 +128,7 @@ def _locked(lock: Path) -> Path:
 def _read(file: Path, otherwise: str = "") -> Mapping[str, Any]:
     try:
         raw = file.read_bytes()
-        found, _ = decode_yaml(raw)  # as kubectl decodes it, so that the written file means the same
+        found, _ = decode_yaml(raw)  # decodes like kubectl, so that the written file has the same meaning
     except (OSError, ValueError) as error:
         raise KubeconfigError(otherwise or f"{file}: {error}") from error
     if len(list(parts(raw))) > 1:
@@ -188,7 +194,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed arguments; an empty user is a usage error: it may come from an unset shell variable."""
+    """Return the parsed arguments; an empty user is a usage error, since an unset shell variable may cause it."""
     found = parser()
     options = found.parse_args(list(arguments))
     if options.command != "print":

@@ -1,16 +1,16 @@
 """Limits of commands."""
 
-# Seconds that a command waits for one answer. Beyond: the request fails.
+# Seconds that a command waits for a response. Beyond: the request fails.
 TOOL_TIMEOUT = 65.0
-# Seconds that a command retries while a server restarts or is busy. Beyond: it fails.
+# Seconds that a command retries while a server restarts or is busy. Beyond: the command fails.
 TOOL_WAIT = 60.0
 # Concurrent requests of a migration. Beyond: the command fails.
 MIGRATE_MOST_PARALLEL = 64
-# Tries for an object after temporary failures. Beyond: it counts as failed.
+# Tries to migrate an object, after temporary failures. Beyond: the object counts as failed.
 MIGRATE_TRIES = 5
 # Changes of a definition during its migration. Beyond: the migration fails.
 MIGRATE_RESTARTS = 16
-# Failed objects of one pass. Beyond: the pass ends.
+# Objects that fail in one pass over all objects. Beyond: the pass ends.
 MIGRATE_HOPELESS = 1_000
-# Seconds that a command waits for the lock of a kubeconfig. Beyond: it reports the lock.
+# Seconds that a command waits for the lock of a kubeconfig. Beyond: the command reports the lock and fails.
 LOCK_WAIT = 5.0

@@ -1,4 +1,4 @@
-"""``apiext crd lint``: report the errors and warnings of creating a definition, without a server."""
+"""``apiext crd lint``: report the errors and warnings that creating a definition would cause, without a server."""
 
 import argparse
 import json
@@ -30,9 +30,9 @@ _LISTS = ("List", f"{KIND}List")
 
 
 class Finding(Struct, frozen=True):
-    """An error or warning about a definition, with its place and the server's text.
+    """An error or warning about a definition, with file, line and the server's text.
 
-    An empty ``field`` means the whole definition.
+    An empty ``field`` stands for the whole definition.
     """
 
     file: str
@@ -48,16 +48,16 @@ class Finding(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """The errors and warnings of creating one definition."""
+    """The errors and warnings that creating one definition would cause."""
 
     errors: list[FieldError]
     warnings: list[str]
 
 
 def validate(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
-    """Return the errors and warnings of creating the definition; an error without a field refuses the whole body.
+    """Return the errors and warnings of creating a definition; an error without a field concerns the whole body.
 
-    ``mode`` is the fieldValidation parameter of the request. The document is changed.
+    ``mode`` is the fieldValidation parameter of the request. The function changes the document.
     """
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     served = definitions_resource(v1beta1=True).versions.get(version)
@@ -90,7 +90,7 @@ def _validated(served: ServedVersion, decoded: Document, warnings: list[str]) ->
 
 
 def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
-    """Yield the findings about the definitions of a text, and the name of each definition without an error."""
+    """Yield the findings about the definitions in a text, and the name of each definition without errors."""
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
@@ -114,7 +114,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
 
 
 def _no_list(document: Any) -> str:
-    """Return Go's text about errors in the items of a list; empty for any other document."""
+    """Return Go's error if the items of a list are not a list; empty for any other document."""
     if not isinstance(document, dict) or document.get("kind") not in _LISTS:
         return ""
     items = document.get("items")
@@ -126,7 +126,7 @@ def _no_list(document: Any) -> str:
 
 
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
-    """Yield (path, definition) for each definition in a document: the document itself, or items of a list."""
+    """Yield (path, definition) for each definition: the document itself, or items of the document if it is a list."""
     if not isinstance(document, dict):
         return
     if document.get("kind") == KIND:
@@ -138,7 +138,7 @@ def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
 
 
 def _quoted(text: str) -> str:
-    """Return the quoted path of a warning about a field; empty for other texts."""
+    """Return the field path that a warning contains in quotes; empty for other texts."""
     return text.partition('field "')[2].partition('"')[0]
 
 
@@ -168,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 for errors, unreadable files or no definitions at all, 2 for usage errors."""
+    """Run the command; return 1 for errors, unreadable files, or if there is no definition, and 2 for usage errors."""
     options = parser().parse_args(list(arguments))
     failed, judged = False, 0
     for file, is_named in manifests.found(options.files):

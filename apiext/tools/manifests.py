@@ -1,4 +1,4 @@
-"""Split a file with manifests into documents, and decode them, as kubectl does."""
+"""Split a file with manifests into documents, and decode these, as kubectl does."""
 
 import glob
 import json
@@ -10,10 +10,10 @@ from typing import Any
 from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.documents.errors import DecodeError
 
-# a document may begin on the line of its separator
+# a document may begin on the same line as its separator
 _SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")
 _SEVERAL = re.compile(rb"\}\s*\{")
-_SKIPPED = re.compile(r"(?:\.\.\.)?[ \t\r]*(?:(?<![^ \t\r])#.*)?")  # a line to skip
+_SKIPPED = re.compile(r"(?:\.\.\.)?[ \t\r]*(?:(?<![^ \t\r])#.*)?")  # a line without content
 _SPACE = re.compile(r"\s*")
 _VALUES = json.JSONDecoder()
 
@@ -21,7 +21,7 @@ _VALUES = json.JSONDecoder()
 def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield (number of the first line, text) of each non-empty document.
 
-    Documents are separated by YAML separators, or are consecutive JSON values.
+    Documents are separated by YAML separators, or they are consecutive JSON values.
     """
     start, line = 0, 1
     for found in (*_SEPARATOR.finditer(raw), None):
@@ -34,9 +34,9 @@ def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the document of a part, and notes about duplicate keys. Raise DecodeError.
+    """Return the document of a part, and messages about duplicate keys. Raise DecodeError.
 
-    A text between braces that is no JSON may be YAML.
+    A text in braces that is not valid JSON may be YAML.
     """
     if raw.lstrip()[:1] != b"{":
         return decode_yaml(raw)
@@ -44,16 +44,16 @@ def decode(raw: bytes) -> tuple[Any, list[str]]:
         return decode_json(raw)
     except DecodeError as fault:
         try:
-            # A YAML decoder would ignore the text after the value, which may be an end marker or an error.
+            # A YAML decoder would ignore text after the value. This text may be an end marker, or an error.
             if not str(fault).endswith("after top-level value") or _ends(raw.decode(errors="surrogateescape")):
                 return decode_yaml(raw)
         except DecodeError:
-            pass  # its error as JSON is more precise
+            pass  # the error of the JSON decoder is more precise
         raise
 
 
 def _ends(text: str) -> bool:
-    """Return whether only comments and YAML end markers follow a JSON value."""
+    """Return whether only comments and YAML end markers follow the JSON value in a text."""
     try:
         end = _VALUES.raw_decode(text, _following(text, 0))[1]
     except (ValueError, RecursionError):
@@ -62,7 +62,10 @@ def _ends(text: str) -> bool:
 
 
 def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the values of a text that consists of JSON objects only, else the text."""
+    """Yield (line, text) of each value in a text that consists only of JSON objects.
+
+    For any other text, yield it unchanged.
+    """
     whole = line, piece
     text = piece.decode(errors="surrogateescape") if _SEVERAL.search(piece) else ""
     found, place, end = [], _following(text, 0), 0
@@ -78,7 +81,7 @@ def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _following(text: str, place: int) -> int:
-    """Return the index of the next character that is not a space."""
+    """Return the index of the next character that is not whitespace."""
     found = _SPACE.match(text, place)
     return found.end() if found else place
 
@@ -87,10 +90,10 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def found(given: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield (file, whether an argument is this file) for the arguments of a command.
+    """Yield (file, whether an argument names exactly this file) for the arguments of a command.
 
-    A directory stands for the YAML and JSON files in and below it, a pattern for its matches, ``-`` for standard input.
-    An argument without a file is yielded unchanged, so that reading it fails.
+    A directory stands for the YAML and JSON files in it and below it. A pattern stands for its matches, and ``-`` for
+    standard input. An argument that matches no file is yielded unchanged, so that reading it fails.
     """
     for name in given:
         if name == "-" or Path(name).is_file():

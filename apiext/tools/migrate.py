@@ -1,4 +1,4 @@
-"""``apiext migrate``: its definitions, its rate and its progress output."""
+"""``apiext migrate``: the command line of storage migration."""
 
 import argparse
 import os
@@ -16,9 +16,10 @@ from apiext.tools.progress import report_on
 
 
 def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
-    """Return the names of the selected definitions, all if none is named; raise MigrationError.
+    """Return the names of the selected definitions, or of all if ``wanted`` is empty; raise MigrationError.
 
-    A definition is selected by its name, or by its plural, singular, short name or kind if that is unique.
+    A text selects a definition by its name. It also selects by plural, singular, short name or kind, if only one
+    definition matches.
     """
     listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
     if not wanted:

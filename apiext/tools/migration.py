@@ -1,8 +1,8 @@
 """Migrate storage: rewrite objects in the storage version, then prune storedVersions.
 
-All writes go through the API, like those of any client: an empty patch makes the server store an object again, in the
-storage version (VER-002). Runs keep no state. After a killed run, the next one finds rewritten objects unchanged, so a
-crash costs time but never correctness.
+All writes use the API, like those of any client. An empty patch makes the server store an object again, in the storage
+version (VER-002). A run keeps no state outside the server: after a killed run, the next run finds objects that are
+already rewritten. So a crash costs time, but never correctness.
 """
 
 import threading
@@ -37,19 +37,19 @@ from apiext.tools import limits
 from apiext.tools.api import Answer, Api
 from apiext.tools.progress import Report
 
-# Seconds after the first retried failure; later pauses are multiples.
+# Seconds of the pause after the first temporary failure; later pauses are multiples of it.
 MIGRATE_PAUSE = 0.2
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_PAUSE = 0.05  # seconds between reads of a definition that is being compiled
+_PAUSE = 0.05  # seconds between reads of discovery while the server compiles a definition
 
 
 class Settings(Struct, frozen=True):
-    """The rate of a migration, and whether objects may lose fields that the storage version lacks.
+    """Settings of a migration: its rate, and whether objects may lose fields that the storage version lacks.
 
-    ``rewrite``: rewrite objects even if all are in the storage version, to encrypt them with another key.
+    With ``rewrite``, rewrite objects even if all are in the storage version, to encrypt them with another key.
     """
 
     rate: float
@@ -59,14 +59,14 @@ class Settings(Struct, frozen=True):
 
 
 class Tally(Struct):
-    """Counts of objects by result."""
+    """The number of objects for each outcome, and (object, message) of each failure."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
 
 def path_of(plan: Plan, version: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of the collection in all namespaces, or of an object."""
+    """Return the path of an object, or without a name the path of the collection in all namespaces."""
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{plan.group}/{version}{inside}/{plan.plural}" + (f"/{name}" if name else "")
 
@@ -81,7 +81,7 @@ class Migration:
         self._pace = Pace(settings.rate)
 
     def run(self, name: str) -> bool:
-        """Migrate a definition's objects; return False if some failed. Raise MigrationError and Unreachable."""
+        """Migrate a definition's objects; return False if some objects failed. Raise MigrationError and Unreachable."""
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
             if not plan.served:
@@ -113,7 +113,7 @@ class Migration:
         raise MigrationError(f"{name} keeps changing")
 
     def _settled(self, plan: Plan) -> None:
-        """Wait until the server stores in the plan's storage version, by the hash in discovery."""
+        """Wait until discovery shows the hash of the plan's storage version: then the server stores in this version."""
         wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
         late = time.monotonic() + limits.TOOL_WAIT
         while True:
@@ -147,14 +147,14 @@ class Migration:
                 if len(tally.failures) >= limits.MIGRATE_HOPELESS:
                     break
         finally:
-            pool.shutdown(cancel_futures=True)  # after an interrupt the rest of the page is not needed
+            pool.shutdown(cancel_futures=True)  # after an interrupt, skip the rest of the page
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Make the server rewrite one object; repeat it after writes of other clients.
+        """Make the server rewrite one object; repeat this after a write of another client. Return (outcome, message).
 
-        Another client may have left it in its old version. Temporary failures, such as a webhook's, are retried a
-        limited number of times.
+        The other client may have left the object in its old version. Temporary failures, such as failures of a webhook,
+        are retried ``tries`` times.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)
@@ -169,7 +169,7 @@ class Migration:
         return (FAILED, "it keeps changing") if found == CHANGED else (found, message)
 
     def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Make the server rewrite one state of an object."""
+        """Make the server rewrite an object at one revision. Return (outcome, message)."""
         path = (metadata.get("namespace", ""), metadata["name"])
         revision: str = metadata["resourceVersion"]
         if plan.compared and not self._settings.allow_loss:
@@ -190,13 +190,20 @@ class Migration:
         return found, answer.message if found == FAILED else ""
 
     def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
-        """Return whether an object is, or may be, at a revision: a webhook can deny with the code of a conflict."""
+        """Return whether an object is still at a revision, or may be.
+
+        This is needed since a webhook can deny a write with the code of a conflict.
+        """
         self._pace.wait()
         found = self._api.get(path_of(plan, plan.storage, *path))
         return found.code != 404 and (found.document.get("metadata") or {}).get("resourceVersion", revision) == revision
 
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
-        """Return (revision without lost fields, ""), or ("", lost fields); both are empty if it was deleted."""
+        """Compare an object in its old versions with the storage version.
+
+        Return (revision, "") if it loses no field, ("", message) if it loses fields or cannot be read, and ("", "") if
+        it was deleted.
+        """
         while True:
             self._pace.wait()
             after = self._api.get(path_of(plan, plan.storage, *path))
@@ -217,7 +224,7 @@ class Migration:
                 return "", loss_text(plan, gone, controllers_limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
-        """Make the storage version the only stored one; return False if the definition's spec has changed."""
+        """Reduce storedVersions to the storage version; return False if the definition's spec has changed."""
         for _ in range(limits.MIGRATE_RESTARTS):
             definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
             stored = remaining(plan, definition)
@@ -235,7 +242,7 @@ class Migration:
 
 
 class Pace:
-    """A rate limit for all threads together; ``rate`` 0 means no limit."""
+    """A common rate limit for all threads; ``rate`` 0 means no limit."""
 
     def __init__(self, rate: float) -> None:
         self._turns = Turns(rate)
@@ -252,8 +259,8 @@ class Pace:
 def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
     """Yield (metadata of the objects of a page, number of remaining objects). Raise MigrationError.
 
-    An expired token is replaced by the one that continues at a later revision: objects created in between are in the
-    storage version anyway.
+    If a continue token expires, the listing continues at a later revision. Objects that were created in between are
+    already in the storage version.
     """
     token = ""
     while True:
@@ -278,7 +285,7 @@ def _thing(metadata: Mapping[str, Any]) -> str:
 
 
 def expect(answer: Answer, name: str) -> Any:
-    """Return the document of a successful answer. Raise MigrationError with the name."""
+    """Return the document of a successful response. Raise MigrationError, whose text begins with the name."""
     if answer.code != 200:
         raise MigrationError(f"{name}: {answer.message}")
     return answer.document

@@ -7,7 +7,7 @@ import yaml
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
-HOISTED = (  # paths in errors → paths in a v1 definition (CRD-005, CRD-006)
+HOISTED = (  # (path in errors, path in a v1 definition) (CRD-005, CRD-006)
     ("spec.validation", "spec.versions[0].schema"),
     ("spec.subresources", "spec.versions[0].subresources"),
     ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),
@@ -20,7 +20,7 @@ HOISTED = (  # paths in errors → paths in a v1 definition (CRD-005, CRD-006)
 
 
 class Places:
-    """The lines of one document's fields; a text that cannot be decoded has only its first line."""
+    """The lines of the fields in one document; in a text that cannot be decoded, all fields are on its first line."""
 
     def __init__(self, raw: bytes, first: int) -> None:
         self._first = first
@@ -30,7 +30,7 @@ class Places:
             self._root = None
 
     def line(self, path: str, within: str = "") -> int:
-        """Return the line of a field path, or of its longest prefix that exists."""
+        """Return the line of a field path inside ``within``, or of the longest prefix of the path that exists."""
         if self._root is None:
             return self._first
         steps, start = _steps(path), _steps(within)
@@ -42,7 +42,7 @@ class Places:
         return self._first + found[1]
 
     def _follow(self, steps: list[str]) -> tuple[int, int]:
-        """Return the number of steps that exist, and the line (from 0) of the last of them."""
+        """Return the number of leading steps that exist, and the line (from 0) of the last existing step."""
         node, line = self._root, 0
         for number, step in enumerate(steps):
             following = _member(node, step)
@@ -57,9 +57,10 @@ def _steps(path: str) -> list[str]:
 
 
 def _member(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
-    """Return the line and the value of a field.
+    """Return (line, value) of a field or list item, None if it does not exist.
 
-    Names are case-insensitive, since those of the API's forms differ in case (JSONPath).
+    If no field has exactly this name, upper and lower case are ignored: upstream's internal names differ in case
+    (JSONPath).
     """
     if isinstance(node, yaml.SequenceNode):
         if not step.isdecimal() or int(step) >= len(node.value):

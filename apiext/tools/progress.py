@@ -11,17 +11,17 @@ _WIDTH = 30  # characters of the bar
 
 
 class Report(Protocol):
-    """The output for the events of a command."""
+    """The output for events and progress of a command."""
 
     def event(self, name: str, **facts: Any) -> None:
         """Write an event."""
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Write the progress; it may be called at any rate."""
+        """Write the progress; implementations limit how often they write."""
 
 
 class Lines:
-    """One JSON object per line, progress at most once a second."""
+    """Output of one JSON object per line, with progress at most once a second."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -34,7 +34,7 @@ class Lines:
             print(json.dumps({"event": name, **facts}), file=self._out, flush=True)
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Write a line unless the last one is less than a second old."""
+        """Write a line, unless the last progress line is less than a second old."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _LINE_EVERY
@@ -42,7 +42,7 @@ class Lines:
 
 
 class Bar:
-    """A progress bar, and plain lines for events."""
+    """Output of a progress bar, and of plain lines for events."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -83,7 +83,7 @@ class Bar:
 
 
 def report_on(out: TextIO) -> Report:
-    """Return a bar for a terminal, else lines."""
+    """Return a progress bar for a terminal, else JSON lines."""
     return Bar(out) if out.isatty() else Lines(out)
 
 

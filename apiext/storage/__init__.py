@@ -1,1 +1,1 @@
-"""Objects at revisions: keys, cache, watch fan-out, read plans."""
+"""The store of objects: keys, cache, encryption, and delivery of changes to watches."""

@@ -1,7 +1,7 @@
-"""Cache of entries in another form with ages, such as table rows: each read replaces only the ages (TAB-003).
+"""Cache of entries in a form that contains ages, such as table rows. Each read replaces only the ages (TAB-003).
 
-An entry is encoded once, with a placeholder for each age. To replace the placeholders costs a tenth of another
-encoding, for example for a list that a client reads every second.
+An entry is encoded once, with a placeholder for each age. Replacing the placeholders takes a tenth of the time of a new
+encoding, which helps for example if a client reads a list every second.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from apiext.meta.time import Ages
 
-_PLACEHOLDER = f"age {secrets.token_hex(16)}"  # random, so that no stored string is equal
+_PLACEHOLDER = f"age {secrets.token_hex(16)}"  # random, so that no stored string contains it
 _ENCODED = f'"{_PLACEHOLDER}"'.encode()
 
 
@@ -27,13 +27,13 @@ class Placeholders(Ages):
         self.stamps: list[str] = []
 
     def of(self, stamp: str) -> str:
-        """Return the placeholder."""
+        """Collect the timestamp, and return the placeholder."""
         self.stamps.append(stamp)
         return _PLACEHOLDER
 
 
 class Filled(NamedTuple):
-    """Entries joined by commas, with the offset behind each. The ages are valid while since <= now < until."""
+    """Entries joined by commas, and the offset of the end of each. The ages are valid while since <= now < until."""
 
     since: float
     until: float
@@ -41,15 +41,16 @@ class Filled(NamedTuple):
     ends: "array[int]"
 
     def part(self, start: int, stop: int) -> bytes:
-        """Return some of the entries."""
+        """Return the entries from ``start`` up to, not including, ``stop``."""
         ends = self.ends
         return self.joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]]
 
 
 class AgedForm:
-    """Entries in another form, with the ages of the last read.
+    """Encoded entries in a form that contains ages.
 
-    ``items`` are the entries with placeholders. ``counts`` are the numbers of placeholders up to the end of each entry.
+    ``items`` are the entries with placeholders. ``counts`` has, for each entry, the number of placeholders up to its
+    end.
     """
 
     __slots__ = ("_between", "_counts", "_distinct", "_ends", "_last", "_stamps")
@@ -64,7 +65,7 @@ class AgedForm:
         self._last: Filled | None = None
 
     def at(self, now: float) -> Filled:
-        """Return the entries with their ages at ``now``, in seconds of the epoch."""
+        """Return the entries with their ages at ``now`` (seconds since the epoch)."""
         last = self._last
         if last is None or not last.since <= now < last.until:
             last = self._last = self._filled(Ages(now))
@@ -81,5 +82,5 @@ class AgedForm:
 
 
 def ends_of(items: Sequence[bytes]) -> "array[int]":
-    """Return the offset behind each item once they are joined by commas."""
-    return array("I", map(add, accumulate(map(len, items)), count()))  # a comma before each but the first
+    """Return the offset of the end of each item after the items are joined by commas."""
+    return array("I", map(add, accumulate(map(len, items)), count()))  # each item except the first follows a comma

@@ -1,4 +1,4 @@
-"""Read changes that are older than the cache from the history of etcd, so that watches can resume there (RV-017)."""
+"""Reads changes that are older than the cache from etcd, so that watches can start at old revisions (RV-017)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,9 +19,9 @@ from apiext.storage.store import Compacted, Entry, Unavailable
 
 
 class Backfills:
-    """Reads changes that are older than the caches, for the collections of one store.
+    """The reader of old changes from etcd, for the collections of one store.
 
-    If progress responses of an etcd are unreliable, one watch of all keys below the root serves all callers.
+    If progress responses of etcd are unreliable, one watch of all keys below the root serves all callers.
     """
 
     def __init__(self, etcd: Etcd, root: str, touch: Callable[[], Awaitable[None]]) -> None:
@@ -37,14 +37,18 @@ class Backfills:
         """
         async with col.feed.backfilling:
             while start < col.feed.history.floor:
-                # with unreliable progress responses a write makes an event, which only a watch of the root gets
+                # if progress responses are unreliable, ``touch`` causes an event, which only a watch of the root
+                # receives
                 trusted = self._etcd.progress_requests_ok
                 watch = _PastWatch(self._etcd, col.prefix, start) if trusted else await self._shared_watch(start)
                 with suppress(_Retry):
                     await self._fill(col, start, watch)
 
     async def _shared_watch(self, start: int) -> "_PastWatch":
-        """Return the only watch of all keys below the root, once it may deliver all events after a revision."""
+        """Return a watch of all keys below the root that will deliver all events after a revision.
+
+        Only one such watch exists at a time. If it has passed the revision, wait for its end, then open the next watch.
+        """
         self._starts.append(start)
         try:
             while (watch := self._shared) is not None and not watch.ended.done():
@@ -89,7 +93,7 @@ class Backfills:
 
 
 class _Retry(Exception):
-    """The shared watch began at a compacted revision; this reader begins later and may retry."""
+    """The shared watch began at a compacted revision. The reader needs only later revisions, and may retry."""
 
 
 class _PastWatch:
@@ -99,7 +103,7 @@ class _PastWatch:
         self._etcd = etcd
         self._loop = asyncio.get_running_loop()
         self._start = start
-        self._readers: dict[str, _Reader] = {}  # by the prefixes of their collections
+        self._readers: dict[str, _Reader] = {}  # prefix of the collection → reader
         self._nudging = asyncio.Lock()
         self.position = start
         """The revision up to which etcd has sent all events."""
@@ -112,7 +116,7 @@ class _PastWatch:
         )
 
     def join(self, reader: "_Reader") -> None:
-        """Add a reader. A collection has at most one."""
+        """Add a reader. A collection has at most one reader."""
         self._readers[reader.col.prefix] = reader
 
     def leave(self, reader: "_Reader") -> None:
@@ -123,7 +127,7 @@ class _PastWatch:
             self._handle.cancel()
 
     async def request_response(self, last_response: float, touch: Callable[[], Awaitable[None]]) -> None:
-        """Make etcd send a response, unless it has sent one since the loop time ``last_response``."""
+        """Make etcd send a response, unless it has sent one since ``last_response`` (event loop time)."""
         async with self._nudging:
             trusted = self._etcd.progress_requests_ok
             if self.last_response == last_response and not (trusted and self._handle.request_progress()):
@@ -151,7 +155,7 @@ class _PastWatch:
 
 
 def _collections_of(key: str) -> Iterator[str]:
-    """Yield the prefixes that a key has without its name, and without its namespace and name."""
+    """Yield the key without its last segment, and without its last two: /a/ns/name → /a/ns/, /a/."""
     for _ in range(2):
         key = key[: key.rfind("/", 0, -1) + 1]
         if key:
@@ -159,7 +163,7 @@ def _collections_of(key: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Turns events of a watch with previous values into changes, up to the revision ``stop``."""
+    """Converter of watch events with previous values to changes, up to the revision ``stop``."""
 
     def __init__(self, col: Collection, start: int, stop: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -174,7 +178,10 @@ class _Reader:
         self.stop = stop
 
     def on_batch(self, batch: Batch) -> None:
-        """Add events, after their decryption if they are encrypted. The reader is done at the revision ``stop``."""
+        """Add the events of a batch. If values may be encrypted, queue the batch for ``catch_up``.
+
+        At the revision ``stop``, ``done`` gets its result.
+        """
         if self.col.values.encryption is None:
             self._read(batch)
             return
@@ -195,7 +202,10 @@ class _Reader:
                 self.col.values.drop_ahead(value)
 
     def _values(self, batch: Batch) -> Iterator[tuple[str, bytes]]:
-        """Yield the values of a batch to decrypt: of previous states, only that of the first event of a key."""
+        """Yield (key, value) for the values of a batch to decrypt.
+
+        A previous value is necessary only for the first event of a key.
+        """
         prefix, seen = self.col.prefix.encode(), set(self._last)
         for event in batch.events:
             if event.kv.key.startswith(prefix):
@@ -216,7 +226,7 @@ class _Reader:
             self.done.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """End the reader: the changes are too old, too many, or cannot be read."""
+        """End the reader with an error."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -241,11 +251,11 @@ class _Reader:
     def _entry(self, key: str, kv: KeyValue | None) -> Entry | None:
         try:
             return None if kv is None else self.col.entry_of(key, kv.mod_revision, kv.value)
-        except MissingKey as error:  # a watch must not skip it, since its key may be decrypted later
+        except MissingKey as error:  # a watch must not skip the value, since its data key may be decrypted later
             self.fail(Unavailable(str(error)))
             return None
         except ValueError:
-            return None  # skipped, as in the root watch (ETC-006)
+            return None  # an unreadable value is skipped, as in the root watch (ETC-006)
 
     def _add(self, change: Change) -> None:
         self.changes.append(change)

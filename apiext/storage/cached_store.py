@@ -1,4 +1,4 @@
-"""The store: writes go to etcd, and reads use cached collections, which a watch of the whole prefix updates."""
+"""The store: it writes to etcd, and reads from cached collections. One watch of the whole prefix updates the cache."""
 
 import asyncio
 import logging
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 class CachedStore:
     """Objects of many resources below one prefix of one etcd.
 
-    A read of a ready collection returns the state at ``revision``. All code runs in one event loop. A caller that reads
-    objects and ``revision`` without an await between them gets the revision of the objects.
+    A read of a ready collection returns the state at ``revision``. Call all methods on one event loop. A caller that
+    reads objects and ``revision`` without an await between them gets the revision of the objects.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CachedStore:
         self.etcd = etcd
         self.keys = keys
         self.lagging: set[DecryptionBuffer] = set()
-        """The buffers of all collections with changes that wait for a data key."""
+        """The decryption buffers, of all collections, in which changes wait for a data key."""
         self._encryptions = encryptions or NoEncryption()
         self._store = EtcdStore(etcd, seconds=seconds)
         self._collections: dict[str, Collection] = {}
@@ -88,7 +88,7 @@ class CachedStore:
 
     @property
     def revision(self) -> int:
-        """The revision of all ready collections."""
+        """The revision that all ready collections have reached."""
         return self._progress.revision
 
     @property
@@ -126,7 +126,10 @@ class CachedStore:
             col.unload()
 
     def switch_encryption(self, encryptions: Encryptions) -> None:
-        """Use a new encryption configuration. Refill each collection of which it may decrypt other values (RV-019)."""
+        """Use a new encryption configuration.
+
+        Fill a collection again if it can change which values are readable (RV-019).
+        """
         self._encryptions = encryptions
         for col in self._collections.values():
             encryption = encryptions.of(col.resource)
@@ -139,10 +142,10 @@ class CachedStore:
     # -- reading
 
     async def fresh(self, col: Collection | None = None) -> int:
-        """Wait until the cache has all writes before this call, and return its revision.
+        """Wait until the cache has all writes that ended before this call, and return its revision.
 
-        ``col`` is the collection that the caller reads, None: all. Raises Unavailable if etcd does not respond, or if
-        the cache does not get the writes within limits.FRESH_WAIT.
+        ``col`` is the collection that the caller reads (None: all collections). Raises Unavailable if etcd does not
+        respond, or if the cache does not get the writes within limits.FRESH_WAIT.
         """
         while True:
             epoch = await self._watch.wait_complete()
@@ -177,7 +180,7 @@ class CachedStore:
             await self._caught_up(col)
 
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
-        """Read one object from etcd, linearizably; raise Malformed, Unavailable."""
+        """Read one object from etcd, linearizably; None if it does not exist. Raises Malformed, Unavailable."""
         key = relative(namespace, name)
         began = perf_counter()
         try:
@@ -202,7 +205,7 @@ class CachedStore:
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
     ) -> Slice:
-        """Return the objects at exactly a revision, from ``after`` on, the key of a continue token.
+        """Return the objects at exactly this revision. ``after`` is the first key, as in a continue token.
 
         Raises Compacted, FutureRevision (after a wait as in at_least), Malformed, Unavailable.
         """
@@ -221,7 +224,7 @@ class CachedStore:
     async def watch(
         self, col: Collection, group: WatchGroup, start: int, sink: Sink, *, bookmarks: bool = False
     ) -> Watcher:
-        """Open a watch, as Collection.watch, from any revision that etcd has; raise Compacted, Unavailable."""
+        """Open a watch as Collection.watch does, from any revision that etcd has; raise Compacted, Unavailable."""
         await self.history(col, start)
         return col.watch(group, start, sink, bookmarks=bookmarks)
 
@@ -234,7 +237,7 @@ class CachedStore:
 
     # -- writing
 
-    # not coroutines themselves, since a second coroutine for each write costs time
+    # create and update are not ``async``, since a second coroutine for each write costs time
     def create(
         self,
         col: Collection,
@@ -271,7 +274,7 @@ class CachedStore:
         return last.with_revision(revision)
 
     async def delete_unread(self, col: Collection, namespace: str, name: str, expected: int) -> None:
-        """Delete an object, readable or not, if it has the expected revision.
+        """Delete an object, even an unreadable one, if it has the expected revision.
 
         Raises the errors of ``delete``, and Malformed if the object now has another value that cannot be read.
         """
@@ -290,7 +293,7 @@ class CachedStore:
         return result.revision
 
     async def _last_state(self, col: Collection, key: str, revision: int) -> Entry:
-        """Return the deleted object, or an empty one if it cannot be read: the deletion itself has succeeded."""
+        """Return the deleted object. If it cannot be read, return an empty object, since the deletion has succeeded."""
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
@@ -301,7 +304,10 @@ class CachedStore:
         return Entry(namespace, name, revision, b"{}")
 
     async def read_again(self, col: Collection) -> None:
-        """Fill a collection again, and end its watches. Without effect during a fill, whose buffer would be lost."""
+        """Fill a collection again, and end its watches.
+
+        Do nothing during a fill, whose buffered changes would be lost.
+        """
         if col.state.ready:
             col.unready()
             await self.fills.fill(col)
@@ -312,16 +318,16 @@ class CachedStore:
         return None if kv is None else (kv.value, kv.mod_revision)
 
     async def put_key(self, key: str, value: bytes, expected: int) -> int:
-        """Write such a key if it has the expected revision (0: does not exist), else raise RevisionChanged.
+        """Write a key outside of collections if it has the expected revision (0: it does not exist).
 
-        Return its new revision.
+        Return its new revision; raise RevisionChanged.
         """
         return key_outcome(key, await self._store.put(key, value, expected, None))
 
     async def delete_key(self, key: str, expected: int) -> int:
-        """Delete such a key if it has the expected revision, else raise RevisionChanged.
+        """Delete a key outside of collections if it has the expected revision.
 
-        Return the revision of the deletion.
+        Return the revision of the deletion; raise RevisionChanged.
         """
         return key_outcome(key, await self._store.delete(key, expected, None))
 
@@ -358,9 +364,9 @@ class CachedStore:
         return DetachedEntry(*name, result.revision, raw)
 
     def _apply_own_write(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
-        """Apply a write of this server to the cache if it is the next change, and report whether the cache has it.
+        """Apply a write of this server to the cache if it is the next change. Return whether the cache has the write.
 
-        Otherwise the root watch delivers it. A cache that lags behind must not turn a successful write into an error.
+        If not, the root watch will deliver the write. The write has succeeded, so a cache that lags behind is no error.
         """
         progress, watch = self._progress, self._watch.usable
         if progress.revision == revision - 1 and watch is not None:

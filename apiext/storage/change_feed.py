@@ -19,8 +19,9 @@ Listener = Callable[[Change], None]
 class ChangeFeed:
     """The recent changes of one resource, its watches, and its listeners in this server.
 
-    ``floor`` is the revision of the last load. ``undelivered`` is the revision of the last change that no watch got,
-    since its value cannot be read. Each function in ``on_replaced`` is called with the stored bytes before a change.
+    ``floor`` is the revision of the last load. ``undelivered`` is the revision of the last change that no watch
+    received, since its value cannot be read. The functions in ``on_replaced`` are called with the stored bytes that a
+    change replaced or deleted.
     """
 
     def __init__(self, resource: GroupResource, progress: Reached, pump: Pump) -> None:
@@ -39,9 +40,9 @@ class ChangeFeed:
         return max(self.floor, self.undelivered) <= revision and self.history.unchanged_since(revision)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every change, in order; return a function that unsubscribes it.
+        """Call the listener with every later change, in order. Return a function that ends the subscription.
 
-        A first fill calls it with ADDED for each object, a later fill with the differences.
+        The first fill calls the listener with ADDED for each object, a later fill with the differences.
         """
         self.listeners.append(listener)
 
@@ -69,7 +70,7 @@ class ChangeFeed:
         """Call one listener, and log its exception."""
         try:
             listener(change)
-        except Exception:  # outermost: other listeners must get their events
+        except Exception:  # the error must not affect other listeners
             log.exception("a listener of %s failed", self._resource)
 
     def restart(self, revision: int) -> None:
@@ -79,11 +80,14 @@ class ChangeFeed:
         self.floor = revision
 
     def end_watches(self, versions: Container[str] | None = None) -> None:
-        """End all watches, or those of some versions."""
+        """End the watches of ``versions`` (None: all watches)."""
         self.fanout.end(b"", versions=versions)
 
     async def watches_served(self, timeout: float) -> None:
-        """Wait until every watch whose client reads has all changes, at most ``timeout`` seconds."""
+        """Wait until all changes are written to watches, at most ``timeout`` seconds.
+
+        Watches with a full buffer do not count.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while self.fanout.busy and loop.time() < deadline:  # noqa: ASYNC110 - the pump, too, works in turns of the loop

@@ -1,7 +1,7 @@
 """Ciphers of encryption at rest, and the choice of the cipher of a resource (OPS-003).
 
-Stored values are equal to upstream's: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. AES-GCM authenticates
-the etcd key, too, so a value that was copied to another key cannot be decrypted.
+Stored values have upstream's format: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. AES-GCM also
+authenticates the etcd key, so a value that was copied to another etcd key cannot be decrypted.
 """
 
 import os
@@ -59,18 +59,18 @@ class Provider(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """Resources, as ``plural.group`` or with ``*``, and their providers: the first one encrypts."""
+    """Resources, as ``plural.group`` or with ``*``, and their providers. The first provider encrypts new values."""
 
     resources: tuple[str, ...]
     providers: tuple[Provider, ...]
 
 
 class _Part(Protocol):
-    """A cipher with its key, or a choice of several ciphers."""
+    """A cipher with its key, or several ciphers."""
 
     @property
     def secret(self) -> Secret:
-        """The key that encrypts values from now on."""
+        """The key that encrypts new values."""
 
     def encrypt(self, plain: bytes, key: bytes) -> bytes:
         """Return the stored form of a value under a key of etcd; raise EncryptionError."""
@@ -101,7 +101,7 @@ class _AesGcm(Gcm):
 
 
 class _AesCbc:
-    """Initialisation vector, then ciphertext with the padding of PKCS 7, without authentication."""
+    """AES-CBC without authentication. The output is the initialisation vector, then ciphertext with PKCS 7 padding."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -129,7 +129,7 @@ class _AesCbc:
 
 
 class _Secretbox:
-    """Nonce, tag, and ciphertext."""
+    """The secretbox cipher of NaCl. The output is the nonce, the authentication tag, and the ciphertext."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -151,7 +151,7 @@ _CIPHERS: Mapping[str, Callable[[Secret], _Part]] = {AES_CBC: _AesCbc, AES_GCM: 
 
 
 class _Choice:
-    """Several ciphers, each with a prefix: the first one encrypts, the first one that can decrypts."""
+    """Several ciphers, each with a prefix. The first cipher encrypts. The first cipher that succeeds decrypts."""
 
     def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Part]], none: str) -> None:
         self._resource = resource
@@ -200,7 +200,7 @@ class _Choice:
         raise EncryptionError(fields.aggregate(faults) if faults else self._none)
 
     def _count(self, what: str, prefix: str, began: float, status: str = EncryptionError.status) -> None:
-        """Count an operation that began at ``began`` (perf_counter), 0 for a failed one."""
+        """Count an operation that began at ``began`` (perf_counter, 0 for a failed operation)."""
         OPERATIONS.slot(self._resource, what, prefix, "OK" if began else status).value += 1
         if began:
             SECONDS.observe(perf_counter() - began, what, prefix)
@@ -231,10 +231,10 @@ class CipherEncryption(_Encryption):
         self.secrets = frozenset(_secrets_of(providers))
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Do nothing: no plug-in has to be called."""
+        """Do nothing, since static keys need no plug-in."""
 
     def is_healthy(self) -> bool:
-        """Return True: all keys are known."""
+        """Return True, since the configuration contains all keys."""
         return True
 
 
@@ -251,7 +251,7 @@ class ServiceEncryption(_Encryption):
 
     @property
     def secret(self) -> Secret:
-        """The key that encrypts values from now on; a plug-in may change it."""
+        """The key that encrypts new values; a plug-in may change it."""
         return self._choice.secret
 
     async def fetch(self, values: Iterable[bytes]) -> None:
@@ -259,7 +259,7 @@ class ServiceEncryption(_Encryption):
         await envelopes.fetch(self._enveloped, values)
 
     def is_healthy(self) -> bool:
-        """Report whether the plug-in is healthy."""
+        """Report whether at least one of the plug-ins is healthy."""
         return not all(part.provider.fault for _, part in self._enveloped)
 
 
@@ -296,7 +296,10 @@ _ANY = GroupResource("*", "*")
 
 
 class CipherEncryptions:
-    """All rules: a rule for the resource is used first, then one for its group, then one for all resources."""
+    """The rules of a configuration.
+
+    A rule for the resource precedes a rule for its group and a rule for all resources.
+    """
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
         self._providers = _by_resource(rules)

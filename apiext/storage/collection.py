@@ -45,7 +45,7 @@ class Filler(OwnerStore, Protocol):
 class Collection:
     """One resource of a store: ``state`` has its objects, ``feed`` its changes and watches.
 
-    ``values`` decodes and encrypts its stored values. An object expires ``ttl`` seconds after its last write, with 0
+    ``values`` decodes and encrypts its stored values. An object expires ``ttl`` seconds after its last write; 0 means
     never.
     """
 
@@ -87,7 +87,7 @@ class Collection:
     async def caught_up(self) -> None:
         """Wait until the collection is filled and no change waits for its data key; raise NotReady.
 
-        A fill has the state of its begin, so later changes may wait for their data keys after it.
+        A fill reads the state at its start. Changes since then may still wait for their data keys when the fill ends.
         """
         while not self.dropped:
             if not self.state.ready:
@@ -103,9 +103,9 @@ class Collection:
         return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 
     def follow(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call the listener with ADDED for each cached, readable object, then subscribe it.
+        """Call the listener with ADDED for each cached, readable object, then subscribe the listener.
 
-        An exception of the listener is logged.
+        Exceptions of the listener are logged. Return a function that ends the subscription.
         """
         if self.state.ready:
             for entry in self.state.readable():
@@ -123,16 +123,16 @@ class Collection:
         announce: bool | None = None,
         selected: Slice | None = None,
     ) -> Watcher:
-        """Open a watch. Its first bytes are written in a later turn of the loop.
+        """Open a watch. Its first bytes are written in a later iteration of the event loop.
 
-        ``start``: the revision after which events are sent; None: from now. Raises Compacted if the changes are not
-        in memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection.
-        ``initial``: send the current objects as ADDED first, and ignore ``start``. ``announce``: send a bookmark after
-        these; None: if ``bookmarks`` is true (RV-009, RV-012, RV-013). ``selected``: the result of ``select`` to send
-        as initial events; raises Compacted if changes after it are not in memory.
+        ``start``: the revision after which events are sent; None: from now. Raises Compacted if the changes are not in
+        memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection. ``initial``:
+        send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark after the
+        initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send this result
+        of ``select`` as the initial events; raises Compacted if later changes are not in memory.
         """
         state, history = self.state, self.feed.history
-        # a watch with initial events must send all objects
+        # a watch with initial events must send all objects, so an unreadable object is an error
         state.require_readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         if start is not None and not initial and start > state.revision:
             raise FutureRevision(start, state.revision)
@@ -172,7 +172,7 @@ class Collection:
     def switch_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> bool:
         """Use another encryption configuration. Return whether the caller must fill the collection again.
 
-        It must if the new configuration may decrypt other values than the old one.
+        This is necessary if a value is unreadable, or is encrypted with a key that the new configuration lacks.
         """
         before, was_buffering = self.values.encryption, self.state.ready and not self.arrivals.open
         self.set_encryption(encryption, store, progress)
@@ -183,18 +183,18 @@ class Collection:
         return was_buffering or bool(self.state.broken) or any(secret_of(entry) not in known for entry in entries)
 
     def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value: the cached entry if it is equal. Raises ValueError."""
+        """Return the entry of a stored value; raise ValueError. Return the cached entry if it is equal."""
         return self.values.entry_of(key, revision, value, self.state.snapshot.index.get(key))
 
     async def entry_prepared(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value, as ``entry_of``, after its decryption in a thread if it is large."""
+        """Return the entry of a stored value as ``entry_of`` does, but decrypt a large value in a thread."""
         await self.values.prepare([(key, value)])
         return self.entry_of(key, revision, value)
 
     # -- changes from the root watch and from writes
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
-        """Apply a change or buffer it. The value of a deletion is None."""
+        """Apply a change, or buffer it until the collection is filled. The value of a deletion is None."""
         if not self.arrivals.open:
             self.arrivals.early.append((key, revision, value))
         elif revision > self.feed.floor and (names := split_relative(key, self.namespaced)):
@@ -273,7 +273,7 @@ class Collection:
         return differences(before, entries.index, state.broken, revision) if listeners else []
 
     def announce(self, changes: list[Change]) -> None:
-        """Call listeners with the changes of a load, then apply the events of the root watch since then."""
+        """Call listeners with the changes that ``load`` returned, then apply the buffered changes."""
         for change in changes:
             self.feed.notify(change)
         for key, revision, value in self.arrivals.take_all():
@@ -307,6 +307,6 @@ class Collection:
         self._filled.set()
 
     def tick(self) -> None:
-        """Write bookmarks and evict unused caches; called every BOOKMARK_EVERY."""
+        """Write bookmarks and evict unused caches; called every BOOKMARK_EVERY seconds."""
         self.feed.fanout.bookmarks()
         self.state.tick()

@@ -1,4 +1,4 @@
-"""Compact etcd, in turns with all other servers on it (OPS-002), and recover a store that is out of space."""
+"""Compaction of etcd, shared by all servers that use it (OPS-002), and recovery of a store that is out of space."""
 
 import asyncio
 import logging
@@ -7,33 +7,36 @@ from apiext.etcd import errors
 from apiext.etcd.client import Etcd
 from apiext.storage import limits
 
-# Seconds between compactions, the default of --etcd-compaction-interval (upstream: the same).
+# Seconds between compactions: the default of --etcd-compaction-interval, as upstream.
 COMPACT_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
 _REMEDY = ": delete objects; after the next compaction, run `etcdctl defrag` and `etcdctl alarm disarm`"
-KEY = b"compact_rev_key"  # upstream: compactRevKey, outside any prefix
+KEY = b"compact_rev_key"  # upstream's compactRevKey, which is outside of all prefixes
 
 
 class Compactor:
-    """Each turn compacts to the revision of the turn before, unless another server has done it."""
+    """Periodic compaction.
+
+    Each turn compacts to the revision of the previous turn, unless another server has done so.
+    """
 
     def __init__(self, etcd: Etcd, quota: int = 0) -> None:
-        """``quota``: the maximum bytes of the store in this process; 0 for an etcd, whose operator defragments it."""
+        """``quota``: the maximum bytes of the store in this process; 0 for an external etcd."""
         self._etcd = etcd
         self._quota = quota
         self._marked = 0
         self._head = 0
 
     async def run(self, every: float = COMPACT_EVERY) -> None:
-        """Take a turn each ``every`` seconds, until cancelled."""
+        """Call ``turn`` every ``every`` seconds, until the task is cancelled."""
         while True:
             await asyncio.sleep(every)
             await self.turn()
 
     async def turn(self) -> int:
-        """Take one turn. Return the compacted revision, 0 for none. Errors are logged, and the next turn retries."""
+        """Compact once. Return the compacted revision, 0 for no compaction. Log errors; the next turn retries."""
         try:
             compacted = await self._turn()
             if self._quota:
@@ -73,7 +76,10 @@ class Compactor:
         return target
 
     async def _recover_space(self) -> int:
-        """Compact a store that is out of space. If it is in this process and has space then, allow writes again."""
+        """Compact a store that is out of space.
+
+        If the store is in this process and now has space, allow writes again.
+        """
         log.error("the store is out of space and allows only deletions%s", "" if self._quota else _REMEDY)
         try:
             target, self._head = self._head, await self._etcd.head_revision()
@@ -81,7 +87,7 @@ class Compactor:
             if self._quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * self._quota:
                 await self._etcd.defragment()
                 for alarm in await self._etcd.alarms():
-                    if alarm.kind == "NOSPACE":  # space does not resolve other alarms
+                    if alarm.kind == "NOSPACE":  # free space does not resolve other alarms
                         await self._etcd.disarm(alarm)
                 log.warning("the store was out of space; it was defragmented and allows writes again")
             return compacted

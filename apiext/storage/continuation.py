@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
 
 
 class BadToken(ValueError):
-    """An invalid token: a 400 with the text of upstream (RV-006)."""
+    """An invalid token. The server responds with 400 and upstream's text (RV-006)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"invalid continue token: {reason}")
@@ -25,7 +25,8 @@ class BadToken(ValueError):
 class Continuation(NamedTuple):
     """A decoded token.
 
-    ``start`` is the first key of the page relative to the listed prefix: the last key of the page before, and NUL.
+    ``start`` is the first possible key of the page, relative to the listed prefix: the last key of the previous page
+    with an appended NUL.
     """
 
     start: str
@@ -33,7 +34,7 @@ class Continuation(NamedTuple):
 
 
 def encode(start: str, revision: int, *, cached: bool = True) -> str:
-    """Return the token of a page (RV-005). Upstream's cache begins keys with a slash, upstream's store does not."""
+    """Return the token of a page (RV-005). ``cached``: as upstream's cache, begin the key with a slash."""
     text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
@@ -64,7 +65,7 @@ class _Fields(list[tuple[str, Any]]):
 
 
 def _fields(token: str) -> tuple[str, int, str]:
-    """Return v, rv and start, empty if absent or null. Names of fields are case-insensitive, as in Go."""
+    """Return v, rv and start; "" or 0 if the field is absent or null. Field names are case-insensitive, as in Go."""
     data = token.encode("utf-8", "surrogateescape")
     for position, char in enumerate(data):
         if char not in _ALPHABET:
@@ -100,7 +101,7 @@ def _fields(token: str) -> tuple[str, int, str]:
 
 
 def _type_error(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
-    """Return the error of a value whose type is not that of the Go field."""
+    """Return the error of a value whose type differs from the type of the Go field."""
     kind = "number" if isinstance(value, _Number) else json_kind(value)
     if kind == "array" and isinstance(value, _Fields):
         kind = "object"

@@ -1,4 +1,4 @@
-"""Route changes to watch groups by labels or fields of converted objects, with one conversion for all groups."""
+"""Routes changes to watch groups by labels or fields of converted objects. All groups share one conversion."""
 
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -14,9 +14,9 @@ from apiext.storage.staging import Stage, Staging
 
 
 class ConvertedRoute(NamedTuple):
-    """The condition of a watch group on objects in one version.
+    """The condition ``term`` of a watch group on objects in one version.
 
-    ``version`` is equal for groups of the same version; ``stage`` converts objects to it.
+    ``version`` is equal for groups of the same version. ``stage`` converts objects to this version.
     """
 
     version: Hashable
@@ -25,13 +25,14 @@ class ConvertedRoute(NamedTuple):
 
 
 Condition = tuple[str | None, Hashable]
-"""A condition on stored changes: namespace (None: all), and dimension and values of a term (None: all changes)."""
+"""A condition on stored changes: namespace (None: all), and (dimension, values) of a term (None: all changes)."""
 
 
 class _Needed:
-    """A condition on stored changes that ``groups`` groups share. Changes that meet it are passed to ``add_change``.
+    """A condition on stored changes that a number of groups (``groups``) share.
 
-    Each condition has its own route, so that the removal of one does not affect another that overlaps.
+    ``add_change`` is called for changes that meet the condition. Each condition has its own route, so that the removal
+    of a condition does not affect a condition that overlaps it.
     """
 
     __slots__ = ("add_change", "groups")
@@ -42,10 +43,9 @@ class _Needed:
 
 
 class ConvertedRoutes:
-    """Finds the groups of one version that a change concerns, after the webhook has converted both of its states.
+    """Routes to the watch groups of one version. The webhook converts both states of a change before it is delivered.
 
-    ``stored`` delivers positions of changes, which are queued in order until they are converted. ``end`` is the
-    position up to which all changes were delivered to the groups.
+    ``stored`` delivers positions of changes, which are queued in order until the changes are converted.
     """
 
     def __init__(self, stored: Routes, history: History, pump: Pump, stage: Stage) -> None:
@@ -62,13 +62,13 @@ class ConvertedRoutes:
 
     @property
     def end(self) -> int:
-        """The position up to which all changes were delivered."""
+        """The position before which all changes were delivered to the groups."""
         return self._pending[0] if self._pending else self._history.end
 
     def add(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> None:
         """Deliver changes of a namespace (None: of all) to a group if both terms hold.
 
-        ``stored`` (None: holds always) is tested on stored objects, ``converted`` on converted ones.
+        ``stored`` (None: holds always) is tested on stored objects, ``converted`` on converted objects.
         """
         self._groups[group] = None
         self._routes.add(group, namespace, converted)
@@ -80,7 +80,7 @@ class ConvertedRoutes:
         needed.groups += 1
 
     def remove(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> bool:
-        """Undo ``add`` with the same arguments; return whether no group is left."""
+        """Undo ``add`` with the same arguments. Return True if this was the last group."""
         del self._groups[group]
         self._routes.remove(group, namespace, converted)
         key = _condition(namespace, stored)
@@ -92,7 +92,7 @@ class ConvertedRoutes:
         return not self._groups
 
     def add_change(self, position: int) -> None:
-        """Route the change at a position in a later step."""
+        """Queue the change at a position for a later ``step``."""
         if not self._pending or self._pending[-1] != position:
             self._pending.append(position)
             self._pump.add(self)
@@ -109,14 +109,14 @@ class ConvertedRoutes:
         return bool(self._pending) and not self._staging.waiting
 
     def step(self, budget: int) -> int:
-        """Route one change, or begin the conversion of the next ones."""
+        """Deliver one change, or begin the conversion of the next changes. Return the cost in writes."""
         if not self.busy:
             return 1
         position = self._pending[0]
         if not self._groups:
             self._pending.clear()
         elif position < self._history.first:
-            self._deliver_to_all()  # the history dropped the change: each group ends its watches with 410
+            self._deliver_to_all()  # the history has dropped the change, so each group ends its watches with 410
         else:
             following = (self._history.at(at) for at in islice(self._pending, limits.SEGMENT))
             change = self._staging.change(self._history.at(position), True, following)
@@ -130,11 +130,14 @@ class ConvertedRoutes:
         return 1
 
     def on_idle(self) -> None:
-        """Drop converted objects."""
+        """Drop the converted objects."""
         self._staging.on_idle()
 
     def fail(self, error: Exception) -> bool:
-        """Deliver a change that cannot be converted to all groups: each ends its watches with its own ERROR."""
+        """Deliver a change that cannot be converted to all groups.
+
+        Each group then ends its watches with an ERROR event.
+        """
         self._deliver_to_all()
         return True
 

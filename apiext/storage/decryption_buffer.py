@@ -1,7 +1,7 @@
-"""Buffer of the changes of one resource until a KMS plug-in has decrypted their data key, with all later changes.
+"""Buffer for changes of one resource while a KMS plug-in decrypts their data key. Later changes wait, too.
 
 Other resources are not delayed. Reads of this resource return the state before the first buffered change. Consistent
-reads wait.
+reads wait until the buffer is empty.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ KMS_AGAIN_FIRST = 1.0
 log = logging.getLogger(__name__)
 
 EarlyChange = tuple[str, int, bytes | None]
-"""The key, the revision, and the stored value, None for a deletion."""
+"""(key, revision, stored value); the value of a deletion is None."""
 
 
 class Arrivals:
-    """Changes of one resource from the root watch: applied at once while ``open``, else buffered in ``early``."""
+    """Changes of one resource from the root watch. While ``open`` is false, they are buffered in ``early``."""
 
     __slots__ = ("early", "open")
 
@@ -53,7 +53,7 @@ class OwnerStore(Protocol):
         """Run a task."""
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
-        """Return the value and revision of a key of etcd; raises StoreError."""
+        """Return the value and revision of a key of etcd, None if it does not exist; raise StoreError."""
 
 
 class DecryptionBuffer:
@@ -78,7 +78,8 @@ class DecryptionBuffer:
         self._values = values
         self._apply_change = apply
         self._fill_again = fill_again
-        self._turn: object = None  # identifies the task that applies the buffered changes: another value ends the task
+        # identifies the task that applies the buffered changes; the task ends when this value changes
+        self._turn: object = None
         self._done: asyncio.Event | None = None
         self._retrying = False
         self._closed = False
@@ -90,7 +91,7 @@ class DecryptionBuffer:
         return self.held_revision - 1 if self.held_revision else self._store.revision
 
     def buffer(self, change: EarlyChange) -> None:
-        """Buffer a change and all later ones until a plug-in has decrypted its data key or has refused it."""
+        """Buffer a change and all later changes until a plug-in has decrypted the data key or has refused to do so."""
         self._arrivals.open = False
         self._arrivals.early.append(change)
         self.held_revision = change[1]
@@ -100,7 +101,7 @@ class DecryptionBuffer:
         self._store.spawn(self._catch_up(turn))
 
     def release(self) -> None:
-        """Wake waiting readers, since the buffered changes were applied, or a fill will contain them."""
+        """Wake waiting readers. Called when the buffered changes are applied, or when a fill will contain them."""
         self.held_revision = 0
         self._turn = None
         self._store.lagging.discard(self)
@@ -108,7 +109,7 @@ class DecryptionBuffer:
             self._done.set()
 
     def close(self) -> None:
-        """Stop, since no plug-in has data keys of the collection any more, or the collection was dropped."""
+        """Stop. Called when no plug-in has data keys of the collection any more, or when the collection is dropped."""
         self.release()
         self._closed = True
 
@@ -122,7 +123,10 @@ class DecryptionBuffer:
             raise NotReady(f"{self._state.resource} waits for a key management plug-in") from error
 
     async def _catch_up(self, turn: object) -> None:
-        """Apply the buffered changes when their keys are decrypted or refused; end if ``turn`` is outdated."""
+        """Apply the buffered changes when their data keys are decrypted or refused.
+
+        End if ``_turn`` is not ``turn``.
+        """
         arrivals = self._arrivals
         while self._turn is turn:
             batch = list(arrivals.early)
@@ -152,7 +156,7 @@ class DecryptionBuffer:
     # -- values without a data key
 
     def retry_later(self, key: str, reason: str) -> None:
-        """Retry, from time to time, the decryption of values whose data key no plug-in could decrypt."""
+        """Start a task that retries the decryption of values whose data key no plug-in could decrypt."""
         if not self._retrying:
             self._retrying = True
             log.warning(
@@ -182,7 +186,10 @@ class DecryptionBuffer:
             self._retrying = False
 
     async def _try_decrypt(self, keys: list[str]) -> bool:
-        """Report whether one of a few values can be decrypted now. Each call tries other values."""
+        """Try to decrypt a few values, and report whether one of them can be decrypted.
+
+        Each call tries other values.
+        """
         broken = self._state.broken
         for key in keys[: limits.KMS_AGAIN_TRIES]:
             broken[key] = broken.pop(key)

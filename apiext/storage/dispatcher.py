@@ -1,4 +1,4 @@
-"""Dispatch events of the root watch to their collections, in order, after the decryption of large values."""
+"""Dispatches events of the root watch to their collections, in order. A thread decrypts large values first."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -10,10 +10,10 @@ from apiext.storage.progress import Progress
 
 
 class Dispatcher:
-    """Dispatches changes below a root to the collections. ``spawn`` runs a coroutine as a task.
+    """The dispatcher of changes below a root. ``spawn`` runs a coroutine as a task.
 
-    While a thread decrypts the values of a batch, later batches are buffered. A change that a write of this server has
-    applied meanwhile is not applied again.
+    While a thread decrypts the values of a batch, later batches are buffered. A write of this server may apply its own
+    change in the meantime; the dispatcher then skips this change.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Dispatcher:
         self._spawn = spawn
         self._buffered: deque[Batch] = deque()
         self._decrypting = False
-        self.decrypts = False  # true if the values of a collection are encrypted
+        self.decrypts = False  # true if the values of any collection are encrypted
 
     def on_batch(self, batch: Batch) -> None:
         """Dispatch a batch of events, or buffer it until its values are decrypted."""
@@ -46,7 +46,7 @@ class Dispatcher:
         self._progress.advance(batch.revision, by_event=not batch.progress)
 
     def dispatch(self, key: str, revision: int, value: bytes | None) -> None:
-        """Dispatch a change to the collection of its key, if there is one."""
+        """Apply a change to the collection of its key. Do nothing if there is no such collection."""
         col, offset = self._locate(key)
         if col is not None:
             col.apply(key[offset:], revision, value)
@@ -56,7 +56,7 @@ class Dispatcher:
         self._buffered.clear()
 
     def _locate(self, key: str) -> tuple[Collection | None, int]:
-        """Return the collection of a key, and the offset of the key relative to the collection."""
+        """Return the collection of a key (None: no collection), and the offset at which the key within it begins."""
         root_size, collections = self._root_size, self._collections
         first = key.find("/", root_size)
         second = key.find("/", first + 1)

@@ -1,7 +1,7 @@
 """Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
 
-Entries in memory have plain bytes. An entry of an encrypted resource also has the key of its stored value. If that is
-not the current key, a write that changes nothing else encrypts the value again.
+Entries in memory have decrypted bytes. An entry of an encrypted resource also has the key of its stored value. If this
+is not the current key, even a write that does not change the object encrypts and stores the value again.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -17,14 +17,14 @@ NOT_ENCRYPTED = "identity transformer tried to read encrypted data"
 
 
 class EncryptionError(ValueError):
-    """A stored value that no key decrypts, or a value that no key encrypts, with the message of upstream."""
+    """A value cannot be decrypted or encrypted. The message is upstream's."""
 
     status = "unknown-non-grpc"
     """The ``status`` label in metrics."""
 
 
 class MissingKey(EncryptionError):
-    """A stored value whose data key a plug-in has not decrypted. ``tried``: a recent call of the plug-in failed."""
+    """No plug-in has decrypted the data key of a stored value. ``tried``: a recent call of the plug-in failed."""
 
     def __init__(self, text: str, status: str, tried: bool) -> None:
         super().__init__(text)
@@ -33,13 +33,13 @@ class MissingKey(EncryptionError):
 
 
 class Secret(Struct, frozen=True):
-    """A key with its provider and name, which stored values contain."""
+    """An encryption key. Stored values contain its provider (``kind``) and its name."""
 
     kind: str
     name: str
     value: bytes
 
-    def __repr__(self) -> str:  # without the value
+    def __repr__(self) -> str:  # without the secret value
         return f"Secret({self.kind!r}, {self.name!r})"
 
 
@@ -48,7 +48,7 @@ PLAIN = Secret("identity", "", b"")
 
 
 class EncryptedEntry(Entry, gc=False, kw_only=True):
-    """An entry with the key that its stored value is encrypted with."""
+    """An entry with the key with which its stored value is encrypted."""
 
     secret: Secret
 
@@ -58,15 +58,15 @@ class Encryption(Protocol):
 
     @property
     def secret(self) -> Secret:
-        """The key that encrypts values from now on."""
+        """The key that encrypts new values."""
 
     @property
     def secrets(self) -> Container[Secret]:
-        """The keys that decrypt values."""
+        """The keys that can decrypt values."""
 
     @property
     def waits(self) -> bool:
-        """Report whether plug-ins have keys, so that ``decrypt`` may raise MissingKey."""
+        """True if plug-ins have keys, so that ``decrypt`` may raise MissingKey."""
 
     def encrypt(self, key: str, plain: bytes) -> bytes:
         """Return the encrypted value of an etcd key; raise EncryptionError."""
@@ -75,10 +75,10 @@ class Encryption(Protocol):
         """Return the decrypted value and its key; raise EncryptionError."""
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Call plug-ins for the missing keys of these values, if ``waits``."""
+        """Call plug-ins to decrypt the missing data keys of these values. Do nothing if ``waits`` is false."""
 
     def is_healthy(self) -> bool:
-        """Report whether the plug-in is healthy, if there is one."""
+        """Report whether at least one plug-in is healthy; True if there is no plug-in."""
 
 
 class Encryptions(Protocol):
@@ -89,7 +89,7 @@ class Encryptions(Protocol):
 
 
 class Decrypted(NamedTuple):
-    """An encrypted value with its decrypted bytes and key, or with the error of its decryption."""
+    """An encrypted value, its decryption by ``by``, and its key, or the error ``fault`` of the decryption."""
 
     value: bytes
     by: Encryption

@@ -1,4 +1,4 @@
-"""EncryptionConfiguration files: the encryption of resources, validated like kube-apiserver, with its texts."""
+"""Parser of EncryptionConfiguration files. Validation and error texts are those of kube-apiserver."""
 
 import base64
 import binascii
@@ -48,7 +48,7 @@ _NO_REST = frozenset(("apiserveripinfo", "serviceipallocations", "servicenodepor
 _REDACTED = "REDACTED"
 _ANY = GroupResource("*", "*")
 
-# Go struct → field → (Go type, struct in it)
+# Go struct → field → (Go type, Go struct of the value or of its items, "" if none)
 _STRUCTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     _KIND: {
         "apiVersion": ("string", ""), "kind": ("string", ""),
@@ -103,7 +103,7 @@ def loaded(raw: bytes, path: str) -> Loaded:
 
 
 def read(path: str) -> bytes:
-    """Return the content of a file; raises ConfigurationError."""
+    """Return the content of a file; raise ConfigurationError."""
     named, loading = f'encryption provider configuration file "{path}"', "error while parsing file: error while loading"
     try:
         raw = Path(path).read_bytes()
@@ -121,7 +121,7 @@ def hash_of(raw: bytes) -> str:
 
 
 def parse(raw: bytes, path: str) -> tuple[Rule, ...]:
-    """Parse the rules of a file; raises ConfigurationError. ``path`` is for the message only."""
+    """Parse the rules of a file; raise ConfigurationError. ``path`` is for the message only."""
     try:
         document = _document(raw)
     except ValueError as error:
@@ -152,7 +152,7 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{member} of type string"
             raise DecodeError(f"couldn't get version/kind; json parse error: {what}")
     for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-        if not found.get(member):  # upstream: the error contains the file, with its keys
+        if not found.get(member):  # without the file, which contains keys; upstream's error contains it
             raise DecodeError(f"Object '{shown}' is missing")
     version, kind = found["apiVersion"], found["kind"]
     if (version, kind) not in _KINDS:
@@ -174,7 +174,7 @@ def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Itera
         if name not in known:
             stuck = (
                 struct == "Key" and value[name] is None
-            )  # a line ``secret`` without a colon, or without a blank after it
+            )  # in ``{secret:VALUE}``, without a blank, YAML reads ``secret:VALUE`` as the name of a field
             yield f'unknown field "{fields.child(path, _REDACTED) if stuck else field_path}"'
             continue
         kind, inside = known[name]
@@ -256,7 +256,7 @@ def _overlaps(names: Sequence[str], path: str) -> Iterator[FieldError]:
     pairs = [(one, other) for i, one in enumerate(found) for j, other in enumerate(found) if i != j]
     if len(set(found)) < len(found):
         yield fields.invalid(path, list(names), "the same resource cannot be specified multiple times")
-    # upstream: the first pair of equal names is no overlap
+    # as upstream, which does not count the first pair of equal names as an overlap
     same = next((at for at, (one, other) in enumerate(pairs) if one == other), len(pairs))
     if any(_masks(one, other) for at, (one, other) in enumerate(pairs) if at != same):
         yield fields.invalid(
@@ -307,7 +307,7 @@ def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -
 
 
 def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
-    """Return the error of a provider. It contains the fields in the order of Go's struct, without secrets."""
+    """Return the error of a provider. The text contains its fields in the order of Go's struct, without secrets."""
     shown = orjson.dumps({name: _shown(provider.get(kind), kind) for kind, name in _SHOWN.items()}).decode()
     return FieldError(fields.INVALID, path, f"Invalid value: {shown}: {why}")
 
@@ -343,7 +343,7 @@ def _key_errors(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) ->
 
 
 def _secret(text: str) -> bytes:
-    """Decode the base64 of a secret; line ends are ignored, as in Go."""
+    """Decode the base64 of a secret. Ignore line ends, as Go does."""
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except binascii.Error as error:

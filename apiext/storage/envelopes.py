@@ -1,7 +1,7 @@
-"""Encrypt values with the current key of a KMS plug-in, and decrypt values whose key is decrypted (OPS-003).
+"""Encryption of values with keys of a KMS plug-in (OPS-003).
 
-Each value has its own key, derived from the provider's seed and 32 random bytes that precede the ciphertext. So a nonce
-is never used twice with a key.
+Each value has its own key, which is derived from the provider's seed and from 32 random bytes. These bytes precede the
+ciphertext. So no key is used twice with the same nonce.
 """
 
 import hmac
@@ -27,7 +27,7 @@ def _secret(provider: str, kind: int, key_id: str) -> Secret:
 
 
 class OfProvider:
-    """All secrets of a provider."""
+    """A container of all secrets of a provider."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -37,14 +37,14 @@ class OfProvider:
 
 
 class Enveloped:
-    """The cipher of a KMS provider, for values without the prefix of the provider."""
+    """The cipher of a KMS provider. The caller adds and removes the prefix of the provider."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
 
     @property
     def secret(self) -> Secret:
-        """The plug-in's key that encrypts values from now on."""
+        """The key of the plug-in that encrypts new values."""
         current = self.provider.current
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
 
@@ -75,7 +75,7 @@ class Enveloped:
 
 
 async def fetch(parts: Iterable[tuple[bytes, Enveloped]], values: Iterable[bytes]) -> None:
-    """Call plug-ins for the missing keys of values with their prefixes."""
+    """Call plug-ins to decrypt the missing data keys of values. A plug-in gets the values with its prefix."""
     found = list(values)
     for prefix, part in parts:
         await part.provider.fetch([value[len(prefix) :] for value in found if value.startswith(prefix)])

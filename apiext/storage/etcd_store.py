@@ -1,4 +1,4 @@
-"""Read and write objects in etcd: translates keys, guards and errors of etcd to those of the store."""
+"""Reads and writes of objects in etcd. Translates keys and guards to those of etcd, and errors to StoreErrors."""
 
 import asyncio
 from functools import lru_cache
@@ -49,7 +49,7 @@ _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
 
 
 def store_error(error: errors.EtcdError, requested: int = 0, current: int = 0) -> StoreError:
-    """Return the StoreError for an error of etcd; Unavailable for all other errors."""
+    """Return the StoreError for an error of etcd; Unavailable if no other StoreError fits."""
     if isinstance(error, errors.Compacted):
         return Compacted(requested, error.oldest)
     if isinstance(error, errors.FutureRevision):
@@ -96,7 +96,7 @@ class EtcdStore:
     ) -> WriteResult:
         """Write a value if the key has the expected revision (0: does not exist) and both guards hold.
 
-        ``ttl`` is the number of seconds before which the key does not expire, 0 for never. Raises Overloaded if a new
+        The key expires after at least ``ttl`` seconds; 0 means never. Raises StoreErrors, such as Overloaded if a new
         or large value does not fit into memory.
         """
         if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._memory.fits(len(raw)):
@@ -125,7 +125,10 @@ class EtcdStore:
             raise store_error(error) from error
 
     async def get(self, key: str, revision: int = 0) -> KeyValue | None:
-        """Return one key, now or at a revision; Compacted, FutureRevision, Unavailable."""
+        """Return a key with its value at a revision (0: now); None if the key does not exist.
+
+        Raises Compacted, FutureRevision, Unavailable.
+        """
         try:
             return await self.etcd.get(key.encode(), revision=revision)
         except errors.EtcdError as error:
@@ -195,7 +198,7 @@ async def _add_page(col: Collection, page: RangeResult, state: StoredState) -> N
     try:
         await _decode_page(col, page, state)
     finally:
-        if col.values.ahead:  # not consumed if the request is cancelled, or if a key is not that of an object
+        if col.values.ahead:  # values remain if the request is cancelled, or if a key is not the key of an object
             for kv in page.kvs:
                 col.values.drop_ahead(kv.value)
 
@@ -235,7 +238,7 @@ async def refusal(col: Collection, key: str, result: WriteResult, expected: int,
 
 
 def key_outcome(key: str, result: WriteResult) -> int:
-    """Return the revision of a write of a key outside of collections; raises RevisionChanged."""
+    """Return the revision of a write of a key outside of collections; raise RevisionChanged."""
     if result.ok:
         return result.revision
     kv = result.current

@@ -1,4 +1,4 @@
-"""Watchers of one collection: cursors into its history, in groups of equal watchers that share their frames."""
+"""The watchers of one collection. Watchers with the same WatchGroup form a group, and share encoded frames."""
 
 import asyncio
 import math
@@ -27,11 +27,14 @@ BOOKMARK_FIRST = 30.0
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
-_BLOCK_COST = 8  # the number of writes that the encoding of a block counts as in a slice
+_BLOCK_COST = 8  # the cost of encoding a block, in writes to one sink
 
 
 class Watcher:
-    """One watch: a cursor into the history, and a sink. ``synced`` watchers share the cursor of their group."""
+    """One watch: its position in the history (``cursor``), and the sink of its frames.
+
+    While ``synced`` is true, the watcher has the position of its group instead.
+    """
 
     __slots__ = (
         "_group",
@@ -54,7 +57,7 @@ class Watcher:
         self.announce = 0
         self.cursor = 0
         self.ended = False
-        # loop time of the first periodic bookmark: a short watch gets only its last bookmark
+        # event loop time of the first periodic bookmark; a shorter watch gets only the bookmark at its timeout
         self.bookmarks_from = asyncio.get_running_loop().time() + BOOKMARK_FIRST if bookmarks else math.inf
         self.queued = False
         self.reached = 0
@@ -68,11 +71,14 @@ class Watcher:
 
     @property
     def revision(self) -> int:
-        """The revision up to which all events were written to the sink, 0 until all initial events are written."""
+        """The revision up to which the sink has all events, 0 while initial events are missing."""
         return self._group.revision_of(self) if self._initial is None else 0
 
     def resume(self) -> None:
-        """Write the missed events, since the transport has drained."""
+        """Queue the watcher, so that the pump writes its missed events.
+
+        Called when the transport accepts bytes again.
+        """
         if not self.synced and not self.queued and not self.ended:
             self._group.queue(self)
 
@@ -87,23 +93,26 @@ class Watcher:
             self._group.drop(self, data)
 
     def bookmark_now(self) -> None:
-        """Write a bookmark now, before a watch times out (RV-012); not while initial events are missing."""
+        """Write the last bookmark before a watch times out (RV-012).
+
+        Write none while initial events are missing or the sink is paused.
+        """
         if not self.ended and self._initial is None and not self.sink.paused:
             self._group.flush(self)
             self.bookmarks_from = math.inf
             self.sink.write(self._group.spec.bookmark(self.revision, False))
 
     def send_initial(self, pieces: list[Piece], announce: int, selected_only: bool = False) -> None:
-        """Send these entries as ADDED first, then a bookmark with the revision ``announce``, 0: none.
+        """Send these entries as ADDED events first, then a bookmark with the revision ``announce`` (0: no bookmark).
 
-        ``selected_only``: the pieces have only objects that the group selects, and belong to this watcher alone.
+        ``selected_only``: the pieces contain only objects that the group selects, and no other watcher uses the pieces.
         """
         self._initial = deque(pieces)
         self._selected_only = selected_only
         self.announce = announce
 
     def step(self) -> bool:
-        """Write the next piece of missed events, and report whether more are left."""
+        """Write the next part of the missed events. Return whether events may still be missing."""
         group, sink = self._group, self.sink
         if self._initial is None:
             return group.catch_up(self)
@@ -125,10 +134,10 @@ class Watcher:
 
 
 class Group:
-    """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
+    """The watchers of one WatchGroup. A pass writes one block of frames to all synced watchers, in several steps.
 
-    ``_positions`` are those of the changes that may be selected and that no pass has written yet. Without them, the
-    group is at the end of its source. Watchers in ``_ready`` have missed events, and their sinks are not paused.
+    ``_positions`` are the positions of changes that no pass has written yet and that the group may select. If there
+    are none, the group has reached the end of its source. Watchers in ``_ready`` have missed events.
     """
 
     __slots__ = (
@@ -155,9 +164,12 @@ class Group:
     )
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup, source: History | ConvertedRoutes) -> None:
-        """``source`` delivers all later changes up to its ``end`` that may concern the group."""
+        """``source`` delivers the changes that the group may select.
+
+        It has processed all changes before its ``end``.
+        """
         self._fanout = fanout
-        self._attached = fanout.history.end  # before this position, each watcher reads the history
+        self._attached = fanout.history.end  # each watcher itself reads the changes before this position
         self._next = 0
         self._changed_at = 0.0  # perf_counter at the first change that no pass has written
         self._blocks: dict[int, tuple[int, bytes]] = {}
@@ -179,16 +191,16 @@ class Group:
 
     @property
     def cursor(self) -> int:
-        """The position up to which all synced watchers have all events after the current pass."""
+        """The position before which the synced watchers have all events when the current pass ends."""
         return self._positions[0] if self._positions else max(self._source.end, self._attached)
 
     # -- called by the fan-out
 
     def add_change(self, position: int) -> None:
-        """Write the change at a position in a later pass, if it is selected."""
+        """Write the change at a position in a later pass, if the group selects the object."""
         positions = self._positions
         if position < self._attached or (positions and positions[-1] == position):
-            return  # older than the group, or delivered already for the other state of the change
+            return  # the change is older than the group, or was delivered already, for its other state (old or new)
         positions.append(position)
         if not self._changed_at:
             self._changed_at = self._fanout.now()
@@ -202,13 +214,13 @@ class Group:
         self.queue(watcher)
 
     def queue(self, watcher: Watcher) -> None:
-        """Queue a watcher that is not synced."""
+        """Queue a watcher that is not synced, so that the pump writes its missed events."""
         watcher.queued = True
         self._ready.append(watcher)
         self._fanout.pump.add(self)
 
     def remove(self, watcher: Watcher) -> None:
-        """Remove a watcher."""
+        """Remove a watcher. Remove the group if this was its last watcher."""
         watcher.ended = True
         watcher.synced = False
         self.members.pop(watcher, None)
@@ -230,9 +242,9 @@ class Group:
             watcher.sink.write(self._frames)
 
     def _pending_index(self, watcher: Watcher) -> int:
-        """Return the index of a watcher to which the current pass has not written yet; -1 for another watcher."""
+        """Return the index of a watcher to which the current pass will still write, -1 for any other watcher."""
         recipients = self._recipients
-        if not self._recipient_indexes and recipients:  # so that the end of many watches takes linear time
+        if not self._recipient_indexes and recipients:  # a dict, so that closing many watches takes linear time
             self._recipient_indexes = {one: index for index, one in enumerate(recipients) if one is not None}
         index = self._recipient_indexes.get(watcher, -1)
         return index if index >= self._next and recipients[index] is not None else -1
@@ -248,7 +260,7 @@ class Group:
 
     @property
     def busy(self) -> bool:
-        """True if there is work now."""
+        """True if ``step`` has work now."""
         if self._staging is not None and self._staging.waiting:
             return bool(self._recipients)
         if self._recipients or self._ready:
@@ -257,12 +269,12 @@ class Group:
 
     @property
     def oldest(self) -> int:
-        """The position before which all members have all events."""
+        """The position before which every watcher has all events."""
         behind = (watcher.cursor for watcher in self.members if not watcher.synced)
         return min((self._start if self._recipients else self.cursor, *behind))
 
     def step(self, budget: int) -> int:
-        """Continue the pass, open the next, or write to one watcher that has missed events."""
+        """Continue the pass, begin the next pass, or write missed events to one watcher. Return the cost in writes."""
         if self._recipients:
             return self._deliver(budget)
         if self._staging is not None and self._staging.waiting:
@@ -274,13 +286,13 @@ class Group:
         return 1
 
     def on_idle(self) -> None:
-        """Evict cached frames, since no watcher has missed events."""
+        """Evict the cached frames. Called when no watcher has missed events."""
         self._blocks.clear()
         if self._staging is not None:
             self._staging.on_idle()
 
     def fail(self, error: Exception) -> bool:
-        """End all watches, with the group's ERROR event for an exception. Return whether it has such an event."""
+        """End all watches with the group's ERROR event for an exception. Return False if there is no such event."""
         self._finish_pass()
         event = self._error_event(error)
         self.end(event)
@@ -290,18 +302,25 @@ class Group:
         return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
-        """Write the frames of the pass and these bytes, and end all watches."""
+        """Write the frames of the pass and these bytes to all synced watchers, and end all watches."""
         for watcher in list(self._synced):
             self.flush(watcher)
         self.end(data)
 
     def end(self, data: bytes | None, oldest: int = 0) -> None:
-        """Write these bytes, and end all watches; None: the ERROR 410 with the revision of each watch."""
+        """Write these bytes, and end all watches.
+
+        None: write an ERROR 410 with the revision of the watch and the oldest available revision (``oldest``, 0: that
+        of the history).
+        """
         for watcher in list(self.members):
             self._end_watch(watcher, data, oldest)
 
     def bookmark_soon(self) -> None:
-        """Write a bookmark to watchers that requested them, after the current pass."""
+        """Write a bookmark to watchers that requested bookmarks, after the current pass.
+
+        End watches that are too slow.
+        """
         self._bookmark_due = True
         self._initial.clear()
         oldest = self._fanout.history.first
@@ -385,7 +404,7 @@ class Group:
         return 2
 
     def _try_step(self, watcher: Watcher) -> bool:
-        """Write to a watcher that has missed events; end its watch with 410 if their objects cannot be encoded."""
+        """Write missed events to a watcher. End its watch with 410 if an object cannot be encoded."""
         try:
             return watcher.step()
         except Exception as error:
@@ -395,23 +414,24 @@ class Group:
             return False
 
     def catch_up(self, watcher: Watcher) -> bool:
-        """Write one block of missed events to a watcher; return whether more are left."""
+        """Write one block of missed events to a watcher. Return whether more events are missing."""
         if watcher.cursor < self.cursor:
             watcher.cursor, data = self._block(range(watcher.cursor, self.cursor), watcher.cursor, self.cursor)
             if data:
                 watcher.sink.write(data)
         if watcher.cursor < self.cursor:
             return True
-        if watcher.cursor > self.cursor:  # older changes are still being converted, and a pass would write them again
+        # the source still converts changes that the watcher has already, and a pass would write them again
+        if watcher.cursor > self.cursor:
             assert isinstance(self._source, ConvertedRoutes)
             self._source.when_advanced(partial(self.queue, watcher))
             return False
-        watcher.synced = True  # no pass runs now, and the group has no changes that are not written
+        watcher.synced = True  # no pass runs now, and the group has no unwritten changes
         self._synced[watcher] = None
         return False
 
     def _end_slow(self, watcher: Watcher) -> None:
-        """End the watch of a slow client, since its next change was dropped, and count it."""
+        """End and count the watch of a slow client. The history no longer has the next change for it."""
         if self._fanout.slow_ended is not None:
             self._fanout.slow_ended.value += 1
         self._end_watch(watcher, None)
@@ -425,9 +445,9 @@ class Group:
     # -- frames
 
     def _block(self, positions: Sequence[int], start: int, stop: int) -> tuple[int, bytes]:
-        """Return a block: its end, which is ``stop`` at most, and the frames of the changes from ``start`` to it.
+        """Return (end, frames): the frames of the changes from ``start`` up to ``end``, which is at most ``stop``.
 
-        ``positions`` are those of the changes between ``start`` and ``stop`` that may be selected.
+        ``positions`` are the positions between ``start`` and ``stop`` whose changes the group may select.
         """
         second = self._second()
         if second != self._blocks_second:
@@ -462,13 +482,13 @@ class Group:
         return block
 
     def _second(self) -> int:
-        """Return the second for which frames are valid, 0 if they contain no ages."""
+        """Return the time in whole seconds for which frames are valid, 0 if they contain no ages."""
         return self.spec.second() if self.spec.second is not None else 0
 
     def _change(self, position: int, positions: Iterable[int]) -> Change | None:
-        """Return a change with prepared entries; None if they are being prepared.
+        """Return a change with prepared entries; None while the entries are being prepared.
 
-        ``positions`` are its own position and the later ones of the block.
+        ``positions`` are the position of the change and the later positions of the block.
         """
         history, staging, of = self._fanout.history, self._staging, self.spec.namespace
         change = history.at(position)
@@ -479,9 +499,9 @@ class Group:
         return staging.change(change, self.spec.selects is not None, inside)
 
     def initial_frames(self, piece: Piece) -> tuple[int, bytes] | None:
-        """Return the ADDED frames of a piece of the state, after their end in it; None if they are being prepared.
+        """Return (end, frames): the ADDED events of a piece up to ``end``; None while its entries are being prepared.
 
-        They are cached for other watchers that send_initial with that state, unless the group has only one watcher.
+        The frames are cached if the group has other watchers, which may need the same piece.
         """
         second = self._second()
         known = self._initial.find(piece, second)
@@ -502,15 +522,15 @@ class Group:
         return made
 
     def added_frames(self, piece: Piece) -> tuple[int, bytes]:
-        """Return the ADDED frames of a piece of selected objects, after their end in the piece."""
+        """Return (end, frames) like ``initial_frames``, for a piece that contains only selected objects."""
         return self._added_frames(piece, piece.chunk.entries[piece.start : piece.stop], None)
 
     def _added_frames(
         self, piece: Piece, entries: Sequence[Entry | None], selects: Callable[[Entry], bool] | None
     ) -> tuple[int, bytes]:
-        """Encode entries until the loop budget is exhausted.
+        """Encode entries until the loop budget is exhausted; return (end, frames).
 
-        Entries have the positions of the piece; None is an object that is not selected.
+        ``entries`` begin at the start of the piece. None stands for an object that the group does not select.
         """
         show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
         loop_budget = LoopBudget()
@@ -541,21 +561,24 @@ class Fanout:
         self._groups: dict[Hashable, Group] = {}
         self._published = 0.0
         self._routes = Routes()
-        self._converted: dict[Hashable, ConvertedRoutes] = {}  # by version
+        self._converted: dict[Hashable, ConvertedRoutes] = {}  # version → its routes
 
     def publish(self, change: Change) -> None:
-        """Append a change to the history and deliver it to the groups that it may concern."""
+        """Append a change to the history, and deliver it to the groups that may select its object."""
         self._published = 0.0
         self.history.append(change)
         self._routes.deliver(self.history.end - 1, change)
 
     def now(self) -> float:
-        """Return perf_counter at the change that is being published; all groups share one reading."""
+        """Return the time (perf_counter) of the current ``publish``. All groups get the same time."""
         self._published = self._published or perf_counter()
         return self._published
 
     def attach(self, spec: WatchGroup, sink: Sink, bookmarks: bool, cursor: int) -> tuple[Group, Watcher]:
-        """Return a new watcher at a position of the history, and its group, to which the caller adds it."""
+        """Return the group of a watch, and a new watcher at a position of the history.
+
+        The caller adds the watcher to the group.
+        """
         group = self._groups.get(spec.key)
         if group is None:
             group = self._groups[spec.key] = self._new_group(spec)
@@ -565,7 +588,7 @@ class Fanout:
         return group, watcher
 
     def _new_group(self, spec: WatchGroup) -> Group:
-        """Return a new group, and deliver changes to it."""
+        """Create a group, and register it for the delivery of changes."""
         if spec.converted is None:
             group = Group(self, spec, self.history)
             self._routes.add(group, spec.namespace, spec.route)
@@ -602,9 +625,9 @@ class Fanout:
             group.bookmark_soon()
 
     def end(self, data: bytes | None, oldest: int = 0, versions: Container[str] | None = None) -> None:
-        """Write these bytes, and end all watches, or those of some versions.
+        """Write these bytes, and end the watches of ``versions`` (None: all watches).
 
-        None: the ERROR 410 with the revision of each watch and the oldest available revision.
+        If ``data`` is None, write an ERROR 410 with the revision of each watch and the revision ``oldest``.
         """
         for group in list(self._groups.values()):
             if versions is None or group.spec.version in versions:
@@ -618,7 +641,7 @@ class Fanout:
 
     @property
     def busy(self) -> bool:
-        """True if a watcher whose sink is not paused has missed events."""
+        """True if a group, or the conversion for groups, has work now."""
         works: Iterable[Work] = chain(self._converted.values(), self._groups.values())
         return any(work.busy for work in works)
 

@@ -1,4 +1,4 @@
-"""Fill the cached collections from etcd."""
+"""Fills the cached collections from etcd."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ from apiext.storage.store import StoreError
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two tries of a fill
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two attempts of a fill
 
 
 class Fills:
-    """Reads collections into the cache: a new collection alone, all collections after the end of the root watch."""
+    """Reads collections into the cache: each new collection, and all collections after the root watch has ended."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class Fills:
         self._watch = watch
         self._parallel = asyncio.Semaphore(limits.FILL_PARALLEL)
         self.complete = False
-        """True when ``wait`` has returned."""
+        """True after ``wait`` has returned."""
         self.lost = 0
-        """The highest revision before a restore of an older state of the store, 0 without a restore."""
+        """The last revision before an older state of the store was restored, 0 if there was no restore."""
 
     async def wait(self, seconds: float) -> None:
-        """Wait until all collections are filled, at most ``seconds``. Collections that are added later do not count."""
+        """Wait until all present collections are filled, at most ``seconds``."""
         waited = [col for col in self._collections.values() if not col.state.ready]
         try:
             async with asyncio.timeout(seconds):
@@ -53,14 +53,14 @@ class Fills:
         self.complete = True
 
     async def fill(self, col: Collection) -> None:
-        """Read a collection at one revision, while it buffers later events."""
+        """Read a collection at one revision. Meanwhile the collection buffers later events."""
         pause, began_waiting = _FIRST_PAUSE, perf_counter()
         labels = (col.resource.group, col.resource.resource)
         while not col.dropped:
             epoch = await self._watch.wait_open()
             try:
                 async with self._parallel:
-                    col.unready()  # a fill of all collections may have opened it: later changes must be buffered
+                    col.unready()  # fill_all may have made the collection ready, but later changes must be buffered
                     col.drop_early()
                     encryption, began = col.values.encryption, perf_counter()
                     state, broken, revision = await self._store.read_collection(col, 0)
@@ -77,7 +77,7 @@ class Fills:
             pause = min(2 * pause, _LAST_PAUSE)
 
     async def fill_all(self) -> None:
-        """Read all filled collections at one revision, and open the root watch there."""
+        """Read all filled collections again at one revision, and open the root watch at this revision."""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -91,7 +91,7 @@ class Fills:
             pause = min(2 * pause, _LAST_PAUSE)
         self._dispatcher.drop_buffered()
         for col in filled:
-            col.drop_early()  # a restored store may never have had the changes that wait for a data key
+            col.drop_early()  # a restored store may lack the buffered changes that wait for a data key
         changes = [
             (col, col.load(state, broken, head))
             for col, (state, broken, _) in zip(filled, states, strict=True)

@@ -1,4 +1,4 @@
-"""Free memory of the process within the limits of its control groups (the kernel kills a process over a limit)."""
+"""Free memory of the process within the limits of its control groups. The kernel kills a process over a limit."""
 
 from functools import cache
 from pathlib import Path
@@ -18,9 +18,9 @@ _CACHED = (b"inactive_file", b"active_file")  # cached pages of files, which the
 
 
 class Files(Struct, frozen=True):
-    """The files with the memory limit and usage of a control group.
+    """The files that contain the memory limit and the usage of a control group.
 
-    ``prefix`` precedes the names of the values in ``stat`` that include child groups.
+    ``prefix`` is the prefix of the names in ``stat`` whose values include child groups.
     """
 
     limit: Path
@@ -29,13 +29,13 @@ class Files(Struct, frozen=True):
     prefix: bytes
 
     def left(self) -> tuple[int, int] | None:
-        """Return the limit and its unused part in bytes; None if the group has no limit."""
+        """Return the limit and the unused memory in bytes; None if the group has no limit."""
         try:
             limit = int(self.limit.read_bytes())
             used = int(self.usage.read_bytes())
             lines = dict(line.split(maxsplit=1) for line in self.stat.read_bytes().splitlines())
             cached = sum(int(lines.get(self.prefix + name, b"0")) for name in _CACHED)
-        except (OSError, ValueError):  # "max", or a group without a memory controller
+        except (OSError, ValueError):  # the limit is "max", or the group has no memory controller
             return None
         return (limit, limit - max(0, used - cached)) if limit < _UNLIMITED else None
 
@@ -80,11 +80,11 @@ class FreeMemory:
 
     @property
     def is_limited(self) -> bool:
-        """True if there is a limit."""
+        """True if a control group limits the memory."""
         return bool(self._groups)
 
     def limit(self) -> int:
-        """Return the memory limit of the control group in bytes, a very large number without one."""
+        """Return the smallest memory limit of the control groups in bytes; a very large number if there is no limit."""
         return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_UNLIMITED)
 
     def fits(self, size: int) -> bool:

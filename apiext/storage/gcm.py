@@ -1,4 +1,4 @@
-"""AES-GCM in the stored form of kube-apiserver: a nonce, then ciphertext with its tag."""
+"""AES-GCM in the stored form of kube-apiserver: nonce, ciphertext, authentication tag."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _NONCE, _TAG = 12, 16
 
 
 def in_pieces(function: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
-    """Apply a function to data, piece by piece."""
+    """Apply a function to each limits.ENCRYPTED_AT_ONCE bytes of the data."""
     return (function(data[at : at + limits.ENCRYPTED_AT_ONCE]) for at in range(0, len(data), limits.ENCRYPTED_AT_ONCE))
 
 
@@ -38,7 +38,7 @@ class Gcm:
         return b"".join((nonce, *in_pieces(cipher.update, plain), cipher.finalize(), cipher.tag))
 
     def decrypted(self, data: bytes, key: bytes) -> bytes:
-        """Decrypt a value; raises EncryptionError."""
+        """Decrypt a value, and verify its etcd key; raise EncryptionError."""
         if len(data) < _NONCE:
             raise EncryptionError(SHORT)
         nonce, ciphertext = data[:_NONCE], data[_NONCE:]

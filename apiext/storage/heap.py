@@ -1,16 +1,16 @@
-"""Return freed pages in the middle of the heap to the system, which glibc does not do by itself."""
+"""Returns freed pages in the middle of the heap to the operating system. glibc does not do that by itself."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-# Freed bytes after which pages are returned. This takes a thread 0.2 milliseconds for each free MiB.
+# Freed bytes after which a thread returns free pages. This takes the thread 0.2 milliseconds for each free MiB.
 HEAP_FREED = 4 * 1024 * 1024
 
 
 class Heap:
     """Counts freed bytes, and returns the free pages in a thread after each HEAP_FREED bytes.
 
-    glibc locks the heap meanwhile, and the event loop waits if it allocates from the heap. A smaller HEAP_FREED makes
-    that wait shorter.
+    While the thread works, glibc locks the heap, so an allocation on the event loop waits. A smaller HEAP_FREED
+    shortens this wait.
     """
 
     __slots__ = ("_freed", "_thread", "_trimming")
@@ -29,7 +29,7 @@ class Heap:
 
 
 def _trim() -> None:
-    """Return free pages to the system, if the C library has ``malloc_trim``, as glibc does."""
+    """Return free pages to the operating system. Only glibc has the necessary function ``malloc_trim``."""
     import ctypes  # here, since most servers never free so many bytes (decision 36)
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -11,14 +11,14 @@ from apiext.storage.heap import HEAP
 from apiext.storage.store import Compacted, Entry
 
 _REVISION = attrgetter("revision")
-_OVERHEAD = 300  # bytes of a change beside its value
+_OVERHEAD = 300  # estimated bytes of a change in addition to its value
 
 
 class Change(NamedTuple):
-    """The change of one object by one revision.
+    """The change of one object at one revision.
 
-    ``kind`` is ADDED, MODIFIED or DELETED. The entry of DELETED is the last state with the
-    revision of the deletion (RV-011). ``previous`` is the state before the change, None for ADDED.
+    ``kind`` is ADDED, MODIFIED or DELETED. For DELETED, ``entry`` is the last state of the object, with the revision of
+    the deletion (RV-011). ``previous`` is the state before the change, None for ADDED.
     """
 
     kind: str
@@ -28,14 +28,17 @@ class Change(NamedTuple):
 
 
 class _Histories:
-    """All histories with changes, ordered by the time of their last change, and their bytes."""
+    """All histories that have changes, the least recently changed first, and their total bytes."""
 
     def __init__(self) -> None:
         self._histories: OrderedDict[History, None] = OrderedDict()
         self.bytes = 0
 
     def trim_others(self, history: "History") -> None:
-        """Drop changes of other histories until all are within the limit, the longest unchanged history first."""
+        """Drop changes of other histories until the total is within the limit.
+
+        Begin with the least recently changed.
+        """
         self._histories[history] = None
         self._histories.move_to_end(history)
         while self.bytes > limits.HISTORIES_BYTES and len(self._histories) > 1:
@@ -50,7 +53,7 @@ HISTORIES = _Histories()
 
 
 class History:
-    """Changes at positions ``first`` … ``end``; positions only increase, so a reader's cursor is one integer.
+    """Changes at the positions from ``first`` up to, not including, ``end``. A change keeps its position.
 
     The history has every change after revision ``floor``. While it is ``pinned``, no change is dropped.
     """
@@ -85,7 +88,7 @@ class History:
         self.pinned = False
 
     def append(self, change: Change) -> None:
-        """Add the newest change and drop old ones over the limits."""
+        """Add the newest change, and drop old changes over the limits."""
         self._changes.append(change)
         self._count(change.entry.size + _OVERHEAD)
         self.end += 1
@@ -98,14 +101,17 @@ class History:
         HISTORIES.bytes += size
 
     def drop_older(self) -> None:
-        """Drop all changes but the last, so that other histories may grow."""
+        """Drop all changes except the last, so that other histories may grow."""
         if not self.pinned and self.end > self.first:
             self._extra = self._extra_bytes = 0
             self._drop(self.end - 1)
             self._drop_dead()
 
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
-        """Insert older changes, from the revision ``floor`` on, before the first, until ``restore_limits``."""
+        """Insert all changes between ``floor`` and the first change.
+
+        Keep them over the limits until ``restore_limits``.
+        """
         self._drop_dead()
         size = sum(change.entry.size + _OVERHEAD for change in changes)
         self._changes[:0] = changes
@@ -118,7 +124,7 @@ class History:
         self.floor = floor
 
     def restore_limits(self) -> None:
-        """Trim a history to its normal limits at the second call after ``prepend``."""
+        """At the second call after ``prepend``, trim the history to its normal limits."""
         if self._prepended:
             self._prepended = False
         elif self._extra:
@@ -126,10 +132,10 @@ class History:
             self._trim()
 
     def age(self, wanted: int) -> None:
-        """Drop changes before the position ``wanted`` that existed at the last call but one.
+        """Drop changes before the position ``wanted`` that existed already two calls ago.
 
-        The last limits.EVENTS_KEPT changes are kept, up to limits.EVENTS_KEPT_BYTES. The server reads dropped changes
-        from etcd, until etcd is compacted.
+        The last limits.EVENTS_KEPT changes remain, up to limits.EVENTS_KEPT_BYTES. If a watch needs a dropped change,
+        the server reads it from etcd.
         """
         old = min(self._end_before, wanted, self._kept_from())
         self._end_before, self._last_end = self._last_end, self.end
@@ -140,7 +146,7 @@ class History:
             HEAP.freed(before - self._bytes)
 
     def _kept_from(self) -> int:
-        """Return the first position whose changes are kept at any age."""
+        """Return the position from which ``age`` drops no change."""
         position, left = self.end, limits.EVENTS_KEPT_BYTES
         while position > max(self.first, self.end - limits.EVENTS_KEPT):
             left -= self.at(position - 1).entry.size + _OVERHEAD
@@ -160,13 +166,13 @@ class History:
         self.floor = floor
 
     def at(self, position: int) -> Change:
-        """Return the change at a position from ``first`` on."""
+        """Return the change at a position, which must be between ``first`` and ``end``."""
         change = self._changes[position - self._base]
         assert change is not None
         return change
 
     def position(self, revision: int) -> int:
-        """Return the position of the first change after the revision; raises Compacted below the floor."""
+        """Return the position of the first change after the revision; raise Compacted below ``floor``."""
         if revision < self.floor:
             raise Compacted(revision, self.floor)
         return self._base + bisect_right(self._changes, revision, self.first - self._base, key=_REVISION)
@@ -200,7 +206,7 @@ class History:
                 dropped.previous.evict_view()
             if dropped.kind == "DELETED":
                 dropped.entry.evict_view()
-                HEAP.freed(size)  # no new change reuses its memory
+                HEAP.freed(size)  # the next change does not reuse the memory of a deleted object
         self.first = stop
 
     def _drop_dead(self) -> None:

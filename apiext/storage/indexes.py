@@ -12,11 +12,11 @@ from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.store import Entry
 
-# Bytes counted for one object in an index.
+# Estimated bytes of one object in an index.
 INDEX_OBJECT = 200
 
 Reader = Callable[[Entry], str | None]
-"""Entry → its value; None if it has none, such as a label that the object lacks."""
+"""(entry) → its value of a dimension; None if it has no value, for example if the object lacks the label."""
 
 
 class Dimension(Struct, frozen=True, eq=False):
@@ -39,8 +39,8 @@ class Dimension(Struct, frozen=True, eq=False):
 class Term(Struct, frozen=True):
     """One condition of a selector.
 
-    ``values`` are all accepted values, None if they cannot be listed. ``unwanted`` are all other values, None if they
-    cannot be listed.
+    ``values`` are all accepted values, None if they cannot be listed. ``unwanted`` are all values that are not
+    accepted, None if they cannot be listed.
     """
 
     dimension: Dimension
@@ -56,7 +56,8 @@ class Term(Struct, frozen=True):
 class Matches:
     """The result of an index: the keys of objects for which a condition holds.
 
-    With ``outside``, the keys are those of the other objects, and ``size`` is the number of matching objects.
+    If ``outside`` is true, ``keys`` are the keys of the objects for which the condition fails. ``size`` is the number
+    of objects for which the condition holds.
     """
 
     __slots__ = ("_parts", "outside", "size", "term")
@@ -69,12 +70,12 @@ class Matches:
 
     @property
     def keys(self) -> Set[str]:
-        """The keys; with ``outside``, those of objects for which the condition fails."""
+        """The keys of objects for which the condition holds, or fails if ``outside`` is true."""
         return self._parts[0] if len(self._parts) == 1 else set().union(*self._parts)
 
 
 class Index:
-    """The keys of one collection by their value of one dimension.
+    """The index of one collection for one dimension: value → keys of the objects with this value.
 
     A change only marks its key. The next lookup reads the objects of marked keys, so that a write stays cheap.
     """
@@ -97,7 +98,7 @@ class Index:
     def read_marked(self, entries: Mapping[str, Entry], until: float) -> bool:
         """Read the objects of marked keys until the time ``until``, and report whether all are read.
 
-        Exceptions of the reader are raised.
+        Raises the exceptions of the reader.
         """
         marked, read = self.marked, self._dimension.read
         while marked:
@@ -128,9 +129,9 @@ class Index:
             keys.setdefault(value, set()).add(key)
 
     def find(self, term: Term) -> Matches | None:
-        """Return the keys for which a condition holds or fails; None if that takes too long for one turn.
+        """Return the matches of a condition; None if the index has too many values to test all of them without a pause.
 
-        The sets have no key in common, and change with the index.
+        The sets of keys have no key in common, and change with the index.
         """
         keys = self._keys
         if term.values is not None:
@@ -144,10 +145,10 @@ class Index:
 
 
 class Indexes:
-    """The indexes of one collection. The second selector with a dimension builds its index.
+    """The indexes of one collection. The second selector that tests a dimension builds the index of the dimension.
 
-    The indexes of all collections have at most limits.INDEXES_BYTES. An index over the limit is not built, so that
-    indexes do not evict each other in turns: each object is tested instead.
+    The indexes of all collections have at most limits.INDEXES_BYTES. An index that would exceed the limit is not built,
+    so that indexes do not evict each other in turns. Without an index, each object is tested.
     """
 
     __slots__ = ("_candidates", "_entries", "_indexes")
@@ -157,8 +158,9 @@ class Indexes:
 
     def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
         self._entries = entries
-        self._candidates: dict[Hashable, None] = {}  # dimensions without an index that a selector had, the latest last
-        self._indexes: dict[Hashable, Index] = {}  # by the dimension's key
+        # keys of dimensions that a selector tested and that have no index, newest last
+        self._candidates: dict[Hashable, None] = {}
+        self._indexes: dict[Hashable, Index] = {}  # key of the dimension → index
 
     def __len__(self) -> int:
         return len(self._indexes)
@@ -174,7 +176,10 @@ class Indexes:
             self._drop(key)
 
     def tick(self) -> None:
-        """Drop indexes without use in the last limits.INDEX_IDLE ticks; update the sizes of the remaining ones."""
+        """Drop indexes that were not used in the last limits.INDEX_IDLE ticks.
+
+        Update the sizes of the remaining indexes.
+        """
         size = len(self._entries()) * INDEX_OBJECT
         for key, index in list(self._indexes.items()):
             Indexes.bytes += size - index.size
@@ -184,7 +189,7 @@ class Indexes:
                 self._drop(key)
 
     async def narrow(self, terms: Sequence[Term]) -> Matches | None:
-        """Return the keys for which one of the conditions holds, by the index with the fewest; None without an index.
+        """Return the matches of the condition that has the fewest matching objects; None if no condition has an index.
 
         The keys change with the index: use or copy them before the next await.
         """
@@ -196,7 +201,10 @@ class Indexes:
         return min(found, key=lambda one: one.size, default=None)
 
     async def _read_marked(self, indexes: Sequence[tuple[Term, Index]]) -> bool:
-        """Read the objects of all marked keys; return False if the indexes were dropped meanwhile. Yields."""
+        """Read the objects of all marked keys; yield to the event loop.
+
+        Return False if the indexes were dropped meanwhile.
+        """
         for _, index in indexes:
             index.users += 1
         try:
@@ -218,7 +226,7 @@ class Indexes:
         return settled
 
     def _index_of(self, dimension: Dimension) -> Index | None:
-        """Return the index of a dimension; build it if an earlier selector had the dimension and it fits."""
+        """Return the index of a dimension. Build it if an earlier selector tested the dimension and the index fits."""
         indexes, candidates, key = self._indexes, self._candidates, dimension.key
         index = indexes.get(key)
         if index is None:
@@ -236,7 +244,10 @@ class Indexes:
         return index
 
     def _fits(self, size: int) -> bool:
-        """Report whether another index fits into memory, after unused ones are dropped."""
+        """Drop unused indexes if necessary.
+
+        Report whether another index of this size fits into limits.INDEXES_BYTES.
+        """
         for key, index in list(self._indexes.items()):
             if Indexes.bytes + size <= limits.INDEXES_BYTES:
                 break
@@ -249,7 +260,7 @@ class Indexes:
 
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
-    """Return the conditions to look up: those with listed values, or else the first."""
+    """Return the conditions to look up: the conditions with listed values, or else the first condition."""
     if len(terms) == 1:
         return terms
     exact = [term for term in terms if term.values is not None]
@@ -275,10 +286,10 @@ async def pick(
     *,
     outside: bool = False,
 ) -> list[Entry]:
-    """Return the first ``limit`` entries (0: all) with one of ``keys`` (None: any) for which all conditions hold.
+    """Return the first ``limit`` entries (0: all) that have one of ``keys`` (None: any key) and meet all conditions.
 
-    ``outside``: with none of ``keys``. Each batch has the keys of its entries. Yields to the event loop: the batches
-    must not change meanwhile, but ``keys`` may.
+    If ``outside`` is true, return entries that have none of ``keys``. A batch is (keys, entries). This function yields
+    to the event loop. Meanwhile the batches must not change, but ``keys`` may.
     """
 
     async def pause() -> float:

@@ -1,4 +1,4 @@
-"""Cache of the frames of initial events, for watches of a group that begin with the same state."""
+"""Cache of encoded initial events, for watches of a group that begin with the same state."""
 
 from collections import OrderedDict
 
@@ -9,24 +9,24 @@ _Key = tuple[int, int, int]
 
 
 class InitialFrames:
-    """The cached frames of one group, by piece of a state. All groups together have at most limits.INITIAL_BYTES.
+    """The cache of one group: piece of a state → frames. All groups together cache at most limits.INITIAL_BYTES.
 
-    Frames with ages are valid for one ``second`` of the clock; for other frames it is 0.
+    Frames with ages are valid for one ``second`` of the wall clock. For frames without ages, ``second`` is 0.
     """
 
     __slots__ = ("_cached",)
 
     def __init__(self) -> None:
-        # each value refers to its piece, so that no other chunk gets the same id
+        # (id of the chunk, start, stop) → (piece, second, frames); the piece keeps the chunk alive, so its id is unique
         self._cached: dict[_Key, tuple[Piece, int, tuple[int, bytes]]] = {}
 
     def find(self, piece: Piece, second: int = 0) -> tuple[int, bytes] | None:
-        """Return the cached frames of a piece, after their end in the piece; None if not cached for the second."""
+        """Return the cached (end, frames) of a piece; None if they are not cached for this second."""
         cached = self._cached.get(_key(piece))
         return None if cached is None or cached[1] != second else cached[2]
 
     def keep(self, piece: Piece, frames: tuple[int, bytes], second: int = 0) -> None:
-        """Cache the frames of a piece, in place of frames of another second."""
+        """Cache the (end, frames) of a piece. They replace frames of another second."""
         key = _key(piece)
         self._cached[key] = piece, second, frames
         _ALL.keep(self, key, len(frames[1]))
@@ -36,14 +36,14 @@ class InitialFrames:
         del self._cached[key]
 
     def clear(self) -> None:
-        """Evict everything."""
+        """Evict all frames."""
         for key in self._cached:
             _ALL.forget(self, key)
         self._cached.clear()
 
 
 class _All:
-    """The sizes of the cached frames of all groups, the oldest first."""
+    """The sizes of the cached frames of all groups, oldest first."""
 
     def __init__(self) -> None:
         self._sizes: OrderedDict[tuple[InitialFrames, _Key], int] = OrderedDict()

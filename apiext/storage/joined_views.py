@@ -1,4 +1,4 @@
-"""Joined bytes of listed objects: lists and entries share them, so that an object is in memory once."""
+"""Joined bytes of listed objects. Lists and entries share them, so that each object is in memory only once."""
 
 from array import array
 from bisect import bisect_left
@@ -10,9 +10,9 @@ _FIELD = b'"resourceVersion":"%d",'
 
 
 class JoinedViews:
-    """The views of some entries, joined by commas. ``users`` counts the entries without bytes of their own.
+    """The views of some entries, joined by commas. ``users`` is the number of entries that have no bytes of their own.
 
-    Neither ``text`` nor ``keys`` change. A view is found by the key of its entry.
+    ``text`` and ``keys`` never change. The position of a key in ``keys`` is the position of its view in ``text``.
     """
 
     __slots__ = ("_last", "ends", "keys", "text", "users", "viewer")
@@ -20,13 +20,14 @@ class JoinedViews:
     def __init__(
         self, viewer: Callable[[bytes, int], bytes], keys: Sequence[str], text: bytes, ends: "array[int]"
     ) -> None:
-        """``ends`` are the offsets behind each view."""
+        """``ends`` has the offset of the end of each view."""
         self.viewer = viewer
         self.keys = keys
         self.text = text
         self.ends = ends
         self.users = 0
-        self._last: tuple[str, bytes] = "", b""  # of the last call: a write reads an object several times
+        # (key, result) of the last call of ``stored``, since a write reads an object several times
+        self._last: tuple[str, bytes] = "", b""
 
     @property
     def is_mostly_used(self) -> bool:
@@ -62,6 +63,6 @@ class JoinedViews:
 
 
 def can_be_cut_out(raw: bytes, view: bytes, revision: int) -> bool:
-    """Report whether the stored bytes are equal to the view without its resourceVersion, and a newline."""
+    """Report whether the stored bytes are the view without its resourceVersion, with a newline at the end."""
     head, found, tail = view.partition(_FIELD % revision)
     return bool(found) and raw == b"%b%b\n" % (head, tail)

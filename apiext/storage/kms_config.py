@@ -1,4 +1,4 @@
-"""The ``kms`` providers of an EncryptionConfiguration, validated like kube-apiserver, with its texts."""
+"""The ``kms`` providers of an EncryptionConfiguration. Validation and error texts are those of kube-apiserver."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _NO_HOST = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]"
 
 
 def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the validation errors of a provider; ``names`` are those of earlier providers."""
+    """Yield the validation errors of a provider; ``names`` are the names of earlier providers."""
     version, name = _version(found), found.get("name") or ""
     field_path = f"{path}.name"
     if not name:
@@ -62,7 +62,7 @@ def _endpoint_errors(endpoint: str, path: str) -> Iterator[FieldError]:
 
 
 def _parsed(text: str) -> tuple[str, str]:
-    """Return the scheme of a URL, and the error text of Go's url.Parse."""
+    """Return the scheme of a URL, and the error text of Go's url.Parse ("" for a valid URL)."""
     if _CONTROL.search(text):
         return "", "net/url: invalid control character in URL"
     if text.startswith(":"):
@@ -96,7 +96,7 @@ def _version(found: Mapping[str, Any]) -> str:
 
 
 def shown(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provider in the form of errors, in the order of Go's struct."""
+    """Return the fields of a provider for error texts, in the order of Go's struct."""
     size = found.get("cachesize")
     return {
         "APIVersion": _version(found),
@@ -108,7 +108,7 @@ def shown(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provider(found: Mapping[str, Any]) -> Provider:
-    """Return the provider of a validated configuration; raise ValueError for one of v1."""
+    """Return the KMS provider of a validated configuration; raise ValueError for KMS v1."""
     if _version(found) == V1:
         raise ValueError(f"{NO_V1} ({_REASON})")
     return service(found["name"], found["endpoint"], parse_duration(found.get("timeout") or _TIMEOUT))

@@ -1,4 +1,4 @@
-"""etcd leases for objects that expire, such as events; many objects share a lease."""
+"""etcd leases for objects that expire, such as events. Many objects share a lease."""
 
 import asyncio
 from typing import Protocol
@@ -18,22 +18,22 @@ class Granter(Protocol):
 
 class _Lease(Struct):
     id: int
-    until: float  # loop time until which further objects may share it
-    left: int  # how many further objects may share it
+    until: float  # event loop time until which further objects may share the lease
+    left: int  # the number of further objects that may share the lease
 
 
 class Leases:
-    """Leases by time to live. Objects that are written shortly after each other share one.
+    """Time to live → current lease. Objects that are written shortly after each other share a lease.
 
-    An object expires after its time to live, and at most LEASE_SHARE of it or LEASE_SHARED seconds later, whichever is
-    less (upstream: leaseManager). Below 20 seconds that share is no whole second, so each object has its own lease.
+    So an object may expire later than its time to live: by at most LEASE_SHARE of it, and at most LEASE_SHARED seconds
+    (as upstream's leaseManager). With a time to live below 20 seconds, each object has its own lease.
     """
 
     def __init__(self, etcd: Granter) -> None:
         self._etcd = etcd
         self._leases: dict[int, _Lease] = {}
         self._granting = asyncio.Lock()
-        self._failed: tuple[float, EtcdError | None] = 0.0, None  # loop time and error of the last grant that failed
+        self._failed: tuple[float, EtcdError | None] = 0.0, None  # event loop time and error of the last failed grant
 
     async def lease(self, ttl: int) -> int:
         """Return a lease for an object that expires after ``ttl`` seconds; raise EtcdError."""
@@ -43,7 +43,7 @@ class Leases:
             now = loop.time()
             failed_at, error = self._failed
             if error is not None and failed_at > called:
-                raise error.with_traceback(None)  # the grant failed while this caller waited for its turn
+                raise error.with_traceback(None)  # the grant failed while this caller waited for the lock
             lease = self._leases.get(ttl)
             if lease is None or lease.until <= now or not lease.left:
                 shared = min(int(ttl * limits.LEASE_SHARE), limits.LEASE_SHARED)
@@ -60,5 +60,5 @@ class Leases:
             raise
 
     def remove(self, lease: int) -> None:
-        """Remove a lease that etcd does not have any more."""
+        """Remove a lease that etcd no longer has."""
         self._leases = {ttl: one for ttl, one in self._leases.items() if one.id != lease}

@@ -1,94 +1,97 @@
 """Limits of caches, watches and etcd."""
 
-# Seconds that a read waits for a resourceVersion. Beyond: 504. Upstream: blockTimeout.
+# Seconds that a read waits for a resourceVersion. Beyond: the server responds with 504. Upstream: blockTimeout.
 FRESH_WAIT = 3.0
-# Events of one resource that resumed watches can read from memory. Beyond: the oldest are dropped.
+# Events of one resource in memory, for resumed watches. Beyond: the oldest events are dropped.
 EVENT_RING = 4_096
-# Bytes of events of one resource for resumed watches. Beyond: the oldest are dropped.
+# Bytes of events of one resource in memory, for resumed watches. Beyond: the oldest events are dropped.
 EVENT_RING_BYTES = 32 * 1024 * 1024
-# Bytes of events of all resources for resumed watches. Beyond: the resource that is idle longest drops its own.
+# Bytes of events of all resources in memory, for resumed watches. Beyond: events of the resource without changes for
+# the longest time are dropped.
 HISTORIES_BYTES = 64 * 1024 * 1024
-# Bytes of events that are kept at any age. Beyond: events older than two bookmark periods are dropped.
+# Bytes of events of one resource that stay in memory at any age. Beyond: events older than two bookmark periods are
+# dropped.
 EVENTS_KEPT_BYTES = 1024 * 1024
-# Events that are kept at any age. Beyond: events older than two bookmark periods are dropped. Upstream:
-# defaultLowerBoundCapacity.
+# Events of one resource that stay in memory at any age. Beyond: events older than two bookmark periods are dropped.
+# Upstream: defaultLowerBoundCapacity.
 EVENTS_KEPT = 100
-# Bytes of cached converted objects for watches with selectors. Beyond: the oldest is evicted.
+# Bytes of cached converted objects for watches with selectors. Beyond: the least recently used object is evicted.
 SHOWN_BYTES = 8 * 1024 * 1024
-# Seconds that a converted object is cached for watches with selectors. Beyond: it is evicted.
+# Seconds that a converted object is cached for watches with selectors. Beyond: the object is evicted.
 SHOWN_KEPT = 1.0
-# Bytes of cached JSON of single objects. Beyond: the oldest is evicted.
+# Bytes of cached JSON of single objects. Beyond: the oldest JSON is evicted.
 VIEW_BYTES = 12 * 1024 * 1024
-# Bytes of stored values checked in one turn of the event loop. Beyond: the next turn.
+# Bytes of stored values decoded in one iteration of the event loop. Beyond: the work continues in the next iteration.
 CHECKED_BYTES = 512 * 1024
-# Cached representations of a list segment besides the plain one. Beyond: the oldest is evicted.
+# Cached representations of a list segment, such as table rows, besides JSON. Beyond: the oldest is evicted.
 FORMS = 2
-# Bytes of events read from etcd for one resumed watch. Beyond: 410, and the client lists again.
+# Bytes of events read from etcd for one resumed watch. Beyond: the watch ends with 410, and the client lists again.
 HISTORY_BYTES = 64 * 1024 * 1024
-# Objects of a list segment. Beyond: another segment.
+# Objects of a list segment. Beyond: the list has another segment.
 SEGMENT = 100
-# Bytes of a list segment of several objects. Beyond: another segment.
+# Bytes of a list segment of several objects. Beyond: the list has another segment.
 SEGMENT_BYTES = 1024 * 1024
-# Bytes of a control group's memory, or an eighth, that stay free for requests under way. Beyond: requests are
-# refused.
+# Bytes of memory that stay free for running requests, at most an eighth of the limit of the control group. Beyond:
+# the server refuses requests.
 MEMORY_RESERVE = 48 * 1024 * 1024
-# Bytes of the indexes of all collections. Beyond: the least used is dropped.
+# Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
-# Labels and fields of a collection recorded as selected once. Beyond: the oldest is evicted.
+# Labels and fields of a collection that selectors have tested once. Beyond: the oldest record is evicted.
 INDEX_CANDIDATES = 256
-# Indexes read for one selector. Beyond: the remaining terms are tested for each object.
+# Indexes read for one selector. Beyond: the remaining conditions are tested for each object.
 INDEXES_AT_ONCE = 3
-# Bookmark periods without use of an index. Beyond: it is dropped.
+# Bookmark periods without use of an index. Beyond: the index is dropped.
 INDEX_IDLE = 10
-# Values of an index tested in one turn of the event loop. Beyond: the index is not used.
+# Values of an index tested in one iteration of the event loop. Beyond: the index is not used.
 INDEX_VALUES = 5_000
-# Keys sorted in one turn of the event loop. Beyond: the objects are filtered in key order.
+# Keys sorted in one iteration of the event loop. Beyond: all objects are filtered in key order instead.
 INDEX_SORTED = 2_000
-# Values of a selector's term in the routing table of events. Beyond: each event is tested.
+# Values of a selector's condition in the routing table of events. Beyond: each event is tested.
 ROUTE_VALUES = 16
-# Watchers written to in one turn of the event loop. Beyond: the next turn.
+# Writes to watchers in one iteration of the event loop. Beyond: the work continues in the next iteration.
 PUMP_SLICE = 64
-# Bytes of first events kept for the other watches of a group. Beyond: each watch encodes its own.
+# Bytes of encoded initial events cached for all watches. Beyond: the oldest are evicted.
 INITIAL_BYTES = 32 * 1024 * 1024
-# Events of one block of a watch. Beyond: another block.
+# Events of one block of a watch. Beyond: another block follows.
 BLOCK_EVENTS = 256
-# Blocks kept while watches of a group catch up. Beyond: the oldest is dropped.
+# Blocks cached while watches of a group catch up. Beyond: all cached blocks are dropped.
 BLOCKS_KEPT = 4
-# Bytes of frames joined to one write of a watch. Beyond: another write.
+# Bytes of frames joined to one write of a watch. Beyond: another write follows.
 PUMP_BLOCK = 256 * 1024
-# Progress requests without a response. Beyond: a key is written, whose event reports progress.
+# Progress requests without a response. Beyond: the server writes a key whose event reports progress.
 PROGRESS_REQUESTS = 3
-# Caches filled at a time. Beyond: they wait.
+# Caches filled at a time. Beyond: further caches wait.
 FILL_PARALLEL = 8
-# Bytes encrypted on the event loop, 3 milliseconds with the slowest cipher. Beyond: a thread.
+# Bytes encrypted on the event loop (3 milliseconds with the slowest cipher). Beyond: a thread encrypts them.
 ENCRYPT_INLINE = 32 * 1024
-# Bytes encrypted without release of the interpreter lock. Beyond: the next block.
+# Bytes encrypted without a release of the interpreter lock. Beyond: another block follows.
 ENCRYPTED_AT_ONCE = 64 * 1024
-# Used share of the quota of a store in this process. Beyond: a warning is logged, and a full store is not defragmented.
+# Used share of the quota of a store in this process. Beyond: the server logs a warning, and a full store stays full.
 ETCD_NEARLY_FULL = 0.9
-# Unreadable objects that the error of a list names. Beyond: the rest is left out. Upstream: the same.
+# Unreadable objects that the error of a list names. Beyond: further objects are left out. Upstream: the same.
 ERRORS_LISTED = 100
-# Bytes of an unreadable value in its error. Beyond: they are cut. Upstream: no limit.
+# Bytes of an unreadable value in its error. Beyond: the value is truncated. Upstream: no limit.
 FAULT_BYTES = 1024
-# Objects of a page read from etcd. Beyond: another page.
+# Objects of a page read from etcd. Beyond: another page follows.
 ETCD_PAGE = 500
-# Objects of a first page, whose sizes are unknown. Beyond: another page.
+# Objects of the first page read from etcd, when their sizes are unknown. Beyond: another page follows.
 ETCD_FIRST_PAGE = 16
-# Bytes of a page, as estimated from the pages before. Beyond: the next page is smaller.
+# Bytes of a page read from etcd, as estimated from the previous page. Beyond: the page has fewer objects.
 PART_BYTES = 4 * 1024 * 1024
-# Bytes of stored objects of a list converted before they are joined. Beyond: another part.
+# Bytes of stored objects of a list that one call converts. Beyond: another call converts the remaining objects.
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
-# Share of its time to live within which objects share an etcd lease. Beyond: another lease. Upstream: the same.
+# Share of their time to live within which objects share an etcd lease. Beyond: objects get another lease. Upstream:
+# the same.
 LEASE_SHARE = 0.05
-# Seconds within which objects share an etcd lease. Beyond: another lease. Upstream: the same.
+# Seconds within which objects share an etcd lease. Beyond: objects get another lease. Upstream: the same.
 LEASE_SHARED = 60
-# Objects of one etcd lease. Beyond: another lease. Upstream: the same.
+# Objects of one etcd lease. Beyond: objects get another lease. Upstream: the same.
 LEASE_OBJECTS = 1_000
-# Seconds of the longest pause before values without a data key are decrypted again. Beyond: it stays.
+# Seconds of the longest pause before values without a data key are decrypted again. Beyond: the pause grows no more.
 KMS_AGAIN_LAST = 10.0
-# Values without a data key tried after each pause. Beyond: the rest waits until one of these can be decrypted.
+# Values without a data key that are tried after each pause. Beyond: further values are tried after the next pause.
 KMS_AGAIN_TRIES = 4
-# Delayed watch events delivered in one turn of the event loop. Beyond: the next turn.
+# Delayed watch events delivered in one iteration of the event loop. Beyond: the next iteration delivers more.
 KMS_HELD_SLICE = 64
-# Seconds without a response of etcd while its history is read. Beyond: 410, and the client lists again.
+# Seconds without a response while the server reads old changes from etcd. Beyond: the watch fails with 503.
 BACKFILL_STALL = 10.0

@@ -11,7 +11,7 @@ _RESOURCE = ("group", "resource")
 _LABELS = (*_RESOURCE, "storage")
 _ETCD, _NO_INDEX = "etcd", ""
 
-# of the process, which has one store
+# one instance for the process, which has one store
 TOTAL = Family(
     "apiserver_storage_list_total", "counter", "Number of LIST requests served from storage", (*_LABELS, "index")
 )
@@ -101,9 +101,9 @@ FAMILIES = (
 
 
 def listed(resource: GroupResource, began: float, objects: int, broken: int = 0) -> None:
-    """Count a list read from etcd since ``began`` (perf_counter).
+    """Count a list that was read from etcd. The read began at ``began`` (perf_counter).
 
-    Selectors are evaluated later, so every readable object counts as returned.
+    Selectors are evaluated later, so each readable object counts as returned.
     """
     DURATION.observe(perf_counter() - began, "false", resource.group, resource.resource)
     labels = (resource.group, resource.resource, _ETCD)
@@ -114,7 +114,7 @@ def listed(resource: GroupResource, began: float, objects: int, broken: int = 0)
 
 
 def committed(commit: Commit, changes: int) -> None:
-    """Count a commit of the store in this process."""
+    """Count a commit of the store in this process, and the number of changes in it."""
     STORE_COMMITS.slot().value += 1
     STORE_SYNC.observe(commit.seconds)
     if changes:

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from apiext.storage import limits
 
-# Seconds that a read waits for a revision before it requests progress of etcd.
+# Seconds that a read waits for a revision before the server requests progress from etcd.
 PROGRESS_AFTER = 0.02
 
 
 class Reached(Protocol):
-    """An object with a revision that increases."""
+    """An object with a revision, which increases."""
 
     @property
     def revision(self) -> int:
@@ -23,8 +23,8 @@ class Reached(Protocol):
 class Progress:
     """The revision of the cache.
 
-    ``request(revision, times)`` is called when a caller has waited PROGRESS_AFTER seconds for a revision without an
-    event. A write of a key outside of the prefix makes such a revision, and only a progress request reports it.
+    If a caller has waited PROGRESS_AFTER seconds for a revision, ``request(revision, times)`` is called. This is
+    necessary after a write of a key outside of the prefix, since the root watch gets no event of this write.
     """
 
     __slots__ = ("_foreign", "_order", "_request", "_timer", "_waiters", "revision")
@@ -38,7 +38,7 @@ class Progress:
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def advance(self, revision: int, by_event: bool = True) -> None:
-        """Record that all changes up to a revision are applied. ``by_event``: False for a progress response."""
+        """Record that the cache has all changes up to a revision. ``by_event`` is False for a progress response."""
         if revision <= self.revision:
             return
         self.revision = revision
@@ -57,7 +57,7 @@ class Progress:
         self.advance(revision)
 
     async def reach(self, revision: int, timeout: float = limits.FRESH_WAIT) -> bool:
-        """Wait until the revision is applied; return False after ``timeout`` seconds."""
+        """Wait until the cache has reached the revision; return False after ``timeout`` seconds."""
         if self.revision >= revision:
             return True
         loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class Progress:
         waiter = (revision, next(self._order), done)
         heappush(self._waiters, waiter)
         if self._timer is None:
-            # no wait for an event first while keys outside of the prefix are being written
+            # while other programs write keys outside of the prefix, request progress at once
             self._timer = loop.call_later(0 if self._foreign else PROGRESS_AFTER, self._request_progress, 1)
         timer = loop.call_later(timeout, _release, done)
         try:

@@ -1,4 +1,4 @@
-"""Request the progress of the root watch from etcd."""
+"""Requests for the progress of the root watch."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -14,9 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class ProgressRequests:
-    """Requests the progress of the root watch if no event reports a revision that etcd has.
+    """Requests the progress of the root watch from etcd if no event reports a revision that etcd has.
 
-    If etcd does not respond, or its responses are unreliable, a write of a key below the root makes an event.
+    If etcd does not respond, or its progress responses are unreliable, this class writes a key below the root, whose
+    event reports the progress.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class ProgressRequests:
         watch: RootWatch,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``key`` is the key to write; ``spawn`` runs a task."""
+        """``key`` is the key to write; ``spawn`` runs a coroutine as a task."""
         self._store = store
         self._key = key
         self._progress = progress
@@ -37,7 +38,10 @@ class ProgressRequests:
         self._touched = (0, 0)  # epoch of the watch and revision of the last write
 
     def request(self, revision: int, times: int) -> None:
-        """Request progress up to a revision, in a task. ``times`` counts the requests for a waiting reader."""
+        """Start a task that requests progress up to a revision.
+
+        ``times`` is the number of requests for a waiting reader.
+        """
         if not self._requesting and self._watch.is_complete:
             self._requesting = True
             self._spawn(self._request(revision, times))
@@ -50,7 +54,7 @@ class ProgressRequests:
         try:
             kv = await self._store.get(self._key)
             result = await self._store.put(self._key, b"{}\n", kv.mod_revision if kv else 0, None)
-            if result.ok:  # not after a conflict: the write of another server may be too old
+            if result.ok:  # not after a conflict, since the write of another server may be too old
                 self._touched = (epoch, result.revision)
         except StoreError as error:
             log.warning("the progress of the watch could not be requested: %s", error)

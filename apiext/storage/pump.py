@@ -1,4 +1,4 @@
-"""Writes to watchers, in slices of limited size between which it yields to the event loop."""
+"""Writes events to watchers. Between limited amounts of work, it yields to the event loop."""
 
 import asyncio
 import logging
@@ -19,16 +19,16 @@ class Work(Protocol):
 
     @property
     def busy(self) -> bool:
-        """True if there is work now."""
+        """True if ``step`` has work now."""
 
     def step(self, budget: int) -> int:
-        """Do one step with at most ``budget`` writes; return its cost as a number of writes."""
+        """Do one step with at most ``budget`` writes. Return its cost, in writes."""
 
     def on_idle(self) -> None:
-        """Free memory, since no work is left for now."""
+        """Free memory. Called when ``busy`` has become false."""
 
     def fail(self, error: Exception) -> bool:
-        """Drop the work of a step that raised an exception; return whether its watchers got an error."""
+        """Drop the work of a step that raised an exception. Return True if its watchers got an ERROR event."""
 
 
 class Stream(Protocol):
@@ -41,12 +41,12 @@ class Stream(Protocol):
 def _end(stream: Stream, data: bytes) -> None:
     try:
         stream.end(data)
-    except Exception:  # outermost: other watchers get their events
+    except Exception:  # the error must not affect other watchers
         log.exception("a watch could not be ended")
 
 
 class _Endings:
-    """Streams to end, a few in each turn of the loop."""
+    """Streams to end, a few in each iteration of the event loop."""
 
     __slots__ = ("left", "queued")
 
@@ -72,18 +72,24 @@ class _Endings:
 
 
 class Pump:
-    """A queue of work: limits.PUMP_SLICE writes or half server_limits.LOOP_BUDGET in each turn of the loop."""
+    """A queue of work. An iteration of the event loop does at most limits.PUMP_SLICE writes.
+
+    It ends earlier after half of server_limits.LOOP_BUDGET.
+    """
 
     __slots__ = ("_ended", "_endings", "_queue", "_scheduled")
 
     def __init__(self) -> None:
         self._queue: deque[Work] = deque()
         self._scheduled = False
-        self._ended = 0  # streams in this turn of the loop
+        self._ended = 0  # the number of streams ended in this iteration of the event loop
         self._endings = _Endings()
 
     def end(self, stream: Stream, data: bytes) -> None:
-        """End a stream; after limits.PUMP_SLICE ended streams in one turn of the loop, end it in a later turn."""
+        """End a stream.
+
+        After limits.PUMP_SLICE calls in one iteration of the event loop, a later iteration ends the stream.
+        """
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._begin)
         self._ended += 1
@@ -97,7 +103,7 @@ class Pump:
         self._ended = 0
 
     def add(self, work: Work) -> None:
-        """Queue work for the next turns of the loop."""
+        """Queue work for the next iterations of the event loop."""
         if not work.queued:
             work.queued = True
             self._queue.append(work)
@@ -124,7 +130,7 @@ class Pump:
     def _step(self, work: Work, budget: int) -> int:
         try:
             return work.step(budget)
-        except Exception as error:  # outermost: other watches continue
+        except Exception as error:  # the error must not affect other watches
             if not work.fail(error):
                 log.exception("a group of watches could not be served and is ended")
             return 1

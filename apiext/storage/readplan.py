@@ -1,4 +1,4 @@
-"""The source and the revision of a list: the table of RV-003, RV-005…007."""
+"""The source and the revision of a list, by the parameters of the request (RV-003, RV-005…007)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,23 +13,23 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is no number of 64 bits (400), with the inner text of upstream."""
+    """A resourceVersion that is not an unsigned integer of 64 bits (400), with upstream's inner error text."""
 
     def __init__(self, text: str, why: str = "invalid syntax") -> None:
         super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
 
 
 class RevisionWithToken(ValueError):
-    """A resourceVersion together with a token (400, RV-006)."""
+    """A request with both a resourceVersion and a continue token (400, RV-006)."""
 
     def __init__(self) -> None:
         super().__init__("specifying resource version is not allowed when using continue")
 
 
 class ListQuery(Struct, frozen=True):
-    """The parameters of a list request: resourceVersion, resourceVersionMatch, limit (0: none), continue.
+    """The parameters of a list request: resourceVersion, resourceVersionMatch, limit (0: no limit), continue.
 
-    A resource that upstream does not cache (``cached`` is False) is always read at its newest state.
+    If ``cached`` is False, upstream does not cache the resource. resourceVersion "0" then reads the newest state.
     """
 
     resource_version: str = ""
@@ -42,8 +42,8 @@ class ListQuery(Struct, frozen=True):
 class ReadPlan(Struct, frozen=True):
     """The source of a list.
 
-    ``cache``: the cache without a wait. ``fresh``: the cache after CachedStore.fresh. ``at_least``: the cache after
-    CachedStore.at_least. ``exact``: CachedStore.at_revision. ``after`` is the first key, as in continue tokens.
+    ``cache`` reads the cache without waiting, ``fresh`` after CachedStore.fresh, and ``at_least`` after
+    CachedStore.at_least. ``exact`` calls CachedStore.at_revision. ``after`` is the first key, as in continue tokens.
     """
 
     source: Source
@@ -55,7 +55,8 @@ class ReadPlan(Struct, frozen=True):
 def plan(query: ListQuery) -> ReadPlan:
     """Return the source of a list; raise BadToken, BadRevision, RevisionWithToken.
 
-    The query is validated (RV-004): no resourceVersionMatch without a resourceVersion, no Exact at "0".
+    The caller has validated the query (RV-004): resourceVersionMatch requires a resourceVersion, and Exact another than
+    "0".
     """
     limit = max(0, query.limit)
     if query.token:
@@ -63,17 +64,18 @@ def plan(query: ListQuery) -> ReadPlan:
         if query.resource_version not in {"", "0"}:
             raise RevisionWithToken
         if query.cached and query.resource_version == "0":
-            limit = 0  # upstream: a limit is ignored at resourceVersion 0
+            limit = 0  # as upstream, which ignores the limit at resourceVersion 0
         if revision < 0:
             return ReadPlan("fresh", 0, start, limit)
         return ReadPlan("exact", revision, start, limit)
     if not query.resource_version or (not query.cached and query.resource_version == "0"):
         return ReadPlan("fresh", 0, "", limit)
     if query.resource_version == "0":
-        return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0
+        return ReadPlan("cache")  # as upstream, which ignores the limit at resourceVersion 0
     revision = parse_revision(query.resource_version)
     exact = query.match == "Exact" or (query.match == "" and limit > 0)
-    if revision == 0:  # "00", unlike "0", is a number, and etcd reads the newest revision for 0
+    # "00" is not the special value "0"; upstream passes revision 0 to etcd, which reads the newest revision
+    if revision == 0:
         return ReadPlan("fresh" if exact else "cache", 0, "", limit)
     return ReadPlan("exact" if exact else "at_least", revision, "", limit)
 
@@ -92,6 +94,6 @@ def parse_revision(text: str) -> int:
 
 
 def next_part(size: int, entries: Sequence[Entry]) -> int:
-    """Return the size of the next part of a list, which is larger, since too few of ``entries`` were selected."""
+    """Return the number of objects to read next, at most twice ``size``, since too few of ``entries`` were selected."""
     average = bytes_of(entries) // len(entries) if entries else 0
     return max(1, min(2 * size, limits.ETCD_PAGE, limits.PART_BYTES // (average + 1)))

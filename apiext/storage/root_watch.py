@@ -1,4 +1,4 @@
-"""The watch of a store, for all changes below its root."""
+"""The etcd watch of all keys below the root of a store."""
 
 import asyncio
 import logging
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 class RootWatch:
-    """The watch of all keys below the root. Between ``open`` and its end it is complete. Each end increments ``epoch``.
+    """The watch of all keys below the root. While the watch is open, it is complete. Each end increments ``epoch``.
 
-    After its end, all collections must be read again at one revision before the watch opens at that revision.
+    After an end, all collections must be read again at one revision. Then the watch opens again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:
-        """``dispatcher`` gets the changes; ``on_lost()`` is called when the watch has ended."""
+        """``dispatcher`` receives the changes; ``on_lost()`` is called when the watch has ended."""
         self._etcd = etcd
         self._root = root.encode()
         self._dispatcher = dispatcher
@@ -42,17 +42,20 @@ class RootWatch:
 
     @property
     def usable(self) -> WatchHandle | None:
-        """The watch while it is complete, else None: only then may a write be applied before its event."""
+        """The watch while it is complete, else None.
+
+        Without it, a write must not be applied to the cache before its event.
+        """
         return self._watch if self._complete.is_set() else None
 
     def open(self, revision: int) -> None:
-        """Watch the changes after the revision of all filled collections."""
+        """Watch the changes after ``revision``, which is the revision of all filled collections."""
         low, high = self._root, prefix_end(self._root)
         self._watch = self._etcd.watch(low, high, revision + 1, on_batch=self._dispatcher.on_batch, on_end=self._on_end)
         self._complete.set()
 
     def close(self) -> None:
-        """End the watch for good."""
+        """End the watch, without a call of ``on_lost``."""
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

@@ -1,4 +1,4 @@
-"""Route changes to the watch groups of one collection, by namespace and by the values of selectors."""
+"""Routes changes to the watch groups of one collection, by namespace and by the values of selectors."""
 
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
@@ -15,22 +15,25 @@ class Routed(Protocol):
     """A watch group, to which changes are delivered."""
 
     def add_change(self, position: int) -> None:
-        """Record that the change at a position may be selected. Repeated calls for a position have no effect."""
+        """Record that the group may select the change at a position.
+
+        A second call for the same position has no effect.
+        """
 
 
 Place = tuple[str | None, str | None]
-"""Namespace (None: all) and value."""
+"""(namespace, value); namespace None means all namespaces."""
 
 
 class _Row:
-    """The groups that select a few values of one dimension, by namespace and value."""
+    """The groups that select a few values of one dimension: (namespace, value) → groups."""
 
     __slots__ = ("_namespaces", "_places", "dimension")
 
     def __init__(self, dimension: Dimension) -> None:
         self.dimension = dimension
         self._places: dict[Place, dict[Routed, None]] = {}
-        self._namespaces: dict[str | None, int] = {}  # the number of groups in each
+        self._namespaces: dict[str | None, int] = {}  # namespace → number of groups
 
     def add(self, group: Routed, namespace: str | None, values: Iterable[str]) -> None:
         self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
@@ -38,7 +41,7 @@ class _Row:
             self._places.setdefault((namespace, value), {})[group] = None
 
     def remove(self, group: Routed, namespace: str | None, values: Iterable[str]) -> bool:
-        """Remove a group; return whether none is left."""
+        """Remove a group. Return True if this was the last group."""
         self._namespaces[namespace] -= 1
         if not self._namespaces[namespace]:
             del self._namespaces[namespace]
@@ -47,14 +50,14 @@ class _Row:
         return not self._namespaces
 
     def deliver(self, position: int, entry: Entry) -> None:
-        """Deliver the change at a position to the groups that one of its states may concern."""
+        """Deliver the change at a position to the groups that may select ``entry``, one of its two states."""
         within = [place for place in (None, entry.namespace) if place in self._namespaces]
         if not within:
-            return  # to read a field, the object must be parsed
+            return  # reading the value could be slow, since a field requires a parsed object
         try:
             value = self.dimension.read(entry)
             found = [self._places.get((namespace, value), ()) for namespace in within]
-        except Exception:  # outermost: each group reports the error when it reads the object
+        except Exception:  # every group must get the change, and reports the error when it reads the object
             found = [groups for (namespace, _), groups in self._places.items() if namespace in within]
         for groups in found:
             for group in groups:
@@ -62,18 +65,18 @@ class _Row:
 
 
 class Routes:
-    """Finds the groups that a change may concern. The cost does not depend on other groups (decisions/0032)."""
+    """The routes to all groups. Delivering a change costs time only for groups that may select it (decisions/0032)."""
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 
     def __init__(self) -> None:
         self._everywhere: dict[Routed, None] = {}
         self._inside: dict[str, dict[Routed, None]] = {}
-        self._fields: dict[Hashable, _Row] = {}  # by the key of the dimension
-        self._labels: dict[Hashable, _Row] = {}  # by the label
+        self._fields: dict[Hashable, _Row] = {}  # key of the dimension → groups
+        self._labels: dict[Hashable, _Row] = {}  # label → groups
 
     def add(self, group: Routed, namespace: str | None, term: Term | None) -> None:
-        """Deliver changes of a namespace (None: of all) for which a term holds (None: all changes)."""
+        """Deliver the changes of a namespace (None: of all) for which a term holds (None: all changes) to a group."""
         values = _values(term)
         if term is None or values is None:
             (self._everywhere if namespace is None else self._inside.setdefault(namespace, {}))[group] = None
@@ -98,7 +101,7 @@ class Routes:
             del rows[key]
 
     def deliver(self, position: int, change: Change) -> None:
-        """Deliver a change to all groups with the namespace and the value of one of its two states."""
+        """Deliver a change to all groups whose namespace and value match the old or the new state."""
         entry, previous = change.entry, change.previous
         for group in self._everywhere:
             group.add_change(position)
@@ -110,7 +113,7 @@ class Routes:
             for row in self._fields.values():
                 row.deliver(position, state)
             if self._labels:
-                # the cost is that of the smaller set, so watches of a thousand labels cost no more than those of one
+                # iterates over the smaller set, so watches of a thousand labels cost no more than watches of one label
                 for label in self._labels.keys() & state.labels.keys():
                     self._labels[label].deliver(position, state)
 
@@ -119,7 +122,7 @@ class Routes:
 
 
 def _values(term: Term | None) -> Iterable[str] | None:
-    """Return the values for the route of a term; None if it lists none, or too many."""
+    """Return the values for the route of a term; None if the term lists no values or more than limits.ROUTE_VALUES."""
     return None if term is None or term.values is None or len(term.values) > limits.ROUTE_VALUES else term.values
 
 

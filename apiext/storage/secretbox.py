@@ -1,8 +1,8 @@
 """XSalsa20 with Poly1305, as in NaCl's secretbox: the encryption of the provider ``secretbox``.
 
-The library ``cryptography`` has Poly1305, but not Salsa20. This module computes it with additions, exclusive ors and
-rotations of numbers, and with no table or branch that depends on a secret. All blocks of a message are computed
-together: one large number has the same word of each block, in lanes of 64 bits.
+The library ``cryptography`` has Poly1305, but not Salsa20. This module computes Salsa20 with additions, exclusive ors
+and rotations of integers. No table lookup and no branch depends on a secret. Many blocks are computed together: one
+large integer contains the same word of each block, in lanes of 64 bits.
 """
 
 import struct
@@ -15,8 +15,9 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 NONCE, TAG, KEY = 24, 16, 32
 _BLOCK = 64  # bytes of a block of the key stream
-_AT_ONCE = 512  # blocks computed together: more are slower, as they leave the processor's cache
-_PIECE = _AT_ONCE * _BLOCK  # bytes that no other thread waits for
+# blocks computed together; a larger number is slower, since the data do not fit into the processor's cache
+_AT_ONCE = 512
+_PIECE = _AT_ONCE * _BLOCK  # bytes that are processed without a release of the interpreter lock
 _SIGMA = struct.unpack("<4I", b"expand 32-byte k")
 _COLUMNS = (
     (4, 0, 12, 7), (8, 4, 0, 9), (12, 8, 4, 13), (0, 12, 8, 18),
@@ -35,7 +36,7 @@ _DOUBLE_ROUNDS = 10
 
 
 def encrypt(key: bytes, nonce: bytes, message: bytes) -> bytes:
-    """Return the tag and the encrypted message."""
+    """Return the authentication tag, followed by the encrypted message."""
     result = _apply_stream(key, nonce, message)
     tag = Poly1305(next(result))
     ciphertext = []
@@ -46,7 +47,7 @@ def encrypt(key: bytes, nonce: bytes, message: bytes) -> bytes:
 
 
 def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
-    """Decrypt a tag with its ciphertext; return None if either was changed or the key is another one."""
+    """Decrypt the output of ``encrypt``. Return None if it was changed, or was encrypted with another key."""
     ciphertext = box[TAG:]
     result = _apply_stream(key, nonce, ciphertext)
     tag = Poly1305(next(result))
@@ -60,9 +61,9 @@ def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
 
 
 def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
-    """Yield at least ``size`` bytes of Salsa20's stream for a nonce of 8 bytes, in pieces of whole blocks.
+    """Yield at least ``size`` bytes of Salsa20's key stream for a nonce of 8 bytes, in pieces of complete blocks.
 
-    All pieces but the last have _PIECE bytes.
+    Each piece except the last has _PIECE bytes.
     """
     words, number = struct.unpack("<8I", key), struct.unpack("<2I", nonce)
     blocks = -(-size // _BLOCK)
@@ -71,7 +72,7 @@ def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
 
 
 def _apply_stream(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
-    """Yield the key of the tag, then the message, encrypted or decrypted, in pieces."""
+    """Yield the key of the tag, then the encrypted or decrypted message in pieces."""
     stream = salsa20(_hsalsa20(key, nonce[:16]), nonce[16:], KEY + len(message))
     part = next(stream)
     yield part[:KEY]
@@ -104,7 +105,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
 
 @lru_cache(16)
 def _lanes(count: int) -> tuple[int, int, int]:
-    """Return numbers with, in each lane: a mask of the lower half, a one, and the number of the lane."""
+    """Return three integers. Their lanes contain the mask 0xFFFFFFFF, 1, and the number of the lane."""
     ones = int.from_bytes(b"\x01\0\0\0\0\0\0\0" * count, "little")
     counting = int.from_bytes(b"".join(number.to_bytes(8, "little") for number in range(count)), "little")
     return 0xFFFFFFFF * ones, ones, counting
@@ -115,7 +116,7 @@ def _state(key: tuple[int, ...], rest: tuple[int, ...]) -> list[int]:
 
 
 def _stirred(state: list[int], low: int) -> list[int]:
-    """Return the state after twenty rounds, which are applied to each lane."""
+    """Return the state after Salsa20's twenty rounds, applied to each lane."""
     x = list(state)
     for _ in range(_DOUBLE_ROUNDS):
         for to, one, other, left, right in _DOUBLE_ROUND:

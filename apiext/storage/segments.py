@@ -19,17 +19,17 @@ from apiext.storage.store import Entry, Viewer, ViewSource, bytes_of, share_join
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
-_COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # a stored deflate block that holds one comma
+_COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # an uncompressed deflate block that contains one comma
 _COMMA_CRC: int = isal_zlib.crc32(b",")
 _NONE: Mapping[Entry, ViewSource] = {}
 
 Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[ViewSource]]]
 Make = Callable[[Entry], bytes | Awaitable[bytes]]
-"""Encodes an entry; an awaitable if a thread encodes it, since it is large."""
+"""Encodes an entry. Returns an awaitable if a thread encodes the entry, since it is large."""
 
 
 class Segments:
-    """The views of one list, with the state at the creation of this object. Views are made on first use."""
+    """The views of one list, of the state at the creation of this object. Views are made on first use."""
 
     __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
 
@@ -48,7 +48,10 @@ class Segments:
 
     @property
     def pending(self) -> int:
-        """The number of views that are not made yet. If there are many, call ``prepare``, which yields."""
+        """The number of views that are not made yet.
+
+        If there are many, call ``prepare``, which yields to the event loop.
+        """
         return sum(
             stop - start
             for chunk, start, stop in self._pieces[len(self._joined) :]
@@ -58,11 +61,12 @@ class Segments:
     async def prepare(self, convert: Convert | None = None) -> None:
         """Make all views, and yield to the event loop after each half of server_limits.LOOP_BUDGET.
 
-        ``convert`` returns the views of entries that have none.
+        ``convert`` returns the views of entries that have no cached view.
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
-        until = perf_counter() + server_limits.LOOP_BUDGET / 2  # no LoopBudget, which costs more: most views exist
+        # not a LoopBudget, which costs more time than a piece whose views exist, as most do
+        until = perf_counter() + server_limits.LOOP_BUDGET / 2
         for piece in self._pieces[len(self._joined) :]:
             self._joined.append(_join(piece, self._viewer))
             if perf_counter() > until:
@@ -70,7 +74,7 @@ class Segments:
                 until = perf_counter() + server_limits.LOOP_BUDGET / 2
 
     async def _convert(self, convert: Convert) -> None:
-        """Join the views of the next pieces, after a conversion of entries without a view."""
+        """Convert the entries of the next pieces that have no view, then join the views of these pieces."""
         pieces: list[Piece] = []
         wanted: list[Entry] = []
         size = 0
@@ -92,8 +96,8 @@ class Segments:
     async def in_form(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
         """Return the entries in another form, such as table rows, joined by commas. Yields to the event loop.
 
-        ``maker`` returns the function that encodes an entry. Chunks cache its results by ``form``. ``now``, in seconds
-        of the epoch, is the time from which ages count.
+        ``maker`` returns the function that encodes an entry. Chunks cache the encoded entries by ``form``. ``now`` is
+        the time for which ages are computed, in seconds since the epoch.
         """
         found: list[bytes] = []
         loop_budget = LoopBudget()
@@ -124,7 +128,7 @@ class Segments:
 
     @property
     def parts(self) -> list[bytes]:
-        """The bytes between the brackets of ``items``, with commas, in pieces."""
+        """The content of the array ``items``: the joined views of each piece, with commas between the pieces."""
         joined = self._all()
         parts = [b","] * (2 * len(joined) - 1)
         parts[::2] = joined
@@ -138,7 +142,10 @@ class Segments:
 
     @property
     def uncompressed(self) -> int:
-        """The number of bytes without a cached deflate block; above http_limits.GZIP_INLINE offload ``gzip``."""
+        """The number of bytes without a cached deflate block.
+
+        Above http_limits.GZIP_INLINE, call ``gzip`` in a thread.
+        """
         return sum(
             len(joined)
             for joined, piece in zip(self._all(), self._pieces, strict=True)
@@ -146,7 +153,10 @@ class Segments:
         )
 
     def gzip(self, head: bytes, tail: bytes) -> list[bytes]:
-        """Return head, items and tail as one gzip member. A thread may call it after ``parts`` or ``prepare``."""
+        """Return head, items and tail as one gzip member.
+
+        A thread may call this method after ``parts`` or ``prepare``.
+        """
         out = [_GZIP_HEAD]
         block, crc = _deflate(head)
         out.append(block)
@@ -207,7 +217,7 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, V
 
 
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> None:
-    """Join a chunk; reuse the bytes of its base that are common at both ends."""
+    """Join the views of a chunk. Reuse the views of the base for entries that both have at the start and at the end."""
     entries, base, source = chunk.entries, chunk.base, chunk.source
     if source is not None and source.viewer is viewer:
         chunk.joined, chunk.ends, chunk.viewer = source.text, source.ends, viewer
@@ -220,7 +230,7 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -
         views += _cut(base, len(base.entries) - right, len(base.entries))
     else:
         views = _views(entries, viewer, converted)
-    # a copy of a single view, too, since the bytes that orjson returns occupy a multiple of their length
+    # a copy, even of a single view, since a byte string from orjson occupies a multiple of its length in memory
     chunk.joined = b",".join(views) if len(views) > 1 else b"%b" % views[0]
     chunk.ends = ends_of(views)
     chunk.viewer = viewer

@@ -1,4 +1,4 @@
-"""The sorted entries of one collection, in chunks with copy on write: a chunk never changes while a reader has it."""
+"""The sorted entries of one collection, in chunks. A chunk that a reader may have is copied before a change."""
 
 from array import array
 from bisect import bisect_left
@@ -24,7 +24,7 @@ def _size(entry: Entry) -> int:
 
 
 class Slice(NamedTuple):
-    """A page of entries in key order at one revision. ``remaining`` counts the entries after it.
+    """A page of entries in key order at one revision. ``remaining`` is the number of entries after the page.
 
     ``next`` is the first key of the next page, "" for the last page. It is relative to the listed prefix (collection or
     namespace) and ends in NUL, as in continue tokens (RV-005).
@@ -39,13 +39,13 @@ class Slice(NamedTuple):
 class Chunk:
     """About limits.SEGMENT entries in key order, and the bytes that segments.py caches for them.
 
-    ``shared``: a reader may have the chunk, so its entries must not change. Before that, entries are changed in place,
-    since a copy costs time for every entry.
+    If ``shared`` is true, a reader may have the chunk, so its entries must not change. Otherwise entries are changed in
+    place, since a copy of the chunk costs time for each entry.
 
-    ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` has the bytes of entries without own bytes.
-    ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
-    (joined, deflate block, crc32). ``base`` is the chunk that this one was copied from, until this chunk has
-    joined views. ``forms`` are the entries in other forms, such as table rows.
+    ``size`` is the number of stored bytes, -1 if it is unknown. Entries without own bytes have theirs in ``source``.
+    ``joined`` are the views of ``viewer`` joined by commas. ``ends`` are the offsets of the ends of these views.
+    ``block`` is (joined, deflate block, crc32). ``base`` is the chunk from which this chunk was copied, None as soon as
+    this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is table rows.
     """
 
     __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "shared", "size", "source", "viewer")
@@ -64,7 +64,7 @@ class Chunk:
         self.forms: dict[Hashable, AgedForm] = {}
 
     def reusable(self) -> "Chunk | None":
-        """Return the chunk whose joined views a changed copy of this chunk may reuse."""
+        """Return the chunk whose joined views a changed copy of this chunk may reuse, None if there is none."""
         return self if self.ends is not None else self.base
 
     def has_views(self, viewer: Viewer) -> bool:
@@ -72,7 +72,10 @@ class Chunk:
         return self.viewer is viewer or (self.source is not None and self.source.viewer is viewer)
 
     def split_bounds(self) -> Iterator[tuple[int, int]]:
-        """Return the bounds of parts of at most limits.SEGMENT_BYTES, or of one entry."""
+        """Yield (start, stop) of the parts of the chunk.
+
+        A part has at most limits.SEGMENT_BYTES, or one larger entry.
+        """
         start = size = 0
         for at, entry in enumerate(self.entries):
             size += entry.size
@@ -88,9 +91,9 @@ class Chunk:
         return self.size
 
     def record_replaced(self, previous: Entry | None, size: int) -> None:
-        """Record the replacement of an entry (None: a new one) by one of this size.
+        """Record that an entry of ``size`` bytes replaced the entry ``previous`` (None: the entry is new).
 
-        Joined views that few entries use are released.
+        If few entries still use the joined views of ``previous``, give these entries own bytes, which frees the views.
         """
         if previous is None:
             was = 0
@@ -111,7 +114,7 @@ class Chunk:
 
 
 class Piece(NamedTuple):
-    """The entries ``start`` … ``stop`` of a chunk."""
+    """The entries of a chunk from ``start`` up to, not including, ``stop``."""
 
     chunk: Chunk
     start: int
@@ -133,20 +136,20 @@ def batches(pieces: Iterable[Piece]) -> Iterator[tuple[list[str], list[Entry]]]:
 
 
 def pieces_of(entries: Sequence[Entry]) -> list[Piece]:
-    """Return new chunks of selected entries, as pieces."""
+    """Copy selected entries into new chunks, and return a piece for each chunk."""
     batches = [list(entries[at : at + limits.SEGMENT]) for at in range(0, len(entries), limits.SEGMENT)]
     return [Piece(Chunk([relative(it.namespace, it.name) for it in batch], batch), 0, len(batch)) for batch in batches]
 
 
 def _cut(entries: Iterable[tuple[str, Entry]]) -> Iterator[list[tuple[str, Entry]]]:
-    """Yield limits.SEGMENT entries at a time."""
+    """Yield the entries in batches of limits.SEGMENT."""
     items = iter(entries)
     while batch := list(islice(items, limits.SEGMENT)):
         yield batch
 
 
 class Snapshot:
-    """Entries in key order. Keys are relative to the collection; the order of strings is etcd's byte order."""
+    """Entries in key order. Keys are relative to the collection. Python sorts them in the same order as etcd."""
 
     __slots__ = ("_chunks", "_lasts", "index")
 
@@ -176,7 +179,7 @@ class Snapshot:
         return len(self.index)
 
     def put(self, key: str, entry: Entry) -> Entry | None:
-        """Set the entry of a key, and return the one before."""
+        """Set the entry of a key. Return the previous entry, None for a new key."""
         previous = self.index.get(key)
         self.index[key] = entry
         if not self._chunks:
@@ -200,7 +203,7 @@ class Snapshot:
         return None
 
     def remove(self, key: str) -> Entry | None:
-        """Remove a key, and return its entry."""
+        """Remove a key. Return its entry, None if the key does not exist."""
         previous = self.index.pop(key, None)
         if previous is None:
             return None
@@ -219,7 +222,7 @@ class Snapshot:
         return previous
 
     def _writable(self, number: int) -> Chunk:
-        """Return a chunk that may be changed: a copy if a reader may have it."""
+        """Return a chunk that the caller may change. Copy the chunk first if a reader may have it."""
         chunk = self._chunks[number]
         if chunk.shared:
             chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.reusable(), chunk.size)
@@ -238,7 +241,7 @@ class Snapshot:
         return found
 
     def _split_chunk(self, chunk: Chunk) -> None:
-        """Split a chunk whose bytes would take long to join."""
+        """Split a chunk that has too many bytes to join them without a pause."""
         number = bisect_left(self._lasts, chunk.keys[-1])
         keys, entries, base = chunk.keys, chunk.entries, chunk.base
         parts = [Chunk(keys[start:stop], entries[start:stop], base) for start, stop in chunk.split_bounds()]
@@ -246,7 +249,10 @@ class Snapshot:
         self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
     def _chunks_between(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
-        """Return the chunks from ``low`` to ``high``, and the numbers of outer keys of the first and the last chunk."""
+        """Return the chunks with keys from ``low`` up to, not including, ``high``, and two numbers of other keys.
+
+        These are the number of keys before ``low`` in the first chunk, and of keys from ``high`` on in the last chunk.
+        """
         first = bisect_left(self._lasts, low) if low else 0
         last = bisect_left(self._lasts, high, first) if high else len(self._chunks)
         found = self._chunks[first : last + 1]

@@ -1,4 +1,4 @@
-"""Entries that must be prepared for a watch, for example by a conversion webhook, and the buffer of a group."""
+"""Preparation of entries for a watch, for example by a conversion webhook, and the buffer for prepared entries."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -12,20 +12,26 @@ class Stage(Protocol):
     """Prepares entries for the frames of a group, for example by conversion."""
 
     def may_select(self, entry: Entry) -> bool:
-        """Report whether an object may be selected, by its immutable fields."""
+        """Report whether the group may select an object, by the immutable fields of the object."""
 
     def now(self, entry: Entry) -> Entry | None:
-        """Return the prepared entry if that needs no waiting, else None."""
+        """Return the prepared entry; None if the caller must call ``prepare`` and wait."""
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Prepare entries, and call ``then`` with them in their order, or with the bytes that end the watches."""
+        """Prepare entries, and call ``then`` with the prepared entries in the same order.
+
+        If this fails, call ``then`` with the bytes of the event that ends the watches.
+        """
 
     def on_idle(self) -> None:
-        """Evict prepared frames, since the group is idle, and frames may contain ages."""
+        """Evict prepared frames, which may contain ages. Called when the group is idle."""
 
 
 class Staging:
-    """The entries that a group waits for: calls ``wake()`` when they are ready, ``fail(data)`` to end the watches."""
+    """Buffer for the prepared entries of a group.
+
+    It calls ``wake()`` when requested entries are ready, and ``fail(data)`` if the watches must end.
+    """
 
     __slots__ = ("_fail", "_ready", "_stage", "_wake", "waiting")
 
@@ -37,11 +43,14 @@ class Staging:
         self.waiting = False
 
     def may_select(self, entry: Entry) -> bool:
-        """Report whether an object may be selected."""
+        """Report whether the group may select an object."""
         return self._stage.may_select(entry)
 
     def prepared(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
-        """Return the prepared entries, None for each that cannot be selected; None alone: they are being prepared."""
+        """Return the prepared entries, with None for an entry that the group cannot select.
+
+        Return None instead of a list while the entries are being prepared.
+        """
         selectable = [entry if self._stage.may_select(entry) else None for entry in entries]
         wanted = [entry for entry in selectable if entry is not None]
         found = self._found(wanted)
@@ -52,13 +61,13 @@ class Staging:
         return [next(rest) if entry is not None else None for entry in selectable]
 
     def keep(self, entries: Iterable[Entry], prepared: Iterable[Entry | None]) -> None:
-        """Take back prepared entries for another turn, since the loop budget is exhausted."""
+        """Put prepared entries back, for a later iteration of the event loop."""
         self._ready.update((entry, ready) for entry, ready in zip(entries, prepared, strict=True) if ready is not None)
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
-        """Return a change with prepared states; None: the change and the following ones are being prepared.
+        """Return a change with prepared states; None while this change and the following changes are being prepared.
 
-        A ``selective`` group needs the previous state, too.
+        If ``selective`` is true, the group has a selector, so the previous state is prepared, too.
         """
         found = self._found(_states(change, selective))
         if found is None:
@@ -68,7 +77,7 @@ class Staging:
         return change._replace(entry=found[0], previous=found[1] if len(found) > 1 else change.previous)
 
     def on_idle(self) -> None:
-        """Drop prepared entries, since the group is idle."""
+        """Drop the prepared entries. Called when the group is idle."""
         if not self.waiting:
             self._ready.clear()
             self._stage.on_idle()

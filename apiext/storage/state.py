@@ -14,14 +14,14 @@ from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, size_of
 from apiext.storage.store import Entry, Fault, Malformed, NotReady, Undecryptable, Viewer
 from apiext.storage.values import Broken
 
-# Objects of a collection from which a selector builds an index.
+# The number of objects of a collection from which selectors use indexes.
 INDEX_FROM = 250
 
 
 class CachedState:
-    """The objects of one resource at ``revision``. No read waits; before ``ready`` it raises NotReady.
+    """The objects of one resource at ``revision``. Reads do not wait: while ``ready`` is false, they raise NotReady.
 
-    ``broken`` are the stored values that cannot be read, by key within the collection.
+    ``broken`` is key within the collection → stored value that cannot be read.
     """
 
     def __init__(self, resource: GroupResource, prefix: str, progress: Reached) -> None:
@@ -41,10 +41,10 @@ class CachedState:
         return self.progress.revision
 
     def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
-        """Return the cached object; raise Malformed for an object that cannot be read (RV-020).
+        """Return the cached object, None if it does not exist; raise Malformed if it cannot be read (RV-020).
 
-        ``listed``: raise the error of a list. ``stale``: return the last readable state of an object that cannot be
-        read, if this server had cached one.
+        ``listed``: raise the error of a list. ``stale``: if the object cannot be read, return its last readable state,
+        if this server has cached that.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -59,7 +59,7 @@ class CachedState:
         return entry
 
     def cached(self, namespace: str, name: str) -> Entry | None:
-        """Return the cached object; None if the caller must read the store, since no readable object is cached."""
+        """Return the cached object; None if no readable object is cached, so that the caller must read the store."""
         return self.by_key(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
@@ -69,7 +69,10 @@ class CachedState:
         return self.snapshot.entries(low, high)
 
     def readable(self, namespace: str | None = None) -> list[Entry]:
-        """Return the readable objects in key order, for controllers only: clients get an error instead."""
+        """Return the readable objects in key order.
+
+        Only for controllers, since clients get an error for unreadable objects.
+        """
         return self.snapshot.entries(*bounds(namespace))
 
     def count(self, namespace: str | None = None) -> int:
@@ -78,9 +81,9 @@ class CachedState:
         return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 
     def page(self, namespace: str | None, start: str, limit: int) -> Slice:
-        """Return at most ``limit`` objects (0: all) from ``start`` on, the key of a continue token (RV-005).
+        """Return at most ``limit`` objects (0: all), beginning at the key ``start`` of a continue token (RV-005).
 
-        Raises Malformed for a page with an object that cannot be read.
+        Raises Malformed if an object of the page cannot be read.
         """
         pieces, remaining, following = self._cut(namespace, start, limit)
         found: list[Entry] = []
@@ -91,7 +94,7 @@ class CachedState:
     async def select(self, terms: Sequence[Term], namespace: str | None, start: str = "", limit: int = 0) -> Slice:
         """Return at most ``limit`` objects (0: all) from ``start`` on for which all conditions hold.
 
-        A large collection is searched by index. The revision may be newer than the call. ``remaining`` is 0.
+        A large collection is searched with indexes. The result may be newer than the call. Its ``remaining`` is 0.
         """
         narrowed = await self.indexes.narrow(terms) if len(self.snapshot) >= INDEX_FROM else None
         low, high = bounds(namespace)
@@ -116,7 +119,8 @@ class CachedState:
             last = relative(found[-1].namespace, found[-1].name)
             following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
         if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
-            raise self.faults(met)  # upstream: objects after the last one of a page belong to the next
+            # as upstream, which reads objects after the last object of a page with the next page
+            raise self.faults(met)
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
@@ -151,9 +155,9 @@ class CachedState:
             raise self.faults(broken)
 
     def with_last_states(self, namespace: str | None, start: str = "") -> list[Entry] | None:
-        """Return the objects in key order, with the last readable state of those that cannot be read.
+        """Return the objects in key order. Use the last readable state of an object that cannot be read.
 
-        None if all can be read. Raises Malformed if this server has never seen a readable state of one.
+        Return None if all objects can be read. Raise Malformed if no readable state of an object is cached.
         """
         low, high = bounds(namespace)
         broken = self._broken_between(low + start, high)
@@ -170,7 +174,7 @@ class CachedState:
         return self._malformed({key: broken}, listed=False)
 
     def faults(self, broken: Mapping[str, Broken]) -> Malformed:
-        """Return the error of a list with such values. It names the first limits.ERRORS_LISTED in key order."""
+        """Return the error of a list with unreadable values. It names the first limits.ERRORS_LISTED in key order."""
         return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
 
     def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
@@ -181,7 +185,7 @@ class CachedState:
         return (Undecryptable if found[0].undecryptable else Malformed)(found, self.resource, listed=listed)
 
     def by_key(self, key: str) -> Entry | None:
-        """Return the cached entry of a key within the collection."""
+        """Return the cached entry of a key within the collection, None if there is none."""
         return self.snapshot.index.get(key)
 
     def lacking(self) -> list[str]:
@@ -214,11 +218,11 @@ class CachedState:
         self.count_unreadable()
 
     def last_states(self) -> dict[str, Entry]:
-        """Return all objects by key, and the last readable states of those that cannot be read."""
+        """Return key → object for all objects; for an object that cannot be read, its last readable state."""
         return {**self.snapshot.index, **{key: it.last for key, it in self.broken.items() if it.last is not None}}
 
     def tick(self) -> None:
-        """Drop unused indexes and evict the cached bytes of lists; called every BOOKMARK_EVERY."""
+        """Drop unused indexes, and evict the cached bytes of unused lists; called every BOOKMARK_EVERY seconds."""
         self.indexes.tick()
         self._listed -= 1
         if self._listed == 0:

@@ -20,23 +20,24 @@ from apiext.storage.keys import relative
 Viewer = Callable[[bytes, int], bytes]
 """(stored bytes, revision) → the JSON that a client of one served version gets, without a newline.
 
-The catalog makes a new viewer for each schema generation, so views that an older viewer made are no cache hits.
+The catalog makes new viewers when a schema changes, so a view of an older viewer is never a cache hit.
 """
 
 
 _FIELD_SIZE = len('"resourceVersion":"",')
-_COMPARED = 96  # leading bytes: they contain the apiVersion of nearly every object, and end before a resourceVersion
-_LARGE = 16 * 1024  # bytes of an object whose view takes longer to make again than to look up
+# the number of leading bytes to compare: enough for nearly every apiVersion, too few for a resourceVersion
+_COMPARED = 96
+_LARGE = 16 * 1024  # bytes of a stored object; a lookup of the view of a larger object is faster than a new view
 
 
 class Entry(Struct, eq=False, gc=False):
-    """One object at the revision that wrote it: its stored bytes, and values that are derived from them lazily.
+    """One object at one revision: its stored bytes, and values that are derived from them on first use.
 
-    After a list, most entries share the joined bytes of the list, and an entry cuts its own bytes out of them when a
-    caller reads them.
+    After a list, most entries refer to the joined views of the list instead of own bytes. Such an entry cuts its stored
+    bytes out of the joined views when a caller reads them.
 
-    Python's garbage collector does not track entries (``gc=False``): to visit one for each of 200,000 objects takes as
-    long as a slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, joined
+    Python's garbage collector does not track entries (``gc=False``), since visiting 200,000 entries takes as long as a
+    slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, joined
     views and a viewer, and none of these refers to entries.
     """
 
@@ -65,9 +66,10 @@ class Entry(Struct, eq=False, gc=False):
         return raw.size(relative(self.namespace, self.name), self.revision)
 
     def view(self, viewer: Viewer) -> bytes:
-        """Return the entry's JSON in the version of a viewer, and cache it in place of that of another version.
+        """Return the view of a viewer, and cache it. An entry has at most one cached view.
 
-        A small view that only adds a resourceVersion to the stored bytes is not cached: to make it again is as fast.
+        A small view that only adds a resourceVersion to the stored bytes is not cached, since making it again is as
+        fast.
         """
         cached = self._cached
         if cached is not None and cached[0] is viewer:
@@ -84,8 +86,8 @@ class Entry(Struct, eq=False, gc=False):
         return view
 
     def cache_view(self, viewer: Viewer, view: bytes) -> None:
-        """Cache a view that is made already, such as the response of a write of this server."""
-        # a copy, since the bytes that orjson returns occupy a multiple of their length
+        """Cache an existing view, such as the response to a write."""
+        # a copy, since a byte string from orjson occupies a multiple of its length in memory
         self._cached = viewer, b"%b" % view
         _CACHED.keep(self, len(view))
 
@@ -102,7 +104,7 @@ class Entry(Struct, eq=False, gc=False):
         return viewer(self.raw, self.revision)
 
     def copy_out(self, of: JoinedViews | None = None) -> JoinedViews | None:
-        """Copy the entry's bytes out of its joined views, and return those.
+        """Give the entry its own bytes, copied out of its joined views. Return these joined views.
 
         Return None, and copy nothing, if the entry has its own bytes, or joined views other than ``of``.
         """
@@ -121,17 +123,17 @@ class Entry(Struct, eq=False, gc=False):
 
     @property
     def labels(self) -> dict[str, str]:
-        """metadata.labels of the stored bytes, which are parsed once."""
+        """The metadata.labels of the stored object, which is parsed only once."""
         if self._labels is None:
             self._labels = _labels_of(self.raw)
         return self._labels
 
     def with_revision(self, revision: int) -> "Entry":
-        """Return the same state under another revision (the DELETED event, RV-011)."""
+        """Return the same object with another revision, as a DELETED event needs it (RV-011)."""
         return DetachedEntry(self.namespace, self.name, revision, self.raw)
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
-        """Return the object that the decoder of a version makes."""
+        """Return the object, decoded by the decoder of a version."""
         return decode(self.raw, self.revision)
 
 
@@ -179,8 +181,9 @@ def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Seq
 
 
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
-    """Report whether a view is the stored bytes plus a resourceVersion, with or without their newline, by its size.
+    """Report whether a view is the stored bytes plus a resourceVersion, by its size and its first bytes.
 
+    The stored bytes may end in a newline that the view lacks.
     A view of another version may have the same size, but begins with another apiVersion.
     """
     more = len(view) - len(raw) - _FIELD_SIZE - len(str(revision))
@@ -204,7 +207,7 @@ class EncodedView:
         self._revision = revision
 
     def at(self, revision: int) -> bytes:
-        """Return the view, encoded again for another revision."""
+        """Return the view. Encode it again if the revision differs from that of the view."""
         if revision == self._revision:
             return self._view
         document: dict[str, Any] = orjson.loads(self._view)
@@ -213,7 +216,7 @@ class EncodedView:
 
 
 class ViewedEntry(Entry, gc=True, kw_only=True):
-    """An entry with its view in one version, which is kept as long as the entry."""
+    """An entry with its view in one version. The view exists as long as the entry."""
 
     _viewer: Viewer
     _source: ViewSource
@@ -233,13 +236,13 @@ class ViewedEntry(Entry, gc=True, kw_only=True):
 
     @property
     def labels(self) -> dict[str, str]:
-        """metadata.labels of the view, which may differ from the stored ones."""
+        """The metadata.labels of the view, which may differ from the stored labels."""
         if self._labels is None:
             self._labels = _labels_of(self._source.at(self.revision))
         return self._labels
 
     def with_revision(self, revision: int) -> Entry:
-        """Return the same view under another revision."""
+        """Return an entry with the same view and another revision."""
         entry = ViewedEntry.of(self, self._viewer, self._source)
         entry.revision = revision
         return entry
@@ -253,7 +256,7 @@ class ViewedEntry(Entry, gc=True, kw_only=True):
 class ConvertedEntries:
     """Cache of converted entries for watches with selectors, so that an entry is converted once for all watches.
 
-    Their views have at most limits.SHOWN_BYTES: the least recently used is evicted. The cache is cleared
+    The views have at most limits.SHOWN_BYTES in total; the least recently used is evicted first. The cache is cleared
     limits.SHOWN_KEPT seconds after its first entry.
     """
 
@@ -264,7 +267,7 @@ class ConvertedEntries:
         self._bytes = 0
 
     def find(self, entry: Entry, viewer: Viewer) -> ViewedEntry | None:
-        """Return an entry with its cached view."""
+        """Return an entry with its cached view; None if the view is not cached."""
         found = self._entries.get((viewer, entry))
         if found is None:
             return None
@@ -286,18 +289,18 @@ class ConvertedEntries:
         return found
 
     def clear(self) -> None:
-        """Evict everything."""
+        """Evict all entries."""
         self._entries.clear()
         self._bytes = 0
 
 
 def with_views(entries: Sequence[Entry], viewer: Viewer, made: Sequence[ViewSource]) -> list[Entry]:
-    """Return entries with their views."""
+    """Return entries with these views."""
     return [ViewedEntry.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
 class _CachedViews:
-    """The entries with a cached view, oldest first. Their views have at most limits.VIEW_BYTES."""
+    """The entries with a cached view, oldest first. Their views have at most limits.VIEW_BYTES in total."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, int] = OrderedDict()
@@ -374,7 +377,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The requested revision is newer than ``current``, the newest. ``retry_after`` is in seconds."""
+    """The requested revision is newer than ``current``, the newest revision. ``retry_after`` is in seconds."""
 
     def __init__(self, requested: int, current: int, retry_after: int = 1) -> None:
         super().__init__(requested, current, retry_after)
@@ -396,16 +399,16 @@ class Fault(NamedTuple):
     undecryptable: bool = False
 
     def __str__(self) -> str:
-        if self.undecryptable:  # upstream: transformers have no revision
+        if self.undecryptable:  # as upstream, whose transformers do not know the revision
             return f"data from the storage is not transformable revision=0: {self.reason}"
         return f"object not decodable revision={self.revision}: {self.reason}"
 
 
 class Malformed(StoreError):
-    """Stored values cannot be read, so neither can their objects nor a list that contains them (RV-020, ETC-006).
+    """Some stored values cannot be read, so reads and lists of their objects fail (RV-020, ETC-006).
 
-    ``faults`` has at least one, in key order, at most limits.ERRORS_LISTED. ``listed``: a list failed, not a read of
-    one object.
+    ``faults`` has 1 to limits.ERRORS_LISTED faults, in key order. ``listed`` is true if a list failed, and false if a
+    read of one object failed.
     """
 
     def __init__(self, faults: Sequence[Fault], resource: GroupResource, *, listed: bool = False) -> None:
@@ -421,7 +424,7 @@ class Malformed(StoreError):
 
 
 class Undecryptable(Malformed):
-    """No key decrypts the first of the values (OPS-003)."""
+    """No key can decrypt the value of the first fault (OPS-003)."""
 
 
 class TooLarge(StoreError):
@@ -433,7 +436,7 @@ class OutOfSpace(StoreError):
 
 
 class Corrupt(StoreError):
-    """etcd refuses writes, since its members differ. Nothing was written."""
+    """etcd refuses writes, since the data of its members differ. Nothing was written."""
 
 
 class Unavailable(StoreError):
@@ -441,7 +444,7 @@ class Unavailable(StoreError):
 
 
 class Overloaded(Unavailable):
-    """etcd refuses the request, since it has too many. Nothing was written."""
+    """etcd has too many requests, or this server has too little memory. Nothing was written."""
 
 
 class NotEncrypted(Unavailable):
@@ -453,4 +456,4 @@ class NotReady(Unavailable):
 
 
 class UnknownOutcome(StoreError):
-    """A write was sent, and its outcome is unknown. The response is a 504."""
+    """A write was sent, and its outcome is unknown. The server responds with 504."""

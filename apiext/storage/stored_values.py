@@ -1,4 +1,4 @@
-"""Decode and decrypt the stored values of one resource to entries, and encrypt objects for the store."""
+"""Decodes and decrypts the stored values of one resource to entries, and encrypts objects for the store."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ from apiext.storage.store import Entry, NotEncrypted
 from apiext.storage.values import Broken, entry_of, json_object, secret_of
 
 Decoder = Callable[[bytes], bytes]
-"""A function from a stored value to its JSON; raises ValueError for a value in an unknown encoding."""
+"""(stored value) → its JSON; raises ValueError if the value cannot be decoded."""
 
 
 class StoredValues:
-    """Decodes the values of one resource, and encrypts them if ``encryption`` is set.
+    """Decoder of the values of one resource. If ``encryption`` is set, it also encrypts and decrypts them.
 
-    ``pending`` has the JSON of unfinished writes by key, and ``encrypted`` their encrypted values and encryption keys,
-    so that their events need not be decoded. ``ahead`` has values that a thread has decrypted, by the ``id`` of the
-    bytes.
+    ``pending`` is key → JSON of an unfinished write. ``encrypted`` is key → (encrypted value, encryption key) of an
+    unfinished write. With both, the events of these writes need no decoding. ``ahead`` is ``id`` of a stored value →
+    result of its decryption in a thread.
     """
 
     def __init__(self, prefix: str, decoder: Decoder | None) -> None:
@@ -42,10 +42,10 @@ class StoredValues:
     def switch(self, encryption: Encryption | None) -> None:
         """Use another encryption configuration."""
         self.encryption = encryption
-        self.ahead.clear()  # decrypted by the old configuration
+        self.ahead.clear()  # the old configuration has decrypted these values
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
-        """Return the entry of a stored value: the cached entry if it is equal. Raises ValueError."""
+        """Return the entry of a stored value; raise ValueError. Return the cached entry if it is equal."""
         if self.encryption is not None:
             return self.decrypted(self.encryption, key, revision, value, cached)
         if cached is not None and cached.revision == revision and cached.raw == value:
@@ -70,7 +70,7 @@ class StoredValues:
         await self.decrypt_ahead(values)
 
     async def decrypt_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Decrypt values in a thread if they are large together, so that ``entry_of`` does not block the event loop."""
+        """Decrypt values in a thread if their total size is large, since ``entry_of`` would block the event loop."""
         encryption = self.encryption
         if encryption is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
             return
@@ -79,7 +79,7 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop a value that a thread has decrypted, since it is not needed."""
+        """Drop the result of a decryption in a thread, since it is not needed."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
@@ -102,7 +102,10 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Report whether an entry is not encrypted with the current key, so that a write must not be skipped."""
+        """Report whether an entry is encrypted with an old key.
+
+        The server must store such an object even if unchanged.
+        """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:

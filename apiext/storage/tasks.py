@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Tasks:
-    """Tasks that end with the store, and one timer; all of them begin after ``start``."""
+    """Tasks that end with the store, and one timer. Tasks can begin only after ``start``."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
@@ -15,7 +15,7 @@ class Tasks:
 
     @property
     def started(self) -> bool:
-        """True after ``start``."""
+        """True after the call of ``start``."""
         return self._group is not None
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -30,10 +30,10 @@ class Tasks:
         task.add_done_callback(self._running.discard)
 
     def repeat(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call a function each ``seconds`` until ``stop``."""
+        """Call a function every ``seconds`` until ``stop``."""
 
         def tick() -> None:
-            self.repeat(seconds, call)  # first, so that the timer continues if the call raises
+            self.repeat(seconds, call)  # first, so that the timer continues if the call raises an exception
             call()
 
         self._timer = asyncio.get_running_loop().call_later(seconds, tick)

@@ -1,4 +1,4 @@
-"""Decode stored values, describe unreadable values, and compute the changes of a fill."""
+"""Decoding of stored values, descriptions of unreadable values, and the changes of a fill."""
 
 from sys import intern
 from typing import Any
@@ -15,7 +15,10 @@ from apiext.storage.store import Entry
 
 
 class Broken(Struct, frozen=True):
-    """A stored value that is not a JSON object or cannot be decrypted, and the last readable state of the object."""
+    """A stored value that cannot be decoded or decrypted, and the last readable state of the object (``last``).
+
+    ``lacking``: no plug-in has decrypted the data key of the value.
+    """
 
     revision: int
     reason: str
@@ -45,7 +48,8 @@ def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[s
         value = encode(cbor.decode(value)) + b"\n"
     try:
         document: Any = orjson.loads(value)
-    except orjson.JSONDecodeError:  # decode_json raises Go's text, and accepts some values that only Go accepts
+    # decode_json raises errors with Go's text, and accepts some values that Go accepts and orjson does not
+    except orjson.JSONDecodeError:
         document = decode_json(value)[0]
         value = encode(document) + b"\n"
     if isinstance(document, dict):
@@ -56,7 +60,7 @@ def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[s
 
 
 def secret_of(entry: Entry) -> Secret:
-    """Return the key with which an entry's value is encrypted."""
+    """Return the key with which the stored value of an entry is encrypted."""
     return entry.secret if isinstance(entry, EncryptedEntry) else PLAIN
 
 
@@ -74,7 +78,7 @@ def _uid_of(entry: Entry) -> Any:
 def differences(
     before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
 ) -> list[Change]:
-    """Return the changes between two states, by revision. A recreated object has a DELETED before its ADDED."""
+    """Return the changes between two states, ordered by revision. A recreated object has DELETED, then ADDED."""
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)
         for key, entry in before.items()

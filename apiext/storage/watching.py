@@ -1,4 +1,4 @@
-"""Types of watches: a group of equal watchers, a sink, and the event of a change for a group."""
+"""Types of watches: the group of a watch, the sink of its output, and the event of a change for a group."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -13,7 +13,7 @@ from apiext.storage.store import Entry
 
 
 class Sink(Protocol):
-    """The output of a watcher. Its owner calls ``Watcher.resume`` and ``Watcher.close``."""
+    """The output of a watcher. The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``."""
 
     paused: bool
     """True while the buffer of the transport is full."""
@@ -22,20 +22,23 @@ class Sink(Protocol):
         """Send the bytes."""
 
     def end(self, data: bytes) -> None:
-        """Send the bytes and end the stream; called once, also while paused."""
+        """Send the bytes and end the stream. Called once, possibly while ``paused`` is true."""
 
 
 class WatchGroup(Struct, frozen=True):
-    """A group of watchers with an equal ``key``, which share selection and frames.
+    """The properties of a watch that a group shares. Watchers with an equal ``key`` form a group.
 
-    ``frame`` returns the bytes of an event, ``bookmark(revision, end of initial events)`` those of a BOOKMARK, and
-    ``expired(requested, oldest)`` those of the ERROR 410 that ends a watch whose changes were dropped. Groups with
-    the same ``version`` may be ended together. ``route`` is a simple condition that holds for every selected
-    object, None if there is none. ``converted`` is a narrower condition on converted objects. ``first`` returns the
-    frames of initial events if they differ from other frames. ``stage`` prepares entries; None if they need no
-    preparation. ``fault`` returns the bytes of the ERROR for an exception of ``frame``, empty for a bug. ``second``
-    returns the second of the wall clock, since frames with ages are valid for one second; None if frames contain no
-    ages.
+    - ``frame(type, entry)`` returns the bytes of an event.
+    - ``bookmark(revision, end of initial events)`` returns the bytes of a BOOKMARK event.
+    - ``expired(requested, oldest)`` returns the bytes of the ERROR 410 that ends a watch whose changes were dropped.
+    - ``version``: the caller can end all groups of a version together.
+    - ``route`` is a simple condition that holds for every selected object, None if there is none.
+    - ``converted`` is a narrower condition, on converted objects.
+    - ``first(entry)`` returns the bytes of an initial event; None: ``frame`` returns them.
+    - ``stage`` prepares entries; None if they need no preparation.
+    - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.
+    - ``second()`` returns the wall clock in whole seconds, since frames with ages are valid for one second; None if
+    frames contain no ages.
     """
 
     key: Hashable
@@ -62,7 +65,7 @@ TRANSITIONS: dict[tuple[bool, bool], str] = {
 
 
 def event_of(group: WatchGroup, change: Change) -> tuple[str, Entry] | None:
-    """Return the event that watchers of the group get for a change, None for no event (SEL-002, RV-011)."""
+    """Return the event type and the entry that a group gets for a change, None for no event (SEL-002, RV-011)."""
     kind, entry, previous, revision = change
     if group.namespace is not None and entry.namespace != group.namespace:
         return None

@@ -1,1 +1,4 @@
-"""A store with etcd's semantics in the server's own process, on SQLite or in memory, behind a connection's port."""
+"""A store with etcd's semantics in the process of the server, in a SQLite file or in memory.
+
+The etcd client uses it through the protocol Transport.
+"""

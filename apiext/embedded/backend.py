@@ -1,4 +1,4 @@
-"""The interface of back ends, which store values: in memory or in a file."""
+"""The interface of back ends. A back end stores changes with their values in memory or in a file."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -6,23 +6,26 @@ from typing import NamedTuple, Protocol
 from apiext.embedded.index import Span
 from apiext.embedded.wire import Change, Record
 
-SUBS = 1 << 20  # limit of changes of one revision: more than objects that share a lease
+SUBS = 1 << 20  # maximum number of changes in one revision; higher than the number of objects that share a lease
 
 
 def row_of(record: Record) -> int:
-    """Return the row number of a change: its revision, and for a deletion its index in the revision."""
+    """Return the row number of a change: its revision times SUBS, for a deletion plus its index in the revision."""
     return record.revision * SUBS + (0 if record.version else record.lease)
 
 
 class Identity(NamedTuple):
-    """The ids of cluster and member in answers."""
+    """The ids of the cluster and of the member in responses."""
 
     cluster: int
     member: int
 
 
 class StoredContent(NamedTuple):
-    """The content of a back end at the start: changes without values, oldest first; leases and their times to live."""
+    """The content of a back end at the start of the server.
+
+    ``changes`` are (key, record), oldest first. ``leases`` are (id, time to live in seconds).
+    """
 
     identity: Identity
     compacted: int
@@ -31,24 +34,28 @@ class StoredContent(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Size of the store in bytes, and the bytes in use."""
+    """The size of the store in bytes, and the number of these bytes that are in use."""
 
     total: int
     in_use: int
 
 
 class Commit(NamedTuple):
-    """The outcome of a batch: seconds of the sync, and whether the disk was full until the reserve was released."""
+    """The outcome of a batch: the duration of its transaction in seconds.
+
+    ``was_full``: the disk was full, and the batch fitted after the release of the reserve.
+    """
 
     seconds: float
     was_full: bool
 
 
 class Batch:
-    """Changes that become one transaction of the back end.
+    """Changes that the back end stores in one transaction.
 
-    ``revision`` is that of the last change, ``size`` the bytes of all. ``forgotten`` are rows that a compaction
-    deletes.
+    ``revision`` is the revision of the last change, ``size`` the number of bytes of all changes. ``granted`` are new
+    leases as (id, time to live), ``revoked`` are the ids of expired leases. ``compacted`` is the new compacted
+    revision, 0 if there is none. ``forgotten`` are the rows that a compaction deletes.
     """
 
     __slots__ = ("changes", "compacted", "forgotten", "granted", "revision", "revoked", "size")
@@ -64,16 +71,16 @@ class Batch:
 
     @property
     def plain(self) -> bool:
-        """Report whether the batch has changes only."""
+        """True if the batch contains only changes."""
         return not (self.granted or self.revoked or self.compacted or self.forgotten)
 
 
 class NoRoom(Exception):
-    """The disk is full, and there is no reserve left: nothing of the batch was stored."""
+    """The disk is full, and the reserve is used up. Nothing of the batch was stored."""
 
 
 class History(NamedTuple):
-    """Changes of a span, oldest first, and the revision up to which they are complete."""
+    """Changes of a range of keys, oldest first. They are complete up to the revision ``upto``."""
 
     changes: list[Change]
     upto: int
@@ -85,30 +92,36 @@ Found = Callable[[History | Exception], None]
 
 
 class Backend(Protocol):
-    """Stores values by row. Callbacks run on the event loop, in a later iteration than the call."""
+    """A back end: row number → change. Callbacks run on the event loop, in a later iteration than the call."""
 
     def load(self) -> StoredContent:
-        """Return the stored content; called once, in a thread."""
+        """Return the stored content. Called once, in a thread."""
 
     def write(self, batch: Batch, written: Written) -> None:
-        """Store a batch, all or nothing; one at a time. Fails with NoRoom, or with an error that ends the store."""
+        """Store a batch in one transaction. The caller waits for ``written`` before the next call.
+
+        ``written`` gets NoRoom if the disk is full. Any other exception ends the store.
+        """
 
     def values(self, rows: Sequence[int], found: Values) -> None:
-        """Read the values of rows; rows that a compaction has deleted are missing."""
+        """Read the values of rows: row → value. Rows that a compaction has deleted are missing."""
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Read changes of a span, from a revision to at most another one: whole revisions, and at least one."""
+        """Read changes of a range of keys, from the revision ``first`` to ``last`` or an earlier revision.
+
+        The result contains all changes of each revision in it, and at least one revision.
+        """
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Release much unused space, or all of it; create the reserve again if it was released."""
+        """Release unused space if there is much, or all unused space. Create the reserve again if it was released."""
 
     @property
     def short(self) -> bool:
-        """Report whether the disk was full and the reserve is used up."""
+        """True if the disk was full and the reserve is used up."""
 
     @property
     def size(self) -> Size:
         """The size of the store at the last measurement."""
 
     def close(self) -> None:
-        """Close files and end threads; no callback is called afterwards."""
+        """Close files and end threads. After this call, no callback is called."""

@@ -13,27 +13,29 @@ from apiext.etcd import messages
 from apiext.etcd.errors import DEADLINE_EXCEEDED, UNIMPLEMENTED, EtcdError
 from apiext.etcd.transport import TLS, Dial, Endpoint, Spawn, Transport
 
-SWEEP = 1.0  # seconds between checks for such calls
+SWEEP = 1.0  # seconds between two checks for calls that have timed out
 
 
 class Connection:
-    """A connection that is never lost by itself. Closing it does not close the store, and running calls finish."""
+    """A connection, which ends only when its owner closes it. The store stays open, and running calls finish."""
 
     def __init__(self, store: Store) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._streams: set[WatchStream] = set()
-        self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()  # weak references: an answer may be large
+        # (deadline, weak reference to the future of the response, which may be large)
+        self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()
         self._sweeping = False
         self.live = True
-        self.last_byte_at = self.last_response_at = inf  # a store in this process is never silent
+        # so the client never considers a store in this process as unresponsive
+        self.last_byte_at = self.last_response_at = inf
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer, which fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
+        """Return the future of the response. It fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
 
-        A write on a slow disk waits for its sync, so that its outcome is known.
+        This is long enough for a write on a slow disk, so that the outcome of the write is known.
         """
         if self.live:
             answer = self._store.call(path, message)
@@ -47,7 +49,7 @@ class Connection:
         return failed
 
     def _sweep(self) -> None:
-        """Fail the calls that have timed out; drop those that are answered."""
+        """Fail the calls that have timed out. Forget calls that have a response."""
         now, left = self._loop.time(), deque[tuple[float, ref[asyncio.Future[bytes]]]]()
         for deadline, weak in self._open:
             answer = weak()
@@ -76,7 +78,7 @@ class Connection:
         return stream
 
     def set_token(self, token: str) -> None:
-        """Do nothing: the store has no users."""
+        """Do nothing, since the store has no users."""
 
     def drain(self) -> None:
         """Refuse new calls, and end the streams."""

@@ -1,4 +1,4 @@
-"""The index of the store: the states of all keys in memory; the back end has their values."""
+"""The index of the store: the records of all keys, in memory. The back end has the values."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -6,15 +6,18 @@ from operator import attrgetter
 
 from apiext.embedded.wire import Record
 
-RUN = 512  # number of keys of a run; a run has at most twice as many
+RUN = 512  # the number of keys of a new run; a run has at most twice this number
 Span = tuple[bytes, bytes]
-"""Start key and end key (exclusive); the end ``b""`` means the start key only, ``b"\0"`` no end, as in etcd."""
+"""A range of keys, as in etcd: (start, end), without the end. End ``b""`` means only the key ``start``.
+
+End ``b"\0"`` means all keys from ``start`` on.
+"""
 
 _revision = attrgetter("revision")
 
 
 def covers(span: Span, key: bytes) -> bool:
-    """Report whether a key is in a span."""
+    """Report whether a range contains a key."""
     start, end = span
     if not end:
         return key == start
@@ -22,7 +25,7 @@ def covers(span: Span, key: bytes) -> bool:
 
 
 class Order:
-    """Sorted keys, in runs of some hundred keys: an insertion moves the keys of one run only."""
+    """Sorted keys, in lists ("runs") of some hundred keys, so that an insertion moves only the keys of one run."""
 
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []
@@ -55,7 +58,7 @@ class Order:
             del self._runs[at], self._firsts[at]
 
     def part(self, start: bytes, end: bytes) -> list[bytes]:
-        """Return the first keys of a span from a key on, up to the end of a run; empty after the last key."""
+        """Return the first keys of the range, at most those of one run. Empty if the range contains no key."""
         at = max(bisect_right(self._firsts, start) - 1, 0)
         while at < len(self._runs):
             run = self._runs[at]
@@ -68,15 +71,16 @@ class Order:
 
 
 class Index:
-    """The states of all keys since the compacted revision; revisions only grow."""
+    """The records of all keys since the compacted revision. Each new record has a higher revision."""
 
     def __init__(self) -> None:
         self.now: dict[bytes, Record] = {}
-        self._past: dict[bytes, list[Record]] = {}  # earlier records, oldest first; may be empty after a deletion
+        # key → earlier records, oldest first; a deleted key has an entry, which may be empty
+        self._past: dict[bytes, list[Record]] = {}
         self._order = Order()
 
     def put(self, key: bytes, record: Record) -> Record | None:
-        """Add a new state of a key, which may be a deletion; return the state before it."""
+        """Add the newest record of a key, which may be a deletion. Return the previous record."""
         before = self.now.get(key)
         if before is None:
             self._order.add(key)
@@ -92,7 +96,7 @@ class Index:
         return before
 
     def undo(self, key: bytes) -> Record | None:
-        """Remove the newest state of a key; return the one before it."""
+        """Remove the newest record of a key. Return the previous record, which is now the newest."""
         past = self._past.get(key)
         if not past:
             self._drop(key)
@@ -103,7 +107,7 @@ class Index:
         return before
 
     def at(self, key: bytes, revision: int) -> Record | None:
-        """Return the state of a key at a revision, None if it did not exist."""
+        """Return the record of a key at a revision, None if the key did not exist."""
         record = self.now.get(key)
         if record is not None and record.revision > revision:
             past = self._past.get(key, ())
@@ -112,7 +116,10 @@ class Index:
         return record if record is not None and record.version else None
 
     def part(self, span: Span, revision: int) -> tuple[list[tuple[bytes, Record]], bytes | None]:
-        """Return the first keys of a span that exist at a revision, and the next key to read; None at the end."""
+        """Return the first keys of a range that exist at a revision, and the start key of the next call.
+
+        The start key is None at the end of the range.
+        """
         start, end = span
         keys = self._order.part(start, end)
         if not keys:
@@ -128,13 +135,13 @@ class Index:
         return found, keys[-1] + b"\0"
 
     def touched(self) -> list[bytes]:
-        """Return the keys that may have states for a compaction to drop."""
+        """Return the keys that may have records which a compaction drops."""
         return list(self._past)
 
     def drop_before(self, key: bytes, revision: int) -> Iterator[Record]:
-        """Drop the states of a key that ended before a revision; yield them.
+        """Drop and yield the records of a key that were replaced up to a revision, and a deletion before it.
 
-        A deletion at exactly that revision is kept, since a watch may begin there.
+        A deletion at exactly this revision stays, since a watch may begin at it.
         """
         past = self._past.get(key)
         if past is None:

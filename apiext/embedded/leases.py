@@ -1,4 +1,4 @@
-"""Leases: keys that are deleted together when the lease expires."""
+"""Leases. When a lease expires, all its keys are deleted."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,16 +18,17 @@ class Lease:
 
 
 class Leases:
-    """All leases by id; an expired lease is dropped, and ``expire(id, keys)`` is called."""
+    """All leases (``known``: id → lease). When a lease expires, ``expire(id, keys)`` is called, which must drop it."""
 
     def __init__(self, expire: Callable[[int, list[bytes]], None]) -> None:
         self.known: dict[int, Lease] = {}
         self._expire = expire
-        self._due: list[tuple[float, int]] = []  # loop time of expiry, and id; a dropped lease may still be in the list
+        # a heap of (event loop time of the expiry, id); it may contain dropped leases
+        self._due: list[tuple[float, int]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, lease: int, ttl: int, keys: list[bytes] | None = None) -> None:
-        """Add a lease with its whole time to live."""
+        """Add a lease, which expires after its full time to live."""
         made = self.known[lease] = Lease(ttl)
         made.keys.update(keys or ())
         loop = asyncio.get_running_loop()
@@ -35,18 +36,18 @@ class Leases:
         self._wait()
 
     def drop(self, lease: int) -> Lease | None:
-        """Drop a lease; its keys are not deleted."""
+        """Drop a lease without a deletion of its keys. Return None if there is no such lease."""
         return self.known.pop(lease, None)
 
     def move(self, key: bytes, before: Record | None, after: Record | None) -> None:
-        """Update the leases of a key that has changed from one record to another, or None."""
+        """Update the key sets of leases after the record of a key has changed. None means that there is no record."""
         if before is not None and before.version and before.lease in self.known:
             self.known[before.lease].keys.discard(key)
         if after is not None and after.version and after.lease in self.known:
             self.known[after.lease].keys.add(key)
 
     def close(self) -> None:
-        """Stop: no lease expires any more."""
+        """Stop the expiry of leases."""
         self._due.clear()
         self._wait()
 

@@ -1,29 +1,29 @@
-"""Limits of the store in the process."""
+"""Limits of the store in the process of the server."""
 
-# Seconds of a call on a disk that does not answer. Beyond: the call fails, and its outcome is unknown.
+# Seconds that a call waits for the disk. Beyond: the call fails, and its outcome is unknown.
 HUNG = 10.0
-# Bytes of a request. Beyond: 413. Upstream: etcd's --max-request-bytes.
+# Bytes of a request. Beyond: the server responds with 413. Upstream: etcd's --max-request-bytes.
 MAX_REQUEST = 3 << 19
-# Seconds of the shortest time to live of a lease. Beyond: a shorter one is this long.
+# Seconds of the shortest time to live of a lease. Beyond: a shorter lease gets this time to live.
 SHORTEST = 1
 # Seconds of the longest time to live of a lease. Beyond: the grant fails.
 LONGEST = 9_000_000_000
-# Seconds in which another server closes the file. Beyond: the start fails.
+# Seconds that a server waits until another server has closed the file. Beyond: the start fails.
 LOCK_PATIENCE = 10.0
-# Bytes of a file that is deleted when the disk is full. Beyond: writes are refused until there is room.
+# Bytes of a reserve file that the store deletes when the disk is full. Beyond: the store refuses writes until there is
+# free space.
 RESERVE = 8 << 20
-# Bytes of the store. Beyond: writes are refused, deletes and compactions are not. Upstream: etcd's
-# --quota-backend-bytes.
+# Bytes of the store. Beyond: the store accepts only deletions and compactions. Upstream: etcd's --quota-backend-bytes.
 QUOTA = 8 << 30
-# Share of the quota below which a full store accepts writes again. Beyond: it stays full.
+# Used share of the quota below which a full store accepts writes again. Beyond: the store stays full.
 ROOMY = 0.95
-# Seconds between two tries of a full store to make room. Beyond: another try.
+# Seconds between two attempts of a full store to free space. Beyond: the next attempt begins.
 RELIEF = 10.0
 # Seconds of one batch of writes. Beyond: the disk counts as hung, and the server is not ready.
 STUCK = 5.0
-# Counts of paged lists that are cached. Beyond: the oldest is dropped.
+# Paged lists whose number of keys is cached. Beyond: the oldest is evicted.
 COUNTS_KEPT = 256
-# Seconds that a watch is idle. Beyond: it gets a progress notification if it asked for them.
+# Seconds without events for a watch. Beyond: the store sends a progress notification if the client has requested it.
 PROGRESS = 5.0
-# Parsed compares that are cached. Beyond: the least recently used is dropped.
+# Parsed compares that are cached. Beyond: the least recently used compare is evicted.
 COMPARES_KEPT = 256

@@ -1,4 +1,4 @@
-"""The back end for tests: everything is in memory, and lost when the process ends."""
+"""The back end for tests. All content is in memory, and is lost when the process ends."""
 
 import asyncio
 import secrets
@@ -21,18 +21,18 @@ from apiext.embedded.backend import (
 from apiext.embedded.index import Span, covers
 from apiext.embedded.wire import Change
 
-OVERHEAD = 200  # bytes of a change besides its key and value
-HISTORY = 200  # limit of changes that are returned at a time
-SEARCHED = 2000  # limit of changes that are searched at a time
+OVERHEAD = 200  # estimated bytes of a change in addition to its key and value
+HISTORY = 200  # maximum number of changes that one call returns
+SEARCHED = 2000  # maximum number of changes that one call tests
 _DONE = Commit(0.0, False)
 
 
 class MemoryBackend:
-    """Changes by row in a dict."""
+    """A dict: row → change."""
 
     def __init__(self) -> None:
         self._changes: dict[int, Change] = {}
-        self._rows: list[int] = []  # ascending; some rows may be deleted already
+        self._rows: list[int] = []  # row numbers in ascending order; it may contain deleted rows
         self._used = 0
         self._loop = asyncio.get_running_loop()
 
@@ -55,12 +55,12 @@ class MemoryBackend:
         self._loop.call_soon(written, _DONE)
 
     def values(self, rows: Sequence[int], found: Values) -> None:
-        """Return values."""
+        """Pass the values of the rows to ``found``."""
         kept = self._changes
         self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Return changes from a revision on."""
+        """Pass changes from a revision on to ``found``."""
         changes: list[Change] = []
         looked, before, upto = 0, 0, last
         for place in range(bisect_left(self._rows, first * SUBS), len(self._rows)):
@@ -79,20 +79,20 @@ class MemoryBackend:
         self._loop.call_soon(found, History(changes, upto))
 
     def shrink(self, _all_of_it: bool, done: Callable[[], None]) -> None:
-        """Do nothing: memory has no unused space."""
+        """Do nothing, since memory has no unused space."""
         self._loop.call_soon(done)
 
     @property
     def size(self) -> Size:
-        """The size of all stored values."""
+        """The estimated size of all changes."""
         return Size(self._used, self._used)
 
     @property
     def short(self) -> bool:
-        """Return False: there is no disk."""
+        """False, since there is no disk."""
         return False
 
     def close(self) -> None:
-        """Drop all values."""
+        """Drop all changes."""
         self._changes.clear()
         self._rows.clear()

@@ -1,4 +1,4 @@
-"""Open the store of a server, and wait for another server that still has the file open."""
+"""The start of the store, with a wait for another server that still has the file open."""
 
 import asyncio
 import fcntl
@@ -17,7 +17,10 @@ POLL = 0.02  # seconds between attempts to lock the file
 async def open_store(
     path: Path | None, quota: int, measured: Measured, warn: Callable[[str], None], give_up: Callable[[], bool]
 ) -> Store:
-    """Open a store in a file, or in memory (None); raise StoreFault. ``give_up()`` ends the wait for another server."""
+    """Open a store in a file, or in memory (None); raise StoreFault.
+
+    If another server has the file open, wait limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns True.
+    """
     until = asyncio.get_running_loop().time() + limits.LOCK_PATIENCE
     warned = False
     while True:
@@ -36,7 +39,7 @@ async def open_store(
 
 
 def holder(path: Path) -> int | None:
-    """Return the id of the process that has a store's file open; None if there is none or it is unknown."""
+    """Return the id of the process that has the file of a store open; None if there is none, or if it is unknown."""
     try:
         with lock_of(path).open("rb") as lock:
             try:

@@ -1,7 +1,7 @@
-"""The back end of servers: one SQLite file, written by one thread with one connection, read by another.
+"""The back end of servers: a SQLite file. One thread writes it, another thread reads it.
 
-SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same moment: so
-only the writing connection does both.
+SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log if two connections write or checkpoint at the same time. So only
+the connection of the writing thread does either.
 """
 
 import errno
@@ -39,16 +39,16 @@ from apiext.embedded.index import Span
 from apiext.embedded.wire import Change, Record
 from apiext.embedded.worker import Worker
 
-FORMAT = 1  # of the file: user_version
-APPLICATION = 0x61706578  # "apex": application_id
-INSERTED = 64  # changes of one INSERT
-SELECTED = 250  # rows of one SELECT or DELETE
-HISTORY = 200  # limit of changes that are read at a time
-HISTORY_BYTES = 2 << 20  # limit of the bytes of their values
+FORMAT = 1  # the format of the file, in SQLite's user_version
+APPLICATION = 0x61706578  # "apex", in SQLite's application_id
+INSERTED = 64  # maximum number of changes of one INSERT
+SELECTED = 250  # maximum number of rows of one SELECT or DELETE
+HISTORY = 200  # number of changes after which a read of changes ends
+HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends
 MEASURE_EVERY = 256 << 10  # bytes that are written between two measurements of the file
-LOG = 1001 * 4120  # bytes of the log between two checkpoints: 1,000 pages with their headers
-VACUUMED = 128  # pages that are released at a time
-FREE_KEPT = 4  # a shrinking file keeps a quarter of its pages free for new values
+LOG = 1001 * 4120  # bytes of the write-ahead log between two checkpoints: 1,000 pages with their headers
+VACUUMED = 128  # number of pages that one statement releases
+FREE_KEPT = 4  # a quarter of the pages of a shrinking file stays free for new values
 RECIPE = "docs/recipes/repair-a-store.md"
 
 _SCHEMA = (
@@ -57,13 +57,13 @@ _SCHEMA = (
     "CREATE TABLE lease (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
-"""``id`` is the revision times SUBS, plus the index of a deletion in the revision; ``version`` 0 is a deletion."""
+"""The tables. ``id`` is the row number, as in ``row_of``. ``version`` 0 is a deletion."""
 
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
 class SqliteBackend:
-    """A store in a file. ``load`` locks the file; ``close`` or the end of the process unlocks it."""
+    """A store in a file. ``load`` locks the file. ``close`` or the end of the process unlocks it."""
 
     def __init__(self, path: Path, reserve: int = limits.RESERVE) -> None:
         self.path = path.absolute()
@@ -82,7 +82,7 @@ class SqliteBackend:
     def load(self) -> StoredContent:
         """Lock the file, create or check its tables, and return the stored content.
 
-        Raises StoreFault, OSError on a full disk.
+        Raises StoreFault, and OSError if the disk is full.
         """
         try:
             self._take_file()
@@ -110,10 +110,11 @@ class SqliteBackend:
         return kept
 
     def _extend_log(self) -> None:
-        """Fill the log with zeros up to its usual size, which SQLite takes for the end of the log.
+        """Fill the write-ahead log with zeros up to its usual size. SQLite reads zeros as the end of the log.
 
-        A sync of a file that grows also writes its new size and blocks, and takes twice as long or more. The log
-        shrinks only when the store is closed. The writing thread does this, so SQLite does not write at the same time.
+        The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. The
+        log shrinks only when the store is closed. The writing thread calls this method, so SQLite does not write at the
+        same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         with suppress(OSError):
@@ -123,7 +124,7 @@ class SqliteBackend:
                 try:
                     os.pwrite(descriptor, bytes(max(0, LOG - used)), used)
                     os.fsync(descriptor)
-                except OSError:  # a full disk: objects need the space more than the log
+                except OSError:  # the disk is full, and objects need the space more than the log
                     os.ftruncate(descriptor, used)
             finally:
                 os.close(descriptor)
@@ -156,7 +157,7 @@ class SqliteBackend:
         made = _one(db, "PRAGMA user_version")
         new = not made and not _one(db, "SELECT count(*) FROM sqlite_master")
         if new:
-            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # possible only before the first table
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # must precede the first table
         elif _one(db, "PRAGMA application_id") != APPLICATION:
             raise StoreFault(f"{self.path} is no store of apiext: move it away, or name another --data-dir")
         elif made > FORMAT:
@@ -205,13 +206,13 @@ class SqliteBackend:
         return StoreFault(f"{self.path} cannot be opened ({error}): {text}")
 
     def close(self) -> None:
-        """End the threads and close the file; SQLite then copies the log into it."""
+        """End the threads and close the file. SQLite then copies the write-ahead log into the file."""
         self._reader.close()
         self._writer.close()
-        # the writer last: the last connection checkpoints
+        # the writing connection last, since SQLite checkpoints with the last connection
         for connection in (self._read_connection, self._write_connection):
             if connection is not None:
-                with suppress(sqlite3.Error):  # a full disk: the log stays, and the next start reads it
+                with suppress(sqlite3.Error):  # if the disk is full, the log stays, and the next start reads it
                     connection.close()
         self._read_connection = self._write_connection = None
         if self._lock is not None:
@@ -221,7 +222,7 @@ class SqliteBackend:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch, written: Written) -> None:
-        """Store a batch in one transaction; NoRoom if the disk is full and the reserve is used up."""
+        """Store a batch in the writing thread; see Backend."""
         self._writer.do(lambda: self._write(batch), written)
 
     def _write(self, batch: Batch) -> Commit:
@@ -249,7 +250,8 @@ class SqliteBackend:
         db = self._db
         changes = batch.changes
         if batch.plain and len(changes) <= INSERTED:
-            _insert(db, changes)  # one call, since each call releases the GIL and waits for it again
+            # one call without BEGIN and COMMIT, since each call releases the interpreter lock and waits for it again
+            _insert(db, changes)
             return
         with _transaction(db):
             for first in range(0, len(changes), INSERTED):
@@ -316,12 +318,12 @@ class SqliteBackend:
 
     @property
     def size(self) -> Size:
-        """The size of the file at the last measurement, plus the bytes written since."""
+        """The size of the file at the last measurement, plus the bytes written since then."""
         return Size(self._size.total + self._unmeasured, self._size.in_use + self._unmeasured)
 
     @property
     def short(self) -> bool:
-        """Report whether the disk was full and the reserve is used up."""
+        """True if the disk was full and the reserve is used up."""
         return self._short
 
     def _measure(self) -> None:
@@ -330,12 +332,15 @@ class SqliteBackend:
         self._size, self._unmeasured = Size(pages * page, (pages - free) * page), 0
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Release free pages, some at a time, so that writes are not blocked; then create the reserve again."""
+        """Release free pages, some at a time, so that writes need not wait.
+
+        Then create the reserve again if necessary.
+        """
 
         def part() -> bool:
             try:
                 return self._vacuum(all_of_it)
-            except sqlite3.Error:  # a full disk: retried after the next compaction
+            except sqlite3.Error:  # the disk is full; the next compaction tries again
                 return False
 
         def following(more: bool) -> None:
@@ -347,11 +352,11 @@ class SqliteBackend:
         self._writer.do(part, following)
 
     def _vacuum(self, all_of_it: bool) -> bool:
-        """Release some free pages; return whether more remain."""
+        """Release some free pages. Return whether there are more pages to release."""
         pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
         spare = free if all_of_it else free - max(pages // FREE_KEPT, 2 * VACUUMED)
         if spare > 0:
-            # `execute` of Python 3.11 runs this statement's first step only, and a step gives back one page
+            # ``execute`` of Python 3.11 runs only the first step of this statement, and a step releases only one page
             self._db.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUMED)})")
         if spare > VACUUMED:
             return True
@@ -363,7 +368,7 @@ class SqliteBackend:
         return False
 
     def _fill_reserve(self) -> None:
-        """Allocate the reserve; if it does not fit on the disk, the store is short."""
+        """Allocate the reserve file. If it does not fit on the disk, set ``short``."""
         self._short = True
         if not self._reserve:
             self._short = False
@@ -380,7 +385,7 @@ class SqliteBackend:
             self._short = False
 
     def _release_reserve(self) -> bool:
-        """Delete the reserve file, which frees its disk space; return whether it existed."""
+        """Delete the reserve file, which frees its disk space, and set ``short``. Return whether the file existed."""
         self._short = True
         try:
             there = self._reserve_file.stat().st_size > 0
@@ -391,12 +396,12 @@ class SqliteBackend:
 
 
 def lock_of(path: Path) -> Path:
-    """Return the file that a server locks while it has the store open."""
+    """Return the path of the file that a server locks while it has the store open."""
     return path.with_suffix(".lock")
 
 
 def _locked(path: Path, store: Path) -> int:
-    """Return the descriptor of a file that this process has locked; raise StoreInUse."""
+    """Lock the file ``path``, and return its descriptor; raise StoreInUse."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -420,8 +425,11 @@ def _allocate(descriptor: int, size: int) -> None:
         os.pwrite(descriptor, block, place)
 
 
-class _transaction:  # noqa: N801 - used as a function
-    """One transaction: committed at the end of the block, rolled back if it fails."""
+class _transaction:  # noqa: N801 - used like a function
+    """One transaction, as a context manager.
+
+    It is committed at the end of the block, or rolled back after an exception.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -440,7 +448,7 @@ class _transaction:  # noqa: N801 - used as a function
         self._roll_back()
 
     def _roll_back(self) -> None:
-        if self._db.in_transaction:  # SQLite may have rolled back already
+        if self._db.in_transaction:  # after some errors, SQLite has rolled back already
             self._db.execute("ROLLBACK")
 
 
@@ -473,5 +481,5 @@ def _one(db: sqlite3.Connection, statement: str) -> Any:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """Return SQLite's primary code of an error."""
+    """Return the primary result code of an error of SQLite, 0 if unknown."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,8 +1,8 @@
 """The core of the embedded store: revisions, transactions, reads, compaction, leases and the quota.
 
-The event loop decides transactions by the index, which includes changes that are not on disk yet. Transactions that
-arrive during a write of the back end form its next batch; they are answered once the batch is on disk. Reads and
-watches see ``durable``, the last revision on disk.
+The event loop decides the outcome of a transaction with the index, which also has changes that are not on disk yet.
+While the back end writes a batch, new transactions form the next batch. The store responds to a transaction when its
+batch is on disk. Reads and watches see the state at ``durable``, the last revision on disk.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from apiext.etcd.errors import INTERNAL, UNIMPLEMENTED, EtcdError
 
 log = logging.getLogger("apiext.embedded")
 
-VERSION = "3.6.6"  # the version of etcd whose answers the store gives
-SLICE = 0.002  # seconds of work on the event loop before it yields
-RAFT_BYTES = 18  # bytes that etcd adds to a request before it compares its size with the limit
-ROW_BYTES = 128  # bytes of a row besides key and value
-WRITTEN = 256  # keys of an answer that are encoded before the store yields
-DELETED_ROWS = 500  # rows that one transaction of a compaction deletes
+VERSION = "3.6.6"  # the version of etcd whose behaviour the store has
+SLICE = 0.002  # seconds of work before the store yields to the event loop
+RAFT_BYTES = 18  # bytes that etcd adds to a request before it compares the size with its limit
+ROW_BYTES = 128  # estimated bytes of a row in addition to key and value
+WRITTEN = 256  # number of keys of a response that are encoded before the store checks its time slice
+DELETED_ROWS = 500  # approximate number of rows that one transaction of a compaction deletes
 FIRST_REVISION = 1  # the revision of an empty store, as in etcd
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
-"""Called for each commit, with the number of its transactions."""
+"""(commit, number of its changes): called after each commit."""
 
 
 class RangeQuery(NamedTuple):
@@ -51,31 +51,32 @@ class RangeQuery(NamedTuple):
 
 
 class Store:
-    """The store; ``dial`` of connection.py opens connections to it. All methods run on the event loop."""
+    """The store. ``dialer`` of connection.py opens connections to it. Call all methods on the event loop."""
 
     def __init__(
         self, backend: Backend, quota: int = limits.QUOTA, measured: Measured = lambda commit, count: None
     ) -> None:
         self.durable = FIRST_REVISION
-        self.compacted = -1  # no compaction yet
+        self.compacted = -1  # -1 means that there was no compaction yet
         self.quota = quota
         self.index = Index()
         self.backend = backend
         self.headers = wire.Headers(0, 0)
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """A future of the reason for which the back end could not write: the server must end then."""
+        """A future. Its result is the error of a back end that could not write. The server must then end."""
         self.hub = Hub(self)
         self._member = 0
         self._loop = asyncio.get_running_loop()
         self._measured = measured
-        self._tip = FIRST_REVISION  # the revision of the last decided change
+        self._tip = FIRST_REVISION  # the revision of the last decided change, which may not be on disk yet
         self._leases = Leases(self._expire)
         self._batch = Batch()
-        self._calls: list[tuple[Answer, bytes]] = []  # calls that the batch answers, in order
-        self._after: list[Callable[[], None]] = []  # called once the batch is on disk
+        # (future, response) of the calls that end when ``_batch`` is on disk, in order
+        self._calls: list[tuple[Answer, bytes]] = []
+        self._after: list[Callable[[], None]] = []  # functions to call when ``_batch`` is on disk
         self._scheduled = self._writing = False
-        self._writing_bytes = 0  # bytes of the batch that is being written
-        self._began = 0.0  # loop time at which its write began
+        self._writing_bytes = 0  # bytes of the batch that the back end is writing
+        self._began = 0.0  # event loop time at which this write began
         self._sweeping = self._relieving = self._refused = False
         self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
         self._handlers: dict[str, Callable[[bytes, Answer], None]] = {
@@ -112,12 +113,12 @@ class Store:
             self._leases.add(lease, ttl, held.get(lease))
         self.hub.start()
         if self.compacted >= 0:
-            self._sweep()  # delete rows that a crash may have left
+            self._sweep()  # deletes rows that a crash may have left
         if self.backend.short:
             self._relieve()
 
     async def close(self) -> None:
-        """Write the pending batch, and close the back end."""
+        """Write the current batch, and close the back end."""
         self._leases.close()
         self.hub.stop()
         if not self.failed.done():
@@ -129,13 +130,13 @@ class Store:
 
     @property
     def stuck(self) -> bool:
-        """Report whether a batch has waited limits.STUCK seconds for the disk: reads are answered, writes are not."""
+        """True if the disk needs more than limits.STUCK seconds for a batch. Then reads succeed, but writes wait."""
         return self._writing and self._loop.time() - self._began > limits.STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def call(self, path: str, message: bytes) -> Answer:
-        """Return the future of the answer to a unary call."""
+        """Execute a unary call, and return the future of the response."""
         answer: Answer = self._loop.create_future()
         try:
             handler = self._handlers.get(path)
@@ -154,20 +155,20 @@ class Store:
         return answer
 
     def _answer_later(self, answer: Answer, message: bytes) -> None:
-        """Answer in a later iteration of the event loop, so that the caller cannot block other tasks."""
+        """Set the response in a later iteration of the event loop, so that the caller cannot block other tasks."""
         self._loop.call_soon(_settle, answer, message)
 
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
         if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
-            # compares are not counted: an object that fits here must fit into etcd when it is restored there
+            # without the compares of guards, so that each object that fits here also fits into an etcd
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
             if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
         self._decide(txn, answer)
 
     def _decide(self, txn: Txn, answer: Answer) -> None:
-        """Decide a transaction by the current index, and add its changes to the batch."""
+        """Decide the outcome of a transaction with the index, and add its change to the batch."""
         compares, key, value, lease, _ = txn
         if not key:
             raise faults.empty_key()
@@ -212,14 +213,14 @@ class Store:
         batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
 
     def _refuse(self, txn: Txn, answer: Answer) -> None:
-        """Answer a failed compare with the current state, once that is on disk."""
+        """Respond to a failed compare with the current state, when this state is on disk."""
         reads = wire.read_reads(txn.otherwise)
         at = self._tip
         found = [(key, self.index.at(key, at), bare) for key, bare in reads]
         rows = [row_of(record) for _, record, bare in found if record is not None and not bare]
 
         def look() -> None:
-            if at > self.durable:  # the compared state was undone
+            if at > self.durable:  # the disk was full, and the compared state was undone
                 decide_again()
             elif rows:
                 self.backend.values(rows, respond)
@@ -236,7 +237,7 @@ class Store:
                     for key, record, bare in found
                 ]
                 _settle(answer, self.headers.failed(at, kvs))
-            else:  # another write and a compaction removed the values
+            else:  # another write and a compaction have deleted the values
                 decide_again()
 
         def decide_again() -> None:
@@ -248,7 +249,7 @@ class Store:
         self._once_stored(look)
 
     def _once_stored(self, act: Callable[[], None]) -> None:
-        """Call a function once all decided changes are on disk, in a later iteration of the event loop."""
+        """Call a function when all decided changes are on disk, in a later iteration of the event loop."""
         if self._tip == self.durable:
             self._loop.call_soon(act)
         else:
@@ -287,7 +288,7 @@ class Store:
         if isinstance(outcome, NoRoom):
             self._undo(batch, [*calls, *self._calls], [*after, *self._after])
             if not (self._calls or self._after or self._batch.changes):
-                return  # rows that a compaction deletes wait for the next write
+                return  # the next write deletes the rows that a compaction wants to delete
         elif isinstance(outcome, Exception):
             self._calls = [*calls, *self._calls]
             self._fail_for_good(outcome)
@@ -307,12 +308,13 @@ class Store:
             if not answer.done():
                 answer.set_result(message)
         if batch.changes:
-            self.hub.feed(batch.changes)  # after the writers, so that their own watches have less to send
+            # after the responses, since the cache of a writer then has its own changes already
+            self.hub.feed(batch.changes)
         for act in after:
             act()
 
     def _undo(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
-        """Undo the decided changes that did not fit on the disk, last first."""
+        """Undo the changes that did not fit on the disk and all later changes. Their writers get an error."""
         late = self._batch
         for key, _, record in reversed(batch.changes + late.changes):
             self._leases.move(key, record, self.index.undo(key))
@@ -334,7 +336,7 @@ class Store:
         self._relieve()
 
     def _fail_for_good(self, error: Exception) -> None:
-        """Stop for good: after a failed sync, the content of the disk is unknown until the next start."""
+        """Refuse all further calls. After a failed sync, the content of the disk is unknown until the next start."""
         if not self.failed.done():
             log.error("the embedded store has failed: %s", error)
             self.failed.set_result(str(error))
@@ -355,7 +357,7 @@ class Store:
         at = query.revision if query.revision > 0 else self.durable
         if at < self.compacted:
             raise faults.compacted()
-        header = self.headers.at(self.durable)  # the current revision: clients continue from it
+        header = self.headers.at(self.durable)  # the newest revision, from which clients continue
         if end:
             self._run(self._list(query, at, header, message, answer))
             return
@@ -368,7 +370,7 @@ class Store:
             self._with_values([(start, record)], at, message, answer, (header, b"\x20\x01"))
 
     def _list(self, query: RangeQuery, at: int, header: bytes, message: bytes, answer: Answer) -> Iterator[None]:
-        """Answer a range of keys, in steps."""
+        """Respond to a read of a range of keys. Each step of the iterator is a part of the work."""
         (start, end), limit = query.span, max(query.limit, 0)
         known = self._counts.get((start, end, at))
         found: list[tuple[bytes, Record]] = []
@@ -400,7 +402,7 @@ class Store:
             self._with_values(found, at, message, answer, (header, tail))
 
     def _overtaken(self, query: RangeQuery, message: bytes, answer: Answer) -> None:
-        """Answer a range that was compacted during the read: a read of the current revision starts again."""
+        """Respond to a read whose revision was compacted meanwhile. A read of the newest revision starts again."""
         if query.revision > 0:
             _fail(answer, faults.compacted())
         else:
@@ -409,7 +411,7 @@ class Store:
     def _with_values(
         self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, around: tuple[bytes, bytes]
     ) -> None:
-        """Answer with the values of keys; ``around`` are the bytes before and after them."""
+        """Respond with keys and their values. ``around`` are the bytes of the response before and after these."""
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):
@@ -432,7 +434,7 @@ class Store:
         answer: Answer,
         around: tuple[bytes, bytes],
     ) -> Iterator[None]:
-        """Encode the answer of a range, in steps; ``values`` is None for keys only."""
+        """Encode the response of a range, in steps. ``values`` is None if only keys are requested."""
         header, tail = around
         parts = [header]
         for first in range(0, len(found), WRITTEN):
@@ -445,7 +447,7 @@ class Store:
         _settle(answer, b"".join(parts))
 
     def _run(self, steps: Iterator[None]) -> None:
-        """Run steps, and yield to the event loop after each SLICE."""
+        """Run the steps of an iterator, and yield to the event loop after each SLICE seconds."""
         late = perf_counter() + SLICE
         for _ in steps:
             if perf_counter() > late:
@@ -470,13 +472,13 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Delete records that ended before the compacted revision, one sweep at a time."""
+        """Start to delete the records that the compaction allows to delete, unless this is running already."""
         if not self._sweeping:
             self._sweeping = True
             self._delete_rows(self._deletable(self.compacted), self.compacted)
 
     def _deletable(self, revision: int) -> Iterator[list[int]]:
-        """Yield rows that can be deleted, a few at a time, and an empty list to yield to the event loop."""
+        """Yield lists of rows to delete. A list may be empty, so that the caller yields to the event loop in time."""
         rows: list[int] = []
         late = perf_counter() + SLICE
         for key in self.index.touched():
@@ -515,7 +517,10 @@ class Store:
         return full
 
     def _relieve(self) -> None:
-        """Delete all history and free its space, now and every ``limits.RELIEF`` seconds while puts are refused."""
+        """Compact to the last revision and free the space.
+
+        Repeat this every limits.RELIEF seconds while the disk is full.
+        """
         if self._relieving or self.failed.done():
             return
         self._relieving = True
@@ -533,7 +538,7 @@ class Store:
             self._relieve()
 
     def _check_room(self) -> None:
-        """Check whether puts can be accepted again."""
+        """Accept puts again if there is enough space."""
         if self._refused and not self.backend.short and self.backend.size.in_use < limits.ROOMY * self.quota:
             self._refused = False
             log.warning("the store was full; it was compacted and accepts writes again")
@@ -558,7 +563,7 @@ class Store:
         self._schedule()
 
     def _expire(self, lease: int, keys: list[bytes]) -> None:
-        """Delete the keys of an expired lease, in one revision as etcd does."""
+        """Delete the keys of an expired lease in one revision, as etcd does."""
         self._leases.drop(lease)
         self._batch.revoked.append(lease)
         if keys:
@@ -587,7 +592,7 @@ class Store:
         if self._refused and request.alarm != 2:
             found.alarms.add(memberID=self._member, alarm=1)
         if request.action == 2:
-            self._refused = False  # the next put raises it again if the store is still full
+            self._refused = False  # the next put raises the alarm again if the store is still full
         self._answer_later(answer, self.headers.at(self.durable) + found.SerializeToString())
 
     def _defragment(self, _message: bytes, answer: Answer) -> None:
@@ -599,7 +604,7 @@ class Store:
 
 @lru_cache(limits.COUNTS_KEPT)
 def _read_range(message: bytes) -> RangeQuery:
-    """Parse a RangeRequest; the result is cached, since requests repeat."""
+    """Parse a RangeRequest. The result is cached, since clients repeat requests."""
     found = messages.RangeRequest.FromString(message)
     if found.sort_order:
         raise faults.unimplemented("a sorted range")

@@ -1,4 +1,4 @@
-"""Watches of the embedded store: they get each stored change once, in order, then progress notifications."""
+"""Watches of the embedded store. They get each stored change once, in order, and progress notifications."""
 
 import asyncio
 from collections import deque
@@ -15,11 +15,11 @@ from apiext.etcd.errors import EtcdError
 if TYPE_CHECKING:
     from apiext.embedded.store import Store
 
-TURN = 128  # changes that are sent in one iteration of the event loop
+TURN = 128  # approximate number of changes that are sent in one iteration of the event loop
 
 
 class Watcher:
-    """A watch; ``next`` is the first revision that was not sent to it."""
+    """A watch. ``next`` is the revision after the last revision that was sent to it."""
 
     __slots__ = ("fetching", "idle", "live", "next", "notify", "number", "previous", "span", "stream")
 
@@ -31,11 +31,11 @@ class Watcher:
         self.previous = request.prev_kv
         self.notify = request.progress_notify
         self.live = True
-        self.idle = False  # whether nothing was sent to it since the last check
-        self.fetching = False  # True while it reads missed changes
+        self.idle = False  # True if no event was sent since the last check
+        self.fetching = False  # True while the back end reads missed changes
 
     def send_events(self, events: list[bytes], revision: int) -> None:
-        """Send events; the header has the head revision."""
+        """Send encoded events. ``revision`` is the revision in the header of the message."""
         self.idle = False
         self.stream.send_events(self.number, b"".join(events), revision)
 
@@ -43,15 +43,15 @@ class Watcher:
 class Hub:
     """Sends changes to watches.
 
-    Watches that have all changes up to ``_sent_up_to`` are ``_following``: they get each new batch. Those that begin
-    earlier, or want previous states, read changes from the back end.
+    A watch in ``_following`` has all changes up to ``_sent_up_to``, and gets each new change. A watch in ``_reading``
+    begins earlier or requests previous states, so the hub reads its changes from the back end.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._sent_up_to = 0
-        self._tail: deque[Change] = deque()  # fed, and not sent yet
+        self._tail: deque[Change] = deque()  # stored changes that were not sent yet
         self._following: set[Watcher] = set()
         self._reading: set[Watcher] = set()
         self._streams: set[WatchStream] = set()
@@ -64,16 +64,16 @@ class Hub:
         self._timer = self._loop.call_later(limits.PROGRESS, self._tick)
 
     def stop(self) -> None:
-        """Stop the timed notifications."""
+        """Stop the periodic progress notifications."""
         if self._timer is not None:
             self._timer.cancel()
 
     def add_stream(self, stream: "WatchStream") -> None:
-        """Add a stream."""
+        """Register a stream."""
         self._streams.add(stream)
 
     def end_stream(self, stream: "WatchStream") -> None:
-        """Drop a stream and its watches."""
+        """Remove a stream and its watches."""
         self._streams.discard(stream)
         for watcher in list(stream.watchers.values()):
             self.drop(watcher)
@@ -84,7 +84,7 @@ class Hub:
             stream.end(error)
 
     def add(self, watcher: Watcher) -> None:
-        """Start to send to a watch."""
+        """Start to send events to a watch."""
         if watcher.previous or watcher.next <= self._sent_up_to:
             self._reading.add(watcher)
             self._fetch(watcher)
@@ -92,28 +92,31 @@ class Hub:
             self._following.add(watcher)
 
     def drop(self, watcher: Watcher) -> None:
-        """Stop to send to a watch."""
+        """Stop to send events to a watch."""
         watcher.live = False
         watcher.stream.watchers.pop(watcher.number, None)
         self._following.discard(watcher)
         self._reading.discard(watcher)
 
     def feed(self, changes: list[Change]) -> None:
-        """Queue stored changes."""
+        """Queue stored changes, and send them to watches in a later iteration of the event loop."""
         self._tail.extend(changes)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
 
     def compacted(self) -> None:
-        """End idle watches that begin before the compacted revision; reading watches find it themselves."""
+        """End watches that need a revision before the compacted revision.
+
+        A watch whose changes are being read ends after the read.
+        """
         for watcher in list(self._reading):
             self._fetch(watcher)
 
     # -- following -----------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send the next changes to all following watches: whole revisions."""
+        """Send all changes of the next revisions to the watches in ``_following``."""
         tail, part = self._tail, list[Change]()
         while tail and (len(part) < TURN or tail[0].record.revision == part[-1].record.revision):
             part.append(tail.popleft())
@@ -144,7 +147,7 @@ class Hub:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _fetch(self, watcher: Watcher) -> None:
-        """Read the missing changes of a watch, or let it follow."""
+        """Read the missing changes of a watch. If none is missing, move the watch to ``_following``."""
         if watcher.fetching or not watcher.live:
             return
         store = self._store
@@ -170,7 +173,7 @@ class Hub:
         if isinstance(history, Exception):
             watcher.stream.end(faults.broken(str(history)))
         elif watcher.next < self._store.compacted:
-            self._fetch(watcher)  # a compaction may have deleted a part of it during the read
+            self._fetch(watcher)  # during the read, a compaction may have deleted some of the changes
         elif watcher.previous:
             watcher.fetching = True
             self._before(watcher, history)
@@ -178,7 +181,7 @@ class Hub:
             self._send(watcher, history, {})
 
     def _before(self, watcher: Watcher, history: History) -> None:
-        """Read the states before changes, if they still exist, and send both."""
+        """Read the previous states of changed keys, as far as they still exist, and send the events with them."""
         store = self._store
         before: dict[int, tuple[bytes, wire.Record]] = {}
         for place, (key, _, record) in enumerate(history.changes):
@@ -213,7 +216,7 @@ class Hub:
     # -- progress ------------------------------------------------------------------------------------------------
 
     def answer(self, stream: "WatchStream") -> None:
-        """Answer a request for progress if all watches of a stream have everything up to the head."""
+        """Respond to a progress request, if all watches of the stream have all changes up to the head revision."""
         head = self._store.durable
         if not self._tail and all(watcher.next > head for watcher in stream.watchers.values()):
             stream.progress_requested = False
@@ -230,13 +233,13 @@ class Hub:
 
 
 class WatchStream:
-    """One stream of a connection, with its watches (the Stream port)."""
+    """One stream of a connection, with its watches. It implements the protocol Stream of the etcd client."""
 
     def __init__(
         self, store: "Store", on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]
     ) -> None:
         self.watchers: dict[int, Watcher] = {}
-        self.progress_requested = False  # whether the client has requested progress
+        self.progress_requested = False  # True if the client has requested progress and got no response yet
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
@@ -247,21 +250,21 @@ class WatchStream:
 
     @property
     def open(self) -> bool:
-        """Report whether the stream is open."""
+        """True while the stream is open."""
         return not self._over
 
     def send(self, message: bytes) -> None:
-        """Process a request, in a later iteration of the event loop."""
+        """Process a request of the client in a later iteration of the event loop."""
         self._loop.call_soon(self._take, message)
 
     def cancel(self) -> None:
-        """End the stream without an error."""
+        """End the stream without a call of ``on_end``."""
         if not self._over:
             self._over = True
             self._store.hub.end_stream(self)
 
     def end(self, error: EtcdError) -> None:
-        """End the stream with an error."""
+        """End the stream, and call ``on_end`` with the error."""
         if not self._over:
             self.cancel()
             self._on_end(error)
@@ -297,15 +300,15 @@ class WatchStream:
             self._store.hub.add(watcher)
 
     def cancel_compacted(self, watcher: Watcher, revision: int) -> None:
-        """End a watch whose next revision was compacted."""
+        """Send the message that a watch ends, since its next revision was compacted."""
         self._send_message(watcher.number, b"\x20\x01\x28" + wire.number(revision))
 
     def progress(self, number: int, revision: int) -> None:
-        """Send a progress notification: all changes up to a revision were sent."""
+        """Send a progress notification. It means that all changes up to ``revision`` were sent."""
         self._message(revision, number, b"")
 
     def send_events(self, number: int, events: bytes, revision: int) -> None:
-        """Send events."""
+        """Send encoded events of a watch."""
         self._message(revision, number, events)
 
     def _send_message(self, number: int, content: bytes) -> None:

@@ -1,6 +1,7 @@
-"""Messages of etcd; frequent ones are encoded and decoded without the protobuf library.
+"""Encoder and decoder of the frequent messages of etcd, without the protobuf library.
 
-The layouts are those of proto/etcd.proto. Answers have the field order of etcd, which etcd/answers.py relies on.
+The messages are defined in proto/etcd.proto. Responses have the same order of fields as those of etcd, since
+etcd/answers.py depends on it.
 """
 
 from collections.abc import Iterator
@@ -13,13 +14,14 @@ from apiext.embedded import limits
 from apiext.embedded.faults import unimplemented
 from apiext.etcd.errors import INTERNAL, EtcdError
 
-TERM = 2  # raft term of all answers: that of a new etcd with one member
+TERM = 2  # raft term in all responses, as in a new etcd with one member
 
 
 class Record(Struct, frozen=True, gc=False):
-    """The state of a key at one revision. ``version`` 0 is a deletion; its ``lease`` is then its index in the revision.
+    """The state of a key at one revision, without the value. ``version`` 0 is a deletion.
 
-    The garbage collector does not track records, since each key has one.
+    ``lease`` is the id of the lease, 0 if there is none. For a deletion it is the index of the deletion in the
+    revision. The garbage collector does not track records, since there are very many.
     """
 
     revision: int
@@ -29,7 +31,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Change(NamedTuple):
-    """A stored write: ``value`` is None for a deletion."""
+    """A change of a key. ``value`` is None for a deletion."""
 
     key: bytes
     value: bytes | None
@@ -37,9 +39,10 @@ class Change(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """A transaction in the only form that apiext sends: compares of mod_revisions, and one put or delete.
+    """A transaction in the only form that this server sends: compares of mod_revisions, and one put or delete.
 
-    ``value`` is None for a delete. ``otherwise`` are the bytes of the reads that are made if a compare fails.
+    ``compares`` are (key, expected mod_revision). ``value`` is None for a delete. ``otherwise`` are the encoded reads
+    that the store executes if a compare fails.
     """
 
     compares: list[tuple[bytes, int]]
@@ -53,7 +56,7 @@ class Txn(NamedTuple):
 
 
 def number(value: int) -> bytes:
-    """Return a varint; negative numbers are those of int64."""
+    """Return the varint of an integer; a negative integer is encoded as int64."""
     if 0 <= value < 128:
         return _SMALL[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
@@ -69,18 +72,18 @@ _SMALL = [bytes((value,)) for value in range(128)]
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """Return a field with a length; ``tag`` is its tag byte."""
+    """Return a field: ``tag``, the length of the content, and the content."""
     return tag + number(len(content)) + content
 
 
 class Headers:
-    """Writes the header of an answer: cluster, member, revision and term."""
+    """Encoder of responses with their header: cluster id, member id, revision and raft term."""
 
     def __init__(self, cluster: int, member: int) -> None:
         self._before = b"\x08" + number(cluster) + b"\x10" + number(member) + b"\x18"
 
     def at(self, revision: int) -> bytes:
-        """Return the header field of an answer at a revision."""
+        """Return the encoded header of a response, with this revision."""
         header = self._before + number(revision) + b"\x20\x02"
         return b"\x0a" + _SMALL[len(header)] + header
 
@@ -90,12 +93,15 @@ class Headers:
         return self.at(revision) + b"\x10\x01\x1a" + field(b"", b"\x12" + field(b"", inner))
 
     def deleted(self, revision: int, count: int) -> bytes:
-        """Return the TxnResponse of a delete of ``count`` keys: the head revision if there was none."""
+        """Return the TxnResponse of a delete of ``count`` keys. With 0 keys, ``revision`` is the head revision."""
         inner = b"\x0a" + field(b"", b"\x18" + number(revision)) + (b"\x10" + number(count) if count else b"")
         return self.at(revision) + b"\x10\x01\x1a" + field(b"", b"\x1a" + field(b"", inner))
 
     def failed(self, revision: int, found: list[bytes | None]) -> bytes:
-        """Return the TxnResponse of a transaction whose compare failed; ``found`` are KeyValues, one for each read."""
+        """Return the TxnResponse after a failed compare.
+
+        ``found`` has the KeyValue of each read, None if it does not exist.
+        """
         parts = [self.at(revision)]
         header = b"\x0a" + field(b"", b"\x18" + number(revision))
         for kv in found:
@@ -118,7 +124,7 @@ def key_value(key: bytes, value: bytes, record: Record) -> bytes:
 
 
 def event(change: Change, previous: bytes | None) -> bytes:
-    """Return an event with its tag and length; ``previous`` is the KeyValue before the change, None to omit it."""
+    """Return an event with its tag and length. ``previous`` is the encoded previous KeyValue, None to omit it."""
     key, value, record = change
     if value is None:
         kv = b"\x0a" + number(len(key)) + key + b"\x18" + number(record.revision)
@@ -135,7 +141,7 @@ def event(change: Change, previous: bytes | None) -> bytes:
 
 
 def read_txn(raw: bytes) -> Txn:
-    """Decode a TxnRequest; raise EtcdError for malformed bytes, and for forms that apiext does not use."""
+    """Decode a TxnRequest; raise EtcdError for malformed bytes, and for forms that this server does not use."""
     compares: list[tuple[bytes, int]] = []
     written: tuple[bytes, bytes | None, int] | None = None
     otherwise: list[bytes] = []
@@ -157,7 +163,7 @@ def read_txn(raw: bytes) -> Txn:
 
 
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Decode the reads after a failed compare: keys, and whether only the keys are requested."""
+    """Decode the reads after a failed compare to (key, True if the value is not requested)."""
     found = []
     for operation in otherwise:
         fields = dict(_fields(operation))
@@ -171,7 +177,7 @@ def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
 @lru_cache(limits.COMPARES_KEPT)
 def _compare(raw: bytes) -> tuple[bytes, int]:
     fields = dict(_fields(raw))
-    # only target (a mod_revision), key and the revision: result is 0, EQUAL, and there is no range_end
+    # a compare may have only target (MOD), key and mod_revision; result is then 0 (EQUAL), without a range_end
     if fields.get(0x10) != 2 or not fields.keys() <= {0x10, 0x1A, 0x30}:
         raise unimplemented("this compare of a transaction")
     return _bytes(fields.get(0x1A, b"")), int(fields.get(0x30, 0))
@@ -194,7 +200,7 @@ def _bytes(value: bytes | int | None) -> bytes:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the fields of a message: tags, and bytes or numbers; raise IndexError or TypeError for other bytes."""
+    """Yield (tag, bytes or integer) for each field of a message; raise IndexError or TypeError for malformed bytes."""
     at, size = 0, len(raw)
     while at < size:
         tag = raw[at]

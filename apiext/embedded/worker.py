@@ -1,4 +1,4 @@
-"""A thread that runs jobs in order, and reports their results on the event loop."""
+"""A thread that runs functions in order, and passes their results to the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Worker:
-    """Runs jobs in order in a thread."""
+    """Runs functions ("jobs") in order in a thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -17,11 +17,11 @@ class Worker:
         self._thread.start()
 
     def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run a job; ``done`` is called on the event loop with its result, or with the exception that it raised."""
+        """Run a job in the thread. ``done`` is called on the event loop with its result or its exception."""
         self._jobs.put((job, done))
 
     def close(self) -> None:
-        """Wait until all jobs are done; no more jobs are accepted."""
+        """Wait until all jobs are done, and end the thread."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -30,8 +30,8 @@ class Worker:
             job, done = task
             try:
                 outcome = job()
-            except Exception as error:  # outermost: ``done`` gets it
+            except Exception as error:  # ``done`` gets the exception
                 outcome = error
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(done, outcome)
-            del task, job, done, outcome  # hold no reference while waiting
+            del task, job, done, outcome  # so that the waiting thread keeps no object alive

@@ -1,4 +1,4 @@
-"""Unary calls: log in, retry on another connection, and fail when the time budget is exhausted."""
+"""Unary calls with login, retries on other connections, and a time budget."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ def now() -> float:
 
 
 class Login:
-    """The credentials of a client. All methods do nothing if there is no user."""
+    """The credentials of a client. Without a user, all methods do nothing."""
 
     def __init__(self, user: str, password: str) -> None:
         self.user = user
@@ -34,7 +34,7 @@ class Login:
         self._renewed: dict[Transport, float] = {}
 
     async def log_in(self, transport: Transport) -> None:
-        """Log in on a connection. Raise AuthError if etcd refuses the credentials."""
+        """Log in on a connection; raise EtcdError. If etcd has authentication disabled, do nothing."""
         if not self.user:
             return
         request = messages.AuthenticateRequest(name=self.user, password=self._password).SerializeToString()
@@ -47,7 +47,7 @@ class Login:
         transport.set_token(messages.AuthenticateResponse.FromString(raw).token)
 
     async def renew(self, transport: Transport, failed_at: float) -> None:
-        """Get a new token, unless another caller got one after ``failed_at``, the loop time of the failed call."""
+        """Get a new auth token, unless a caller got one after ``failed_at``, the event loop time of the failed call."""
         async with self._lock:
             if self._renewed.get(transport, -1.0) >= failed_at:
                 return
@@ -67,7 +67,7 @@ class Caller:
     async def read(self, path: str, message: bytes, timeout: float = limits.TRY, since: float = 0.0) -> bytes:
         """Return the response of a call that is safe to repeat; raise the errors of errors.py.
 
-        ``timeout`` limits one try in seconds. The budget begins at the loop time ``since``; 0 means now.
+        ``timeout`` is the time of one attempt in seconds. The budget begins at ``since`` (event loop time, 0: now).
         """
         began = now()
         deadline = (since or began) + self.budget
@@ -85,7 +85,10 @@ class Caller:
             began = now()
 
     async def recover(self, transport: Transport, error: EtcdError, began: float) -> None:
-        """Prepare a retry of a call that began at the loop time ``began``; raise the error if a retry cannot help."""
+        """Prepare a retry of a call that began at ``began`` (event loop time).
+
+        Raise the error if a retry cannot help.
+        """
         if self._login.user and stale_token(error):
             await self._login.renew(transport, began)
         elif not is_transient(error):
@@ -93,9 +96,9 @@ class Caller:
         self.avoid(transport, error, began)
 
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
-        """Retire the connection if its member does not respond, or has lost the other members."""
+        """Close the connection if its member does not respond, or has lost the other members."""
         has_others = len(self.channel.endpoints) > 1
-        # A member without its peers still sends frames, and responds only after 7 seconds.
+        # A member that has lost its peers still sends frames, but responds only after 7 seconds.
         last_sign = transport.last_response_at if has_others else transport.last_byte_at
         if error.code == DEADLINE_EXCEEDED and error.sent and last_sign <= began:
             self.channel.retire(transport, "no answer within a call's deadline")

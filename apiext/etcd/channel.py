@@ -1,4 +1,4 @@
-"""A connection that is reopened whenever it ends: endpoints in turn, pauses with jitter, waiting callers."""
+"""A connection to one of several endpoints, which is opened again whenever it ends."""
 
 import asyncio
 import random
@@ -13,12 +13,12 @@ SetUp = Callable[[Transport], Awaitable[None]]
 
 
 def jittered(pause: float) -> float:
-    """Return a random time between 0.5 and 1.5 times the pause, so that clients do not reconnect all at once."""
+    """Return a random time from 0.5 to 1.5 times the pause, so that clients do not reconnect at the same time."""
     return pause * random.uniform(0.5, 1.5)
 
 
 class Channel:
-    """Keeps one connection to one of the endpoints open. Callers wait while there is none."""
+    """Keeps a connection to one of the endpoints open. While there is no connection, callers wait."""
 
     def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, set_up: SetUp) -> None:
         if not endpoints:
@@ -36,7 +36,7 @@ class Channel:
         self._scope.spawn(self._keep())
 
     async def connection(self, deadline: float) -> Transport:
-        """Return the live connection; wait for one until the loop time ``deadline``, then raise Unavailable."""
+        """Return the connection. If there is none until ``deadline`` (event loop time), raise Unavailable."""
         if self.live is not None and self.live.live:
             return self.live
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class Channel:
                 self._waiting.remove(waiter)
 
     def retire(self, transport: Transport, reason: str) -> None:
-        """Drop a connection whose member does not respond; connect to the next endpoint."""
+        """Close a connection whose member does not respond, and connect to the next endpoint."""
         if transport.live:
             log.warning("leaving an etcd connection: %s", reason)
             self.reason = reason
@@ -61,7 +61,7 @@ class Channel:
             transport.drain()
 
     async def close(self, seconds: float) -> None:
-        """Close all connections gracefully; abort those that are still open after so many seconds."""
+        """Close all connections gracefully. Abort connections that are still open after ``seconds``."""
         transports = list(self._all)
         for transport in transports:
             transport.drain()
@@ -79,7 +79,7 @@ class Channel:
             if transport is not None:
                 since = loop.time()
                 self._publish(transport)
-                # asyncio.wait: a direct await would cancel the future together with this task
+                # asyncio.wait, since the cancellation of a direct await would also cancel the future
                 await asyncio.wait([transport.lost])
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)
@@ -127,7 +127,7 @@ class Channel:
                 waiter.set_result(transport)
 
     def _refuse(self, fault: EtcdError) -> None:
-        # Callers that wait would fail later all the same: a wrong password stays wrong.
+        # The waiting callers fail at once, since wrong credentials would also fail later.
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():

@@ -42,7 +42,7 @@ __all__ = [
 
 Guards = Sequence[tuple[bytes, int]]
 Outcome = Coroutine[Any, Any, WriteResult]
-PROBE = b"\x00"  # a key that does not exist: the response has only the header with the head revision
+PROBE = b"\x00"  # a key that does not exist, so the response has only the header, which contains the head revision
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -58,13 +58,13 @@ def _own_dial() -> Dial:
 
 
 class Etcd:
-    """A client of one etcd cluster: one connection for calls, one for watches."""
+    """A client of one etcd cluster. It has one connection for calls and one connection for watches."""
 
     progress_requests_ok: bool = False
     version: str = ""
     """The etcd version of the member that serves the watches."""
     stuck: Callable[[], bool]
-    """Reports whether the store behind ``transport`` serves reads, but no writes; always False for etcd."""
+    """Reports whether the store in this process serves reads, but no writes; always False for an external etcd."""
 
     def __init__(
         self,
@@ -77,9 +77,10 @@ class Etcd:
         budget: float = limits.CALL_BUDGET,
         probe: bytes = PROBE,
     ) -> None:
-        """Use ``transport`` to connect, by default over HTTP/2.
+        """``transport`` opens connections; the default uses HTTP/2. ``budget`` is the time of a call in seconds.
 
-        ``probe`` is a key that never exists. It is below the prefix, in case the etcd user may read only that.
+        ``probe`` is a key that never exists. It is below the prefix of the server, since the etcd user may have access
+        only to this prefix.
         """
         dial, tls = transport or _own_dial(), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
@@ -101,9 +102,9 @@ class Etcd:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, within: float = inf) -> None:
-        """Connect in at most ``within`` seconds; raise Unavailable or AuthError with the reason if that fails."""
+        """Connect within ``within`` seconds; raise Unavailable or AuthError."""
         budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
-        self._loop = asyncio.get_running_loop()  # cached: asyncio.get_running_loop() makes a system call
+        self._loop = asyncio.get_running_loop()  # cached, since asyncio.get_running_loop() makes a system call
         self._head.start()
         await self._scope.open()
         self._calls.start()
@@ -120,7 +121,7 @@ class Etcd:
         self._scope.spawn(self._check_watch_connection())
 
     async def close(self) -> None:
-        """End watches (``on_end`` gets Closed), stop reconnecting, close the connections."""
+        """End all watches (``on_end`` gets Closed), and close the connections."""
         if self._closed:
             return
         self._closed = True
@@ -131,21 +132,21 @@ class Etcd:
         await self._streams.close(limits.CLOSE_BUDGET)
 
     async def wait_closed(self) -> None:
-        """Wait until the client is closed. Raise the exception of a failed task (a bug), which closes it, too."""
+        """Wait until the client is closed. A failed task (a bug) also closes the client; then raise its exception."""
         await self._scope.wait_closed()
 
     @property
     def connected(self) -> bool:
-        """Report whether both connections are open."""
+        """True if both connections are open."""
         return self._calls.live is not None and self._streams.live is not None
 
     @property
     def answering(self) -> bool:
-        """Report whether probes of the head revision succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
+        """True if reads of the head revision succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
         return self._head.answering and not self.stuck()
 
     async def _check_watch_connection(self) -> None:
-        """Retire the connection for watches if its member does not respond even to a serializable read."""
+        """Replace the connection for watches if its member does not even respond to a serializable read."""
         request = requests.get(self._probe_key, 0, serializable=True)
         while True:
             await asyncio.sleep(limits.PROBE_EVERY)
@@ -162,7 +163,10 @@ class Etcd:
         await self._set_up(transport)
 
     async def _set_up(self, transport: Transport) -> bytes | None:
-        """Log in and return the status response; None if only administrators may read it. Raise if this is not etcd."""
+        """Log in, and return the status response; None if only administrators may read the status.
+
+        Raise EtcdError if the response is not from etcd. Return b"" for any other error of etcd.
+        """
         await self._login.log_in(transport)
         try:
             return await transport.unary(messages.STATUS, b"", limits.TRY)
@@ -174,13 +178,13 @@ class Etcd:
     async def _set_up_streams(self, transport: Transport) -> None:
         raw = await self._set_up(transport)
         self.version = messages.StatusResponse.FromString(raw or b"").version
-        # None: only 3.6 and later deny the status to ordinary users
+        # for None, the version is at least 3.6, since earlier versions allow all users to read the status
         self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 
     async def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
-        """Return one key at a revision (0: now).
+        """Return a key with its value at a revision (0: now); None if the key does not exist.
 
         Raises Compacted, FutureRevision, Unavailable, AuthError.
         """
@@ -197,7 +201,7 @@ class Etcd:
         revision: int = 0,
         keys_only: bool = False,
     ) -> RangeResult:
-        """Return the keys of [start, end) in order, at most ``limit`` (0: all). Raises the errors of ``get``."""
+        """Return the first ``limit`` keys (0: all) of [start, end), in order. Raises the errors of ``get``."""
         request = messages.RangeRequest(
             key=start,
             range_end=end,
@@ -209,7 +213,7 @@ class Etcd:
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     def head_revision(self) -> Coroutine[Any, Any, int]:
-        """Return the head revision at the time of this call or later. Waiting callers share the next probe."""
+        """Return the head revision at the time of this call or later. Callers that wait share the next read."""
         return self._head.revision()
 
     def _end_if_replaced(self, fault: StoreReplaced | None) -> None:
@@ -220,7 +224,7 @@ class Etcd:
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    # These methods return the coroutine of ``_write``: an ``async def`` for each would slow down every write.
+    # These methods return the coroutine of ``_write``. An ``async def`` would create a second coroutine for each write.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must not exist.
 
@@ -229,7 +233,10 @@ class Etcd:
         return self._write(requests.put(key, value, 0, guards, lease), key, value, 0)
 
     def update(self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0) -> Outcome:
-        """Put a key that must have the mod_revision ``expected`` (0: must not exist). Raises as ``create``."""
+        """Put a key that must have the mod_revision ``expected`` (0: must not exist).
+
+        Raises the errors of ``create``.
+        """
         return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
     def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
@@ -273,7 +280,7 @@ class Etcd:
         return watch
 
     def discard(self, watch: Watch) -> None:
-        """Drop a watch that has ended."""
+        """Forget a watch that has ended."""
         self._watches.discard(watch)
 
     def observe(self, revision: int) -> None:
@@ -281,7 +288,7 @@ class Etcd:
         self._lineage.observe(revision)
 
     def contradicted(self, what: str) -> None:
-        """End all watches: the store does not have changes that watches have delivered."""
+        """End all watches, since the store lacks changes that watches have delivered. ``what`` describes them."""
         self._end_if_replaced(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
@@ -311,7 +318,10 @@ class Etcd:
         await self._caller.read(messages.COMPACT, request, limits.LONG_TRY)
 
     async def lease_grant(self, ttl: int) -> int:
-        """Create a lease of ``ttl`` seconds and return its id. A retry may leave an unused lease until it expires."""
+        """Create a lease of ``ttl`` seconds, and return its id.
+
+        A retry may create a second lease, which stays unused.
+        """
         request = messages.LeaseGrantRequest(TTL=ttl).SerializeToString()
         raw = await self._caller.read(messages.LEASE_GRANT, request)
         return int(messages.LeaseGrantResponse.FromString(raw).ID)
@@ -327,5 +337,5 @@ class Etcd:
         await self._caller.read(messages.ALARM, request.SerializeToString())
 
     async def defragment(self) -> None:
-        """Release the space of compacted revisions. The member serves no other request meanwhile."""
+        """Release the space of compacted revisions. During this time, the member serves no other request."""
         await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

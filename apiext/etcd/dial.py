@@ -1,4 +1,4 @@
-"""Connect to an endpoint over HTTP/2: TCP, TLS, or a unix socket (a path of any length, or ``@name``)."""
+"""Connections to an endpoint over HTTP/2: by TCP, TLS, or a unix socket (a path of any length, or ``@name``)."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.h2 import Connection
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
-SUN_PATH = 100  # bytes of a socket path that all systems accept: their limits are 104 to 108
+SUN_PATH = 100  # bytes of a socket path that all operating systems accept; their limits are 104 to 108 bytes
 
 
 async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = limits.MAX_MESSAGE) -> Transport:
@@ -32,13 +32,14 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = li
         raise EtcdError(error.code, f"{endpoint}: {error.message}", sent=False) from error
     except TimeoutError as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {limits.CONNECT_TIMEOUT:g}s", sent=False) from error
-    except (OSError, ValueError) as error:  # ValueError: malformed certificates
+    except (OSError, ValueError) as error:  # malformed certificates raise ValueError
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {_reason(error, endpoint)}", sent=False) from error
     finally:
         if not connection.ready.done() or connection.ready.cancelled():
             connection.abort()
         else:
-            connection.ready.exception()  # retrieve it: asyncio logs exceptions that nothing retrieves
+            # retrieves the exception, since asyncio logs exceptions that no code retrieves
+            connection.ready.exception()
     return connection
 
 
@@ -76,7 +77,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 
 
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
-    """Connect to the first address of the endpoint that accepts; each address gets an equal share of the time."""
+    """Connect to the first address of the endpoint that accepts. Each address gets an equal share of the timeout."""
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     deadline = loop.time() + limits.CONNECT_TIMEOUT
     failed: OSError = OSError(f"{endpoint.host} has no address")
@@ -87,7 +88,7 @@ async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.
             async with asyncio.timeout((deadline - loop.time()) / left):
                 await loop.sock_connect(reached, address)
             return reached
-        except OSError as error:  # TimeoutError is a subclass
+        except OSError as error:  # TimeoutError is a subclass of OSError
             reached.close()
             failed = error
         except BaseException:
@@ -98,7 +99,7 @@ async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.
 
 @contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """Yield a path of the same socket that is short enough for a socket address."""
+    """Yield a path of the same socket that is short enough to connect to it."""
     if len(os.fsencode(path)) <= SUN_PATH:
         yield path
         return

@@ -1,4 +1,4 @@
-"""Errors of calls to etcd, classified by gRPC status and text."""
+"""Errors of calls to etcd, as classes for the combinations of gRPC status and text."""
 
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 2, 3, 4, 5
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
@@ -6,7 +6,7 @@ OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED =
 
 
 class EtcdError(Exception):
-    """A failed call: its gRPC status. ``sent`` is False if the server has certainly not processed the request."""
+    """A failed call, with its gRPC status. ``sent`` is False if etcd has certainly not processed the request."""
 
     def __init__(self, code: int, message: str, sent: bool = True) -> None:
         super().__init__(code, message, sent)
@@ -29,11 +29,11 @@ class Compacted(EtcdError):
 
 
 class FarBehind(Compacted):
-    """A watch has missed so many revisions that a new list is faster than their replay."""
+    """A watch has missed so many revisions that a new list is faster than reading them."""
 
 
 class FutureRevision(EtcdError):
-    """The requested revision is in the future."""
+    """The requested revision is higher than the head revision."""
 
 
 class TooLarge(EtcdError):
@@ -45,7 +45,7 @@ class OutOfSpace(EtcdError):
 
 
 class Corrupt(EtcdError):
-    """etcd has its CORRUPT alarm raised: its members disagree. It accepts no writes; nothing was written."""
+    """etcd has raised its CORRUPT alarm, since the data of its members differ. Nothing was written."""
 
 
 class Overloaded(EtcdError):
@@ -65,7 +65,7 @@ class AuthError(EtcdError):
 
 
 class StoreReplaced(EtcdError):
-    """The store lost revisions or was replaced by another store: all data read before is invalid."""
+    """The store has lost revisions, or another store has replaced it. All data read before is invalid."""
 
 
 class Closed(EtcdError):
@@ -75,14 +75,14 @@ class Closed(EtcdError):
         super().__init__(CANCELLED, "the etcd client is closed", sent=False)
 
 
-# (code, part of the text) → class. Codes alone do not tell the errors apart; etcd's texts are stable.
+# (gRPC status, part of the text, class of the error). Some errors have the same status; etcd's texts are stable.
 _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (OUT_OF_RANGE, "future revision", FutureRevision),
     (INVALID_ARGUMENT, "request is too large", TooLarge),
-    (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # over the limit of etcd's gRPC server
+    (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # from etcd's gRPC server
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
-    (DATA_LOSS, "corrupt cluster", Corrupt),  # each member reports it when it applies the write
+    (DATA_LOSS, "corrupt cluster", Corrupt),  # every member refuses every write with this error
     (INVALID_ARGUMENT, "authentication failed", AuthError),
     (PERMISSION_DENIED, "", AuthError),
     (UNAUTHENTICATED, "", AuthError),
@@ -97,7 +97,7 @@ _STALE_TOKEN = (
 
 
 def classify(error: EtcdError) -> EtcdError:
-    """Return the error as an instance of the class for its code and text."""
+    """Return the error as an instance of the class for its gRPC status and text."""
     if type(error) is not EtcdError:
         return error
     if error.code == OUT_OF_RANGE and "compacted" in error.message:
@@ -110,7 +110,7 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Report whether a new login may fix the error."""
-    # UNKNOWN: old servers
+    # old versions of etcd use UNKNOWN
     coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}
     return coded and is_stale_token_text(error.message)
 
@@ -121,21 +121,22 @@ def is_stale_token_text(text: str) -> bool:
 
 
 def is_transient(error: EtcdError) -> bool:
-    """Report whether a retry of a read may succeed, on this endpoint or another one."""
+    """Report whether a retry of a read may succeed, on this endpoint or on another endpoint."""
     temporary = error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
     return not error.sent or temporary or _stopping(error) or from_learner(error)
 
 
 def from_learner(error: EtcdError) -> bool:
     """Report whether an error means that the member is still a learner, which serves no requests."""
-    return "not supported for learner" in error.message  # by text, since 3.6 changed the status
+    # by text, since etcd 3.6 has another status than earlier versions
+    return "not supported for learner" in error.message
 
 
 def of_etcd(error: EtcdError) -> bool:
-    """Report whether the error comes from etcd itself, not from a proxy."""
+    """Report whether the error comes from etcd itself and not from a proxy."""
     return error.message.startswith(("etcdserver: ", "auth: "))
 
 
 def _stopping(error: EtcdError) -> bool:
-    # A server that stops fails its open calls with these texts.
+    # When etcd shuts down, its open calls fail with these texts.
     return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)

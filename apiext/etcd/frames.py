@@ -1,4 +1,4 @@
-"""HTTP/2 encoding: frames, request header blocks, and decoded response header blocks."""
+"""The encoding of HTTP/2: frames, header blocks of requests, and the decoder of header blocks of responses."""
 
 import struct
 from urllib.parse import unquote
@@ -15,15 +15,15 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL = 1
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
 FRAME_HEAD = struct.Struct(">IBI")  # length << 8 | type, flags, stream
-PREFIX = struct.Struct(">BI")  # of a gRPC message: compressed flag, length
-MESSAGE_HEAD = struct.Struct(">IBIBI")  # a FRAME_HEAD and a PREFIX
+PREFIX = struct.Struct(">BI")  # prefix of a gRPC message: compressed flag, length
+MESSAGE_HEAD = struct.Struct(">IBIBI")  # FRAME_HEAD, then PREFIX
 SETTING = struct.Struct(">HI")
 MAX_WINDOW = (1 << 31) - 1
 MAX_STREAM_ID = (1 << 31) - 1
 
 
 class ProtocolFault(Exception):
-    """The peer violated HTTP/2; the connection must be closed with this error code."""
+    """The peer violated HTTP/2. The client must close the connection with this error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -53,7 +53,7 @@ def unpad(payload: bytes) -> bytes:
 
 
 def _literal(text: bytes) -> bytes:
-    # HPACK string without Huffman coding; the length is an integer with a 7-bit prefix
+    # an HPACK string without Huffman coding, whose length is an integer with a 7-bit prefix
     size = len(text)
     if size < 127:
         return bytes((size,)) + text
@@ -67,7 +67,7 @@ def _literal(text: bytes) -> bytes:
 
 
 def request_block(scheme: str, authority: str, path: str, extra: dict[str, str]) -> bytes:
-    """Return the header block of a gRPC call. It adds nothing to the HPACK table, so any connection can use it."""
+    """Return the header block of a gRPC call. Any connection can use it, since it adds nothing to the HPACK table."""
     block = (
         b"\x83"  # :method POST
         + (b"\x87" if scheme == "https" else b"\x86")
@@ -81,12 +81,12 @@ def request_block(scheme: str, authority: str, path: str, extra: dict[str, str])
         + _literal(b"te")
         + _literal(b"trailers")
     )
-    # "never indexed" (RFC 7541, 6.2.3): one of these headers is the auth token
+    # "never indexed" (RFC 7541, 6.2.3), since one of these headers may be the auth token
     return block + b"".join(b"\x10" + _literal(name.encode()) + _literal(text.encode()) for name, text in extra.items())
 
 
 Head = tuple[int, int, str]
-"""(HTTP status or 0, gRPC status or -1, gRPC message)"""
+"""(HTTP status, 0 if absent; gRPC status, -1 if absent; gRPC message)"""
 
 _HTTP_TO_GRPC = {400: INTERNAL, 401: UNAUTHENTICATED, 403: PERMISSION_DENIED, 429: UNAVAILABLE} | dict.fromkeys(
     (502, 503, 504), UNAVAILABLE
@@ -94,12 +94,12 @@ _HTTP_TO_GRPC = {400: INTERNAL, 401: UNAUTHENTICATED, 403: PERMISSION_DENIED, 42
 
 
 def http_error(status: int) -> tuple[int, str]:
-    """Return the gRPC status and text for an HTTP response that is not gRPC."""
+    """Return the gRPC status and the text for a failed HTTP response that is not from gRPC."""
     return _HTTP_TO_GRPC.get(status, UNKNOWN), f"the endpoint answered with HTTP status {status}"
 
 
 class HeaderReader:
-    """Decodes response header blocks. Equal blocks are decoded once if the peer uses no dynamic HPACK table."""
+    """Decoder of header blocks of responses. If the peer uses no dynamic HPACK table, equal blocks are decoded once."""
 
     def __init__(self) -> None:
         self._hpack = hpack.Decoder(max_header_list_size=limits.MAX_HEADERS)
@@ -107,13 +107,13 @@ class HeaderReader:
         self._stateless = True
 
     def read(self, block: bytes) -> Head:
-        """Decode the block; raise ProtocolFault if that fails."""
+        """Decode the block; raise ProtocolFault for an invalid block."""
         head = self.cached.get(block)
         if head is not None:
             return head
         head = self._decode(block)
         if self._hpack.header_table.dynamic_entries:
-            # Later blocks may refer to the table, so the decoder must see every block in order.
+            # Later blocks may refer to the table, so the decoder must read every block in order.
             self._stateless = False
             self.cached = {}
         elif self._stateless and head[1] <= 0 and len(self.cached) < 64:

@@ -1,4 +1,4 @@
-"""A gRPC client over HTTP/2, on an asyncio.Protocol, with only the features that calls to etcd need."""
+"""A gRPC client over HTTP/2, as an asyncio.Protocol. It has only the features that calls to etcd need."""
 
 import asyncio
 import socket
@@ -18,15 +18,15 @@ from apiext.etcd.errors import (
 from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, window_update
 from apiext.etcd.h2call import Call, OnEnd, OnMessage, unacknowledged
 
-WINDOW_UPDATE_AFTER = limits.RECEIVE_WINDOW >> 2  # received bytes after which a WINDOW_UPDATE is sent
+WINDOW_UPDATE_AFTER = limits.RECEIVE_WINDOW >> 2  # received bytes after which the client sends a WINDOW_UPDATE
 SWEEP = 0.25  # seconds between two checks of all deadlines
 
-# Flags to check: an ordinary HEADERS frame has END_HEADERS only.
+# Flags that select the slow path: an ordinary HEADERS frame has END_HEADERS and neither of the other two.
 _UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS
 
 
 class H2Stream:
-    """An open bidirectional stream (implements Stream)."""
+    """An open bidirectional stream. It implements the protocol Stream."""
 
     __slots__ = ("_call", "_connection")
 
@@ -39,13 +39,13 @@ class H2Stream:
         self._connection.send(self._call, message)
 
     def cancel(self) -> None:
-        """End the stream without calling its ``on_end``."""
+        """End the stream without a call of its ``on_end``."""
         self._call.on_end = None
         self._connection.reset(self._call, EtcdError(CANCELLED, "cancelled"))
 
 
 class Connection(asyncio.Protocol):
-    """One HTTP/2 connection (implements Transport)."""
+    """One HTTP/2 connection. It implements the protocol Transport."""
 
     def __init__(
         self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop, largest: int = limits.MAX_MESSAGE
@@ -63,9 +63,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
         self._queued: deque[tuple[Call, bytes]] = deque()
-        self._waiting: list[Call] = []  # calls with bytes that the flow-control windows block
+        self._waiting: list[Call] = []  # calls with bytes that the flow-control windows do not yet allow to send
         self._next_id = 1
-        self._flushed_id = 1  # streams with this id or a higher one were not sent yet
+        self._flushed_id = 1  # streams with this id or a higher id were not sent yet
         self._out: list[bytes] = []
         self._flushing = False
         self._rest = b""
@@ -78,9 +78,9 @@ class Connection(asyncio.Protocol):
         self._fragment_of = 0
         self._fragment_flags = 0
         self._pinged = 0.0
-        self._pongs = b""  # PING frames with ACK, sent by the next sweep
+        self._pongs = b""  # PING frames with ACK, which the next sweep sends
         self._sweeper: asyncio.TimerHandle | None = None
-        self._sweep_due = 0.0  # a sweep after this loop time is late
+        self._sweep_due = 0.0  # a sweep after this event loop time is late
         self._was_late = False  # True if the last sweep was late
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             frames.DATA: self._on_data,
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the response (see Transport)."""
+        """Send a request, and return the future of its response (see Transport)."""
         call = Call(path, self.loop.time() + timeout)
         answer = call.answer = self.loop.create_future()
         if not self.live:
@@ -141,7 +141,8 @@ class Connection(asyncio.Protocol):
             self.drain(end_streams=False)
         block = self._blocks.get(call.path)
         if block is None:
-            extra = {"hasleader": "true"} if call.on_message else {}  # a member without a leader ends its watches
+            # makes a member that has lost its leader end its watches
+            extra = {"hasleader": "true"} if call.on_message else {}
             if self._token:
                 extra["token"] = self._token
             block = self._blocks[call.path] = frames.request_block(self._scheme, self._authority, call.path, extra)
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
             self._waiting.append(call)
             self._send_waiting()
         if len(self._calls) == 1:
-            self._flush()  # the only open call: do not wait for frames of other calls
+            self._flush()  # the only open call does not wait for frames of other calls
         elif not self._flushing:
             self._flushing = True
             self.loop.call_soon(self._flush)
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        # One write for all frames of one iteration of the event loop.
+        # One write sends all frames of one iteration of the event loop.
         self._flushing = False
         self._flushed_id = self._next_id
         if self._out and self._transport is not None:
@@ -210,8 +211,11 @@ class Connection(asyncio.Protocol):
     # -- receiving -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the settings: no push, no header table (equal response headers are then equal bytes), large windows."""
-        stream = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        """Send the settings of the client: no server push, no HPACK table, large windows.
+
+        Without an HPACK table, equal response headers are equal bytes, so that their decoding can be cached.
+        """
+        stream = self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         sock = stream.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -267,7 +271,7 @@ class Connection(asyncio.Protocol):
             fault = call.feed(payload)
             if fault is not None:
                 self.reset(call, fault)
-        if call.stream not in self._calls:  # it has ended, perhaps by a call of ``cancel`` in on_message
+        if call.stream not in self._calls:  # the call has ended, perhaps since on_message called ``cancel``
             return
         if flags & frames.END_STREAM:
             self._finish(call, EtcdError(UNAVAILABLE, "the stream ended without trailers"))
@@ -330,7 +334,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         values = dict(frames.SETTING.iter_unpack(payload))
         if not self.ready.done():
-            self._max_streams = frames.MAX_STREAM_ID  # RFC 9113, 6.5.2: without a value there is no limit
+            self._max_streams = frames.MAX_STREAM_ID  # RFC 9113, 6.5.2: if the peer sends no value, there is no limit
             self.ready.set_result(None)
         self._max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self._max_streams)
         self._max_frame = values.get(frames.MAX_FRAME_SIZE, self._max_frame)
@@ -338,15 +342,15 @@ class Connection(asyncio.Protocol):
         if first > frames.MAX_WINDOW or not 16_384 <= self._max_frame < 1 << 24:
             raise ProtocolFault(frames.FLOW_CONTROL_ERROR, "SETTINGS out of range")
         for call in self._calls.values():
-            call.window += first - self._first_window  # may become negative (RFC 9113, 6.9.2)
+            call.window += first - self._first_window  # the window may become negative (RFC 9113, 6.9.2)
         self._first_window = first
         self._put(frame(frames.SETTINGS, frames.ACK, 0))
         self._send_waiting()
         self._start_queued()
 
     def _on_ping(self, flags: int, _stream: int, payload: bytes) -> None:
-        # etcd sends a PING after a message to measure the bandwidth, one at a time. A response in the next sweep
-        # saves both sides a wake-up for each call.
+        # After a message, etcd sends a PING to measure the bandwidth, and has at most one PING open. If the response
+        # waits for the next sweep, both sides save a wake-up for each call.
         if not flags & frames.ACK:
             self._pongs += frame(frames.PING, frames.ACK, 0, payload)
 
@@ -370,7 +374,7 @@ class Connection(asyncio.Protocol):
     # -- the end of calls ----------------------------------------------------------------------------------------
 
     def reset(self, call: Call, error: EtcdError) -> None:
-        """Cancel a call with RST_STREAM, and fail it with this error."""
+        """Cancel a call with RST_STREAM. The call fails with this error."""
         if call.stream in self._calls:
             self._put(frame(frames.RST_STREAM, 0, call.stream, frames.CANCEL.to_bytes(4, "big")))
             self._finish(call, error)
@@ -396,7 +400,7 @@ class Connection(asyncio.Protocol):
     # -- the end of the connection -------------------------------------------------------------------------------
 
     def drain(self, *, end_streams: bool = True) -> None:
-        """Accept no new calls; close when the open calls are done (see Transport)."""
+        """Accept no new calls, and close the connection when the open calls have ended (see Transport)."""
         self.live = False
         if not self.lost.done():
             self.lost.set_result(None)
@@ -404,14 +408,14 @@ class Connection(asyncio.Protocol):
             answer = self._queued.popleft()[0].answer
             if answer is not None and not answer.done():
                 answer.set_exception(EtcdError(UNAVAILABLE, "the connection is closing", sent=False))
-        if end_streams:  # a server that stops waits for its open watches
+        if end_streams:  # otherwise a server that shuts down would wait for its open watches
             for call in [call for call in self._calls.values() if call.answer is None]:
                 self.reset(call, EtcdError(UNAVAILABLE, "the connection is closing"))
         if not self._calls:
             self._close()
 
     def abort(self) -> None:
-        """Close now (see Transport)."""
+        """Close the connection at once (see Transport)."""
         self.live = False
         if self._transport is not None:
             self._transport.abort()
@@ -455,15 +459,15 @@ class Connection(asyncio.Protocol):
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
 
     def _sweep(self) -> None:
-        # One timer for all deadlines: a timer for each call would cost more than the call.
+        # One timer checks all deadlines, since a timer for each call would cost more than the call.
         now = self.loop.time()
         is_late, self._was_late = now > self._sweep_due and not self._was_late, now > self._sweep_due
         self._sweep_later()
-        if is_late:  # uvloop runs timers before it reads sockets: responses may be unread
+        if is_late:  # uvloop runs timers before it reads sockets, so received responses may still be unread
             for call in self._calls.values():
                 call.extend(now + limits.GRACE)
         for call in list(self._calls.values()):
-            if call.answer is not None and call.answer.done():  # its caller has cancelled it
+            if call.answer is not None and call.answer.done():  # the caller has cancelled the future
                 self.reset(call, EtcdError(CANCELLED, "cancelled"))
             elif call.deadline and call.deadline < now:
                 if call.has_progressed(unacknowledged(self._transport)):

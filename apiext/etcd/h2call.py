@@ -1,4 +1,4 @@
-"""A call on an HTTP/2 connection: its flow-control state, and the assembly of its messages from frames."""
+"""A call on an HTTP/2 connection: its flow control, and the assembly of messages from DATA frames."""
 
 import asyncio
 import fcntl
@@ -17,18 +17,18 @@ OnEnd = Callable[[EtcdError], None]
 
 
 def unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return the number of sent bytes without a TCP acknowledgement; 0 if the system does not report it."""
+    """Return the number of sent bytes without a TCP acknowledgement; 0 if the operating system does not report it."""
     if transport is None:
         return 0
     unsent, sock = bytearray(4), transport.get_extra_info("socket")
     if sock is not None:
-        with suppress(OSError):  # some systems do not support it for sockets
+        with suppress(OSError):  # some operating systems do not support TIOCOUTQ for sockets
             fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, unsent)
     return transport.get_write_buffer_size() + int.from_bytes(unsent, sys.byteorder)
 
 
 class Call:
-    """One call; ``stream`` is 0 while it waits for a free stream."""
+    """One call. ``stream`` is the id of its HTTP/2 stream, 0 while the call waits for a free stream."""
 
     __slots__ = (
         "_parts",
@@ -55,26 +55,28 @@ class Call:
         self.window = 0  # bytes that may be sent
         self.unacked = 0  # received bytes without a WINDOW_UPDATE
         self.size = 0  # received bytes of a unary response
-        self.answer: asyncio.Future[bytes] | None = None  # of a unary call
-        self.on_message: OnMessage | None = None  # of a stream
+        self.answer: asyncio.Future[bytes] | None = None  # only for a unary call
+        self.on_message: OnMessage | None = None  # only for a stream
         self.on_end: OnEnd | None = None
-        self.body: bytes | bytearray | None = None  # of a unary response, or an incomplete message of a stream
+        # received bytes of a unary response, or of an incomplete message of a stream
+        self.body: bytes | bytearray | None = None
         self._parts: list[bytes] | None = None
         self.out = b""  # bytes that wait for the flow-control windows
         self.done_out = True
         self.extended = False  # True after ``extend``
-        # progress at the last check; empty: a large request without a response yet
+        # progress at the last check; () for a large request that was not checked yet
         self.progress: tuple[int, ...] | None = None
 
     def extend(self, until: float) -> None:
-        """Extend the deadline to at least the loop time ``until``, once for each call."""
+        """Extend the deadline to at least ``until`` (event loop time). A second call has no effect."""
         if self.deadline and not self.extended:
             self.extended, self.deadline = True, max(self.deadline, until)
 
     def has_progressed(self, unsent: int) -> bool:
-        """Report whether bytes were sent or received since the last check: then a call past its deadline is only slow.
+        """Report whether bytes were sent or received since the last check. Then a call past its deadline is only slow.
 
-        ``unsent`` is the result of ``unacknowledged``. At its first check, a small request needs received bytes.
+        ``unsent`` is the result of ``unacknowledged``. At the first check, a small request has progressed only if bytes
+        were received.
         """
         before, at = self.progress, (self.size, -len(self.out), -unsent)
         self.progress = at
@@ -86,17 +88,17 @@ class Call:
         """Add the payload of a DATA frame to a unary response."""
         self.size += len(payload)
         if self.body is None:
-            self.body = payload  # usually one frame is the whole response
+            self.body = payload  # usually one frame contains the complete response
         elif self._parts is not None:
             self._parts.append(payload)
         elif len(self.body) < 5:
             self.body += payload
         else:
-            # without the prefix, to avoid a second copy of a large response
+            # without the gRPC prefix, to avoid a second copy of a large response
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
-        """Complete the future with the unary response, which must be exactly one message."""
+        """Set the result of the future to the unary response, which must be exactly one message."""
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
@@ -111,7 +113,10 @@ class Call:
             answer.set_result(body)
 
     def feed(self, payload: bytes) -> EtcdError | None:
-        """Add the payload of a DATA frame to a stream and deliver complete messages; return an error if malformed."""
+        """Add the payload of a DATA frame to a stream, and deliver complete messages.
+
+        Return an error if it is malformed.
+        """
         rest = self.body
         if rest is None:
             data: bytes | bytearray = payload
@@ -131,5 +136,5 @@ class Call:
         if at == size:
             self.body = None
         elif at or rest is None:
-            self.body = bytearray(data[at:])  # grows in amortised time
+            self.body = bytearray(data[at:])  # a bytearray, since appending to bytes copies all of them
         return None

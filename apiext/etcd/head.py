@@ -1,4 +1,4 @@
-"""Reads of the store's head revision; callers that wait at the same time share a read."""
+"""Reads of the head revision of the store. Callers that wait at the same time share a read."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from apiext.etcd.errors import Closed, EtcdError, StoreReplaced, Unavailable
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import Scope
 
-Waiter = tuple[asyncio.Future[int], float]  # with the loop time of the call
+Waiter = tuple[asyncio.Future[int], float]  # (future of the revision, event loop time of the call)
 
 
 class HeadProbe:
-    """Probes: reads of a key that does not exist, whose response has the head revision.
+    """Sends probes. A probe reads a key that does not exist; the response contains the head revision.
 
-    ``on_response`` is called with the fault of each response that comes from a replaced store, else with None.
+    ``on_response`` is called after each response, with an error if the store was replaced, else with None.
     """
 
     def __init__(
@@ -32,24 +32,24 @@ class HeadProbe:
         self._lineage = lineage
         self._on_response = on_response
         self._request = messages.RangeRequest(key=key, count_only=True).SerializeToString()
-        self._probing: list[Waiter] | None = None  # callers that wait for the probe in progress
-        self._waiting: list[Waiter] = []  # callers that arrived after that probe was sent, and wait for the next
-        self._probed_at = self._answered_at = 0.0  # loop times of the last probe and the last response
-        self._failed = False  # True if the last completed probe has failed
+        self._probing: list[Waiter] | None = None  # callers that wait for the running probe, None if no probe runs
+        self._waiting: list[Waiter] = []  # callers that called after this probe was sent, and wait for the next probe
+        self._probed_at = self._answered_at = 0.0  # event loop times of the last probe and of the last response
+        self._failed = False  # True if the last completed probe failed
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
         """Use the running event loop."""
-        self._loop = asyncio.get_running_loop()  # cached: asyncio.get_running_loop() makes a system call
+        self._loop = asyncio.get_running_loop()  # cached, since asyncio.get_running_loop() makes a system call
 
     @property
     def answering(self) -> bool:
-        """Report whether probes succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
+        """True if probes succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
         is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.PROBE_TIMEOUT
         return not (self._failed or is_late)
 
     async def revision(self) -> int:
-        """Return the head revision at the time of this call or later. Waiting callers share the next probe."""
+        """Return the head revision at the time of this call or later. Callers that wait share the next probe."""
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._waiting.append((waiter, self._loop.time()))
         if self._probing is None:
@@ -57,7 +57,7 @@ class HeadProbe:
         return await waiter
 
     async def run(self) -> None:
-        """Probe whenever there was no response for ``limits.PROBE_EVERY`` seconds."""
+        """Send a probe whenever there was no response for ``limits.PROBE_EVERY`` seconds."""
         while True:
             await asyncio.sleep(max(self._answered_at + limits.PROBE_EVERY - self._loop.time(), limits.PROBE_EVERY / 4))
             if self._loop.time() - self._answered_at >= limits.PROBE_EVERY:
@@ -91,7 +91,10 @@ class HeadProbe:
         self._end()
 
     def _fail(self, waiters: list[Waiter], error: EtcdError) -> None:
-        """Fail the callers whose deadline is within ``limits.LAST_TRY`` seconds; all callers if a retry cannot help."""
+        """Raise the error in callers whose budget ends within ``limits.LAST_TRY`` seconds.
+
+        The other callers wait for a retry. If a retry cannot help, raise the error in all callers.
+        """
         self._failed = True
         wait = self._caller.budget - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
         late = self._loop.time() - wait

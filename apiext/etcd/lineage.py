@@ -1,26 +1,31 @@
-"""Detects that the store was replaced, or restored from a backup."""
+"""Detection of a store that was replaced by another store, or restored from a backup."""
 
 from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
 
 
 class Lineage:
-    """The cluster id, raft term and revision of the store. Another id, or a lower number, means a replaced store."""
+    """The cluster id, the raft term and the revision of the store.
+
+    If a response has another cluster id, or a lower term or revision, the store was replaced.
+    """
 
     def __init__(self) -> None:
         self.cluster_id = 0
         self.term = 0
         self.revision = 0  # the highest revision that a caller has received
-        self.era = 0  # number of replacements of the store
+        self.era = 0  # the number of detected replacements of the store
 
     def observe(self, revision: int) -> None:
         """Record that the store has reached a revision."""
-        if revision > self.revision:  # noqa: PLR1730 - max() costs twice as much on this path
+        if revision > self.revision:  # noqa: PLR1730 - max() takes twice as long here
             self.revision = revision
 
     def compare(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare a linearizable response with the lineage at the time of its request, then update the lineage.
 
-        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: responses may arrive out of order.
+        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at the time of the request. The current values are
+        not usable, since responses may arrive in another order than their requests. Return None if the store is the
+        same.
         """
         fault = None
         if self.cluster_id not in {0, header_cluster}:
@@ -39,7 +44,7 @@ class Lineage:
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare the revision of a write with the lineage at the time of its request, then update the lineage.
 
-        ``floor`` and ``era`` are those of ``compare``. Each write must have a new, higher revision.
+        ``floor`` and ``era`` are as in ``compare``. Each write must have a higher revision than earlier responses.
         """
         if revision > floor or era != self.era:
             self.observe(revision)

@@ -1,4 +1,4 @@
-"""The protobuf messages of etcd: classes from a private descriptor pool, and the names of methods."""
+"""The protobuf messages of etcd, as classes from a private descriptor pool, and the names of the gRPC methods."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ POOL = pool_of(Path(__file__).parent / "pb" / "etcd.binpb")
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message of package etcdserverpb."""
+    """Return the class of a message of the protobuf package etcdserverpb."""
     return class_of(POOL.FindMessageTypeByName(f"etcdserverpb.{name}"))
 
 

@@ -1,6 +1,6 @@
-"""Encode the frequent requests (Txn of one write, Range of one key) without protobuf classes, which are slower.
+"""Encoder of frequent requests: a Txn with one write, and a Range of one key. The classes of protobuf are slower.
 
-A protobuf message that is reused for each request would never release the memory of its largest content.
+A reused protobuf message would also be fast, but it never releases the memory of its largest content.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from apiext.etcd import limits
 Guards = Sequence[tuple[bytes, int]]
 
 
-# tags: field number << 3 | 0 for a number, 2 for bytes and messages
+# tags of fields: field number << 3 | type; type 0 is an integer, type 2 is bytes or a message
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
 _OF_MOD_REVISION, _COMPARED_KEY, _MOD_REVISION = b"\x10\x02", b"\x1a", b"\x30"  # of Compare: result EQUAL, target MOD
 _RANGE, _PUT, _DELETE = b"\x0a", b"\x12", b"\x1a"  # of RequestOp
@@ -20,7 +20,7 @@ _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of R
 
 
 def put(key: bytes, value: bytes, expected: int, guards: Guards, lease: int) -> bytes:
-    """Return a Txn that puts the value if the key and the guards have the expected mod_revisions (0: absent)."""
+    """Return a Txn that puts the value if key and guards have the expected mod_revisions (0: does not exist)."""
     return _txn(key, expected, guards, (_PUT, value, _LEASE + _number(lease) if lease else b""))
 
 
@@ -38,9 +38,9 @@ def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
 
 
 def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, bytes]) -> bytes:
-    """Return a Txn that writes if all compares hold; otherwise it reads the key, and the guards without values.
+    """Return a Txn that writes if all compares hold, and otherwise reads the key, and the guards without their values.
 
-    ``write`` is the operation: its tag, the value, and the bytes after it. A value is copied only once.
+    ``write`` is (tag of the operation, value, bytes after the value). The value is copied only once.
     """
     compares, reads = _guarded(tuple(guards))
     kind, value, tail = write
@@ -60,7 +60,10 @@ def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, b
 
 @lru_cache(limits.SIZES_KEPT)
 def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
-    """Return the bytes before a key in its compare, write and read, for sizes of the key and the revision."""
+    """Return the bytes before the key in the compare, in the write and in the read.
+
+    The arguments are the size of the key and the size of the encoded revision.
+    """
     name = _KEY + _number(key)
     compared = _OF_MOD_REVISION + _COMPARED_KEY + name[len(_KEY) :]
     read = _RANGE + _number(len(name) + key) + name
@@ -73,7 +76,7 @@ def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
 
 @lru_cache(limits.GUARDS_KEPT)
 def _guarded(guards: Guards) -> tuple[bytes, bytes]:
-    """Return the compares and the reads of guards; cached, since all writes of a kind have the same guards."""
+    """Return the compares and the reads of guards. Cached, since all writes of a kind have the same guards."""
     compares = [_compare(guard, revision) for guard, revision in guards]
     return b"".join(compares), b"".join([_read(_field(_KEY, guard) + _KEYS_ONLY) for guard, _ in guards])
 
@@ -92,7 +95,7 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 @lru_cache(limits.NUMBERS_KEPT)
 def _number(value: int) -> bytes:
-    """Return a number as a varint; a negative one as int64."""
+    """Return the varint of an integer; a negative integer is encoded as int64."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value > 127:

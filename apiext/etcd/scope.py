@@ -1,4 +1,4 @@
-"""Background tasks of one object, in a TaskGroup from ``open`` to ``close``, and logs of limited rate."""
+"""Background tasks of an object, and a log with a limited rate."""
 
 import asyncio
 import logging
@@ -11,14 +11,17 @@ log = logging.getLogger("apiext.etcd")
 
 
 class RateLimitedLog:
-    """Logs warnings of one kind, at most one in limits.LOG_EVERY seconds; the next line counts the omitted ones."""
+    """Log of warnings of one kind, at most one warning in limits.LOG_EVERY seconds.
+
+    The next warning contains the number of omitted warnings.
+    """
 
     def __init__(self) -> None:
         self._due = float("-inf")
         self._omitted = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log a line, or count it if the last line is younger than limits.LOG_EVERY seconds."""
+        """Log a warning, or only count it if the last warning was logged less than limits.LOG_EVERY seconds ago."""
         now = asyncio.get_running_loop().time()
         if now < self._due:
             self._omitted += 1
@@ -29,7 +32,7 @@ class RateLimitedLog:
 
 
 class Scope:
-    """Owns tasks whose lifetime is that of an object instead of a block of code."""
+    """A TaskGroup that exists from ``open`` to ``close``, so that an object can own tasks."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
@@ -39,7 +42,7 @@ class Scope:
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
-        """Create the TaskGroup; ``spawn`` works from now on."""
+        """Create the TaskGroup, so that ``spawn`` can start tasks."""
         opened = asyncio.Event()
         self._root = asyncio.get_running_loop().create_task(self._run(opened), name="etcd scope")
         await opened.wait()
@@ -62,7 +65,7 @@ class Scope:
             await root
 
     async def wait_closed(self) -> None:
-        """Wait until the scope is closed. A failed task closes it, too; then raise its exception."""
+        """Wait until the scope is closed. A failed task also closes the scope; then raise the exception of the task."""
         await self._closing.wait()
         if self._failure is not None:
             raise self._failure

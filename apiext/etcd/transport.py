@@ -19,7 +19,7 @@ class Stream(Protocol):
         """Queue a message; do nothing if the stream has ended."""
 
     def cancel(self) -> None:
-        """End the stream; its ``on_end`` is not called."""
+        """End the stream without a call of its ``on_end``."""
 
 
 class Transport(Protocol):
@@ -30,9 +30,9 @@ class Transport(Protocol):
     last_byte_at: float
     """Time of the event loop at which the last byte was received."""
     lost: asyncio.Future[None]
-    """Done as soon as the connection accepts no new calls."""
+    """A future that is done as soon as the connection accepts no new calls."""
     closed: asyncio.Future[None]
-    """Done when the connection is closed."""
+    """A future that is done when the connection is closed."""
 
     @property
     def last_response_at(self) -> float:
@@ -51,7 +51,7 @@ class Transport(Protocol):
         """Accept no new calls, end streams, wait for unary calls, then close."""
 
     def abort(self) -> None:
-        """Close now; open calls fail."""
+        """Close the connection at once. Open calls fail."""
 
 
 class TLS(Struct, frozen=True):
@@ -63,7 +63,7 @@ class TLS(Struct, frozen=True):
     server_name: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """Return a fresh client context that offers HTTP/2."""
+        """Return a new client context that offers HTTP/2."""
         context = relax_verification(ssl.create_default_context(cafile=self.ca or None))
         if self.cert:
             load_pair(context, self.cert, self.key or None)
@@ -81,7 +81,7 @@ class Endpoint(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """The :authority of requests."""
+        """The header :authority of requests."""
         if self.scheme == "unix":
             return "localhost"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -91,7 +91,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Read ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; raise ValueError."""
+    """Parse ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; raise ValueError."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:

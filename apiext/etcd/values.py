@@ -1,4 +1,4 @@
-"""Responses of etcd as Python values."""
+"""The responses of etcd as Python values."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,10 @@ PUT, DELETE = 0, 1
 
 
 class KeyValue(NamedTuple):
-    """A key at one revision. ``version`` counts its puts since ``create_revision``; both are 0 for a deleted key."""
+    """The state of a key.
+
+    ``version`` is the number of its puts since ``create_revision``; both are 0 after a deletion.
+    """
 
     key: bytes
     value: bytes
@@ -18,7 +21,7 @@ class KeyValue(NamedTuple):
 
 
 class RangeResult(Struct, frozen=True):
-    """A page of a range. ``revision`` is the head revision of the read, ``count`` the size of the whole range."""
+    """A page of a range. ``revision`` is the head revision of the store, ``count`` the number of keys in the range."""
 
     kvs: list[KeyValue]
     more: bool
@@ -27,10 +30,10 @@ class RangeResult(Struct, frozen=True):
 
 
 class WriteResult(NamedTuple):
-    """The outcome of a write: ``ok``, and the revision of the write; or a conflict.
+    """The outcome of a write. If ``ok``, ``revision`` is the revision of the write. Otherwise there was a conflict.
 
-    After a conflict ``revision`` is the head revision, ``current`` the current state of the key (None: absent), and
-    ``guards`` are the mod_revisions of the guards (0: absent).
+    After a conflict, ``revision`` is the head revision. ``current`` is the current state of the key, None if the key
+    does not exist. ``guards`` are the mod_revisions of the guards, 0 for a guard that does not exist.
     """
 
     ok: bool
@@ -40,7 +43,7 @@ class WriteResult(NamedTuple):
 
 
 class Status(Struct, frozen=True):
-    """The status of one member of the cluster; sizes in bytes."""
+    """The status of one member of the cluster. The sizes are in bytes."""
 
     version: str
     cluster_id: int
@@ -60,7 +63,12 @@ class Alarm(Struct, frozen=True):
 
 
 class WatchEvent(NamedTuple):
-    """A change of a key: ``kind`` is PUT or DELETE. The ``kv`` of a deletion has only the key and its revision."""
+    """A change of a key.
+
+    ``kind`` is PUT or DELETE. For DELETE, ``kv`` has only the key and the revision of the deletion.
+
+    ``prev`` is the previous state, if the watch requested it.
+    """
 
     kind: int
     kv: KeyValue
@@ -68,7 +76,10 @@ class WatchEvent(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """All changes of the watched range since the last batch, up to ``revision``; ``progress`` if there are none."""
+    """All changes of the watched range since the last batch, up to ``revision``.
+
+    ``progress`` is true if there are no changes.
+    """
 
     events: list[WatchEvent]
     revision: int

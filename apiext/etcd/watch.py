@@ -1,4 +1,4 @@
-"""A watch that resumes on new connections, and delivers each change once, in order, from a revision on."""
+"""A watch that resumes on new connections. It delivers each change from a revision on exactly once, in order."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,16 +25,16 @@ from apiext.etcd.scope import RateLimitedLog
 from apiext.etcd.transport import Stream, Transport
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
 
-_read_answer = messages.WatchResponse.FromString  # bound once: the lookup takes half as long as the call
+_read_answer = messages.WatchResponse.FromString  # bound once, since a lookup takes half as long as the call
 
 
 class WatchSpec(Struct, frozen=True):
     """A watched range and its callbacks.
 
-    ``on_batch`` gets all changes of one or more revisions, or progress. ``on_end`` is called at most once, and never
-    after ``cancel``. After Compacted (FarBehind) or StoreReplaced the caller must list the range again. AuthError
-    means that the user may not watch it, Closed that the client was closed. Both callbacks run on the event loop
-    and must not raise.
+    ``on_batch`` gets all changes of one or more revisions, or progress without changes. ``on_end`` gets the reason of
+    the end. It is called at most once, and never after ``cancel``. After Compacted (or its subclass FarBehind) and
+    after StoreReplaced, the caller must list the range again. AuthError means that the user may not watch the range.
+    Closed means that the client was closed. Both callbacks run on the event loop and must not raise exceptions.
     """
 
     start: bytes
@@ -46,54 +46,54 @@ class WatchSpec(Struct, frozen=True):
 
 
 class WatchHandle(Protocol):
-    """A watch, as its user sees it."""
+    """The interface of a watch for its user."""
 
     watermark: int
-    """The revision up to which all changes were delivered; 0 until a watch from now is created."""
+    """The revision up to which all changes were delivered; 0 before etcd has created a watch without start revision."""
     connected: bool
-    """True if a server has created the watch."""
+    """True while the watch exists on an etcd server."""
 
     def cancel(self) -> None:
-        """End the watch; no callback is called afterwards."""
+        """End the watch. After this call, no callback is called."""
 
     def request_progress(self) -> bool:
-        """Request progress; return False without a connection, or if etcd may send it before earlier events."""
+        """Request progress from etcd. Return False if the responses are unreliable, or if there is no connection."""
 
     def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Deliver nothing up to a revision: the user has these changes, the last one from the response to its write.
+        """Deliver no changes up to ``revision``. The user of the watch has them already.
 
-        ``key`` and ``value`` are that write; None is a deletion.
+        The last of them is its own write of ``key`` and ``value`` (None: a deletion).
         """
 
 
 class Owner(Protocol):
-    """The methods of the client that a watch calls."""
+    """The part of the client that watches use."""
 
     progress_requests_ok: bool
     closed_watches: RateLimitedLog
-    """Logs watches that do not stay open."""
+    """Log of watches that do not stay open."""
 
     async def head_revision(self) -> int:
         """Return the head revision at the time of this call or later."""
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new token, if the last one is older than ``failed_at``."""
+        """Get a new auth token, if the last token is older than ``failed_at`` (event loop time)."""
 
     def observe(self, revision: int) -> None:
         """Record that the store has reached a revision."""
 
     async def get(self, key: bytes, *, revision: int) -> KeyValue | None:
-        """Return the state of a key at a revision."""
+        """Return the state of a key at a revision, None if the key does not exist."""
 
     def contradicted(self, what: str) -> None:
-        """End all watches: the store lacks changes that watches have delivered."""
+        """End all watches, since the store lacks changes that watches have delivered. ``what`` describes them."""
 
     def discard(self, watch: "Watch") -> None:
         """Drop a watch that has ended."""
 
 
 class Watch:
-    """A watch on one stream at a time (implements WatchHandle)."""
+    """A watch, which uses one stream at a time. It implements the protocol WatchHandle."""
 
     def __init__(self, spec: WatchSpec, channel: Channel, owner: Owner) -> None:
         self.spec = spec
@@ -104,26 +104,26 @@ class Watch:
         self._channel = channel
         self._owner = owner
         self._stream: Stream | None = None
-        self._stream_end: asyncio.Future[EtcdError] | None = None  # done when the stream has ended
+        self._stream_end: asyncio.Future[EtcdError] | None = None  # its result is the reason for which the stream ended
         self._created: asyncio.Future[None] | None = None
-        self._denied = False  # True if the last try was denied, perhaps for an old token
-        self._held: list[WatchEvent] = []  # of a revision whose last fragment was not received yet
-        # revision, key and value of the last delivered change
+        self._denied = False  # True if etcd denied the last attempt, perhaps because of an old token
+        self._held: list[WatchEvent] = []  # events of a revision whose last fragment was not received yet
+        # (revision, key, value) of the last delivered change
         self._last: tuple[int, bytes, bytes | None] | None = None
 
     def cancel(self) -> None:
-        """End the watch without calling ``on_end``."""
+        """End the watch without a call of ``on_end``."""
         if not self.ended:
             self._stop()
 
     def end(self, error: EtcdError) -> None:
-        """End the watch and call ``on_end`` with the reason."""
+        """End the watch, and call ``on_end`` with the reason."""
         if not self.ended:
             self._stop()
             self.spec.on_end(error)
 
     def request_progress(self) -> bool:
-        """Request a progress message, unless this version of etcd may send it before earlier events."""
+        """Request progress from etcd; see WatchHandle. Some versions of etcd send progress before earlier events."""
         if not (self.connected and self._stream is not None and self._owner.progress_requests_ok):
             return False
         request = messages.WatchRequest()
@@ -132,7 +132,7 @@ class Watch:
         return True
 
     def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Deliver no changes up to a revision."""
+        """Deliver no changes up to a revision; see WatchHandle."""
         if revision > self.watermark:
             self.watermark = revision
             self._last = (revision, key, value)
@@ -159,7 +159,7 @@ class Watch:
         while True:
             try:
                 transport = await self._channel.connection(float("inf"))
-            except EtcdError:  # wrong password, logged by the channel: an administrator may correct it
+            except EtcdError:  # the credentials are wrong, which the channel logs; an administrator may correct them
                 await asyncio.sleep(jittered(limits.LAST_PAUSE))
                 continue
             began, self._created = loop.time(), None
@@ -182,9 +182,9 @@ class Watch:
             pause = min(pause * 2, limits.LAST_PAUSE)
 
     async def _may_resume(self) -> bool:
-        """Report whether the watch can resume: the store is the same, and at most RELIST_GAP revisions ahead.
+        """Report whether the watch can resume; otherwise it has ended.
 
-        A replaced store makes the client end the watch.
+        It ends if the store was replaced, or if the watch is more than RELIST_GAP revisions behind.
         """
         head = await self._owner.head_revision()
         if not self.ended and self.watermark and head - self.watermark > limits.RELIST_GAP:
@@ -194,13 +194,13 @@ class Watch:
         return not self.ended
 
     async def _check_last_change(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Check that the store still has the last delivered change.
+        """Check that the store still has the last delivered change, and end all watches if not.
 
-        The head revision does not show a restored store once other clients have written to it.
+        After a restore of an older state, other clients may have written again. The head revision then looks normal.
         """
         try:
             found = await self._owner.get(key, revision=self.watermark)
-        except Compacted:  # the server will end the watch with this error
+        except Compacted:  # etcd will end the watch with this error
             return
         if (found and (found.mod_revision, found.value)) != (None if value is None else (revision, value)):
             self._owner.contradicted(f"the change of {key.decode(errors='replace')} at revision {revision} is missing")
@@ -280,7 +280,7 @@ class Watch:
         elif "permission denied" in reason and (self.connected or self._denied):
             self.end(AuthError(PERMISSION_DENIED, reason))
         else:
-            # Versions before 3.4.20 and 3.5.5 use this text for an old token, too.
+            # etcd before 3.4.20 and 3.5.5 uses this text also for an old token.
             self._denied = "permission denied" in reason
             stream, self._stream = self._stream, None
             if stream is not None:
@@ -289,10 +289,12 @@ class Watch:
             self._on_stream_end(EtcdError(UNAUTHENTICATED if old else UNAVAILABLE, reason))
 
     def _on_events(self, found: Any, fragment: bool) -> None:
-        watermark = self.watermark  # skip older events: servers before 3.5.8 repeat some, and ``skip_to`` skips some
+        # older events are skipped: etcd before 3.5.8 repeats some, and the user has some since ``skip_to``
+        watermark = self.watermark
         with_prev = self.spec.prev_kv
         events, self._held = self._held, []
-        for at in range(len(found)):  # by index: the end of an iterator over it is a costly exception
+        # by index, since the end of an iterator over a protobuf list is a costly exception
+        for at in range(len(found)):
             event = found[at]
             kv = event.kv
             revision = kv.mod_revision

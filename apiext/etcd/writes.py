@@ -1,4 +1,4 @@
-"""Guarded writes, and the outcome of writes whose response was lost."""
+"""Writes with guards, and the outcome of writes whose response was lost."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from apiext.etcd.scope import RateLimitedLog
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-# Errors that mean: nothing was written. After any other error the write may be stored.
+# Codes of errors after which nothing was written. After any other error, etcd may have stored the write.
 _REFUSALS = frozenset(
     {
         INVALID_ARGUMENT,
@@ -44,24 +44,27 @@ _REFUSALS = frozenset(
     }
 )
 
-_read_answer = messages.TxnResponse.FromString  # bound once: the lookup takes half as long as the call
+_read_answer = messages.TxnResponse.FromString  # bound once, since a lookup takes half as long as the call
 
 
 class Attempt(Struct):
-    """A write: its Txn, and the data that shows whether it was stored. ``value`` is None for a deletion."""
+    """A write: its encoded Txn, and the data to find out whether etcd has stored it.
+
+    ``value`` is None for a deletion. ``expected`` is the expected mod_revision of the key.
+    """
 
     request: bytes
     key: bytes
     value: bytes | None
     expected: int
-    began: float  # loop time of the last attempt
-    in_doubt: bool = False  # True if an earlier attempt may have been stored
+    began: float  # event loop time of the last attempt
+    in_doubt: bool = False  # True if etcd may have stored an earlier attempt
 
     def is_effect(self, current: KeyValue) -> bool:
-        """Report whether this write has certainly stored the current state of the key.
+        """Report whether the current state of the key is certainly the result of this write.
 
-        Only a create can be recognised, since its value has a unique uid. Two updates of one state may have equal
-        bytes; only one of them was stored, and only its writer may get a success.
+        Only a create can be recognised, since its value contains a unique uid. Two clients may update the same state
+        with equal bytes. Only one of these updates was stored, so the equal value proves nothing.
         """
         return not self.expected and current.value == self.value
 
@@ -81,7 +84,7 @@ def read_result(raw: bytes) -> WriteResult:
 
 
 class Writer:
-    """Sends writes, and retries them so that each is stored at most once."""
+    """Sends writes, and retries them in such a way that etcd stores each write at most once."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -89,7 +92,7 @@ class Writer:
         self._refusals = RateLimitedLog()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
-        """Complete a write whose first attempt failed, or had no connection (``transport`` is None)."""
+        """Complete a write whose first attempt failed, or which had no connection (``transport`` is None)."""
         try:
             return await self._complete(attempt, transport, error)
         except UnknownOutcome as doubt:
@@ -125,14 +128,14 @@ class Writer:
                 return self._outcome_of(attempt, read_result(raw))
 
     async def _resolve(self, attempt: Attempt, transport: Transport, error: EtcdError) -> WriteResult | None:
-        """Return the outcome of a write after an error; None if the write may be sent again."""
+        """Return the outcome of a write after an error; None if the caller may send the write again."""
         if not error.sent:
             self._caller.avoid(transport, error, attempt.began)
             return None
         if error.code in _REFUSALS or stale_token(error) or isinstance(classify(error), Corrupt):
             if attempt.in_doubt:
                 raise UnknownOutcome(error.code, f"the outcome of the write is unknown: {error.message}") from error
-            await self._caller.recover(transport, error, attempt.began)  # raises unless a new login may help
+            await self._caller.recover(transport, error, attempt.began)  # raises the error, unless a new login may help
             return None
         attempt.in_doubt = True
         self._caller.avoid(transport, error, attempt.began)
@@ -151,9 +154,9 @@ class Writer:
             if attempt.is_effect(current):
                 return WriteResult(True, current.mod_revision)
             if current.mod_revision == attempt.expected:
-                return None  # safe to send again: of two attempts, only one can pass the compare
+                return None  # a second attempt is safe, since etcd accepts only one write for the expected revision
             if attempt.value is None and current.create_revision <= attempt.expected:
-                # Another writer changed the key; this deletion was not stored.
+                # Another client has changed the key; etcd has not stored this deletion.
                 return WriteResult(False, current.mod_revision, current)
         raise UnknownOutcome(error.code, f"the outcome of the write is unknown: {error.message}")
 

@@ -16,8 +16,8 @@ _FOREIGN = ("apiVersion", "kind")  # keys that name the kind of a file
 def read(path: str, names: Mapping[str, str], switches: Collection[str]) -> dict[str, str]:
     """Return the value of each flag in a file; ``names`` maps keys to flags.
 
-    A null value is no value; an array becomes a string with commas. YAML's words for true and false (``yes``, ``on``)
-    are accepted for ``switches``. Raises ConfigError.
+    A null value counts as absent; an array becomes a string with commas. YAML's words for true and false (``yes``,
+    ``on``) are accepted for ``switches``. Raises ConfigError.
     """
     try:
         root = yaml.compose(Path(path).read_bytes(), Loader=_LOADER)

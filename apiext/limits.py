@@ -1,26 +1,26 @@
 """Limits of the process: its event loop, threads, workers and log."""
 
-# Seconds of work in one iteration of the event loop. Beyond: the next iteration.
+# Seconds of work in one iteration of the event loop. Beyond: the rest waits for the next iteration.
 LOOP_BUDGET = 0.005
-# Bytes of a body or object normalised and validated on the event loop. Beyond: a thread.
+# Bytes of a body or object normalized and validated on the event loop. Beyond: a thread does this.
 WORK_INLINE = 16 * 1024
 # Service accounts and secrets that tokens are bound to, in a cache. Beyond: the oldest is evicted.
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
-# Those threads that one user, one definition or the expressions of policies can use. Beyond: work waits.
+# Threads of these that one user, one definition or the expressions of policies can use. Beyond: work waits.
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000
 # Seconds between log lines about slow requests, or denials by one webhook. Beyond: the next line counts them.
 LOG_EVERY = 1.0
-# Seconds in which a stopping server writes the remaining lines. Beyond: they are dropped.
+# Seconds in which a stopping server writes the remaining log lines. Beyond: they are dropped.
 LOG_FLUSH = 1.0
 # Seconds in which the threads of a stopping server must end. Beyond: the process ends.
 THREADS_END = 2.0
 # Processes behind one port. Beyond: the start fails.
 WORKERS = 64
-# Names that a supervisor tries to bind if other users hold the first ones. Beyond: the start fails.
+# Names that a supervisor tries to bind if processes of other users have bound the first names. Beyond: the start fails.
 WORKER_NAMES = 16
 # Seconds in which workers must end, besides --shutdown-delay-duration. Beyond: they are killed.
 WORKER_STOP = 20.0
@@ -30,5 +30,5 @@ WORKER_LAST_PAUSE = 10.0
 WORKER_LEAVE = 3.0
 # Seconds between heartbeats of a worker. Beyond: the heartbeat counts as missed.
 WORKER_BEAT = 1.0
-# Missed heartbeats in a row. Beyond: the worker is killed and restarted.
+# Consecutive missed heartbeats. Beyond: the worker is killed and restarted.
 WORKER_BEATS_MISSED = 30

@@ -1,6 +1,7 @@
 """One of several processes behind one port: ``python -m apiext.worker``, which only the supervisor starts.
 
-Standard input is a socket to the supervisor: it sends the configuration, and gets one line once this worker serves.
+Standard input is a socket to the supervisor. The supervisor sends the configuration, and gets one line once this worker
+serves.
 """
 
 import ctypes
@@ -20,9 +21,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the supervisor ends it or dies; return the exit code. The last argument is the supervisor's pid."""
+    """Serve until the supervisor stops this process or dies; return the exit code.
+
+    The last argument is the process id of the supervisor.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(arguments[-1]):  # the supervisor died before the call
+    if os.getppid() != int(arguments[-1]):  # the supervisor died before prctl was called
         return cli.EXIT_FAILURE
     gc.disable()  # as in __main__
     logs.open_log()
@@ -37,7 +41,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ignore_warning(text: str) -> None:
-    """Drop a warning: the first worker logs it, too."""
+    """Ignore a warning, since the first worker logs it, too."""
 
 
 def _announce(config: Config, ready: Ready) -> None:

@@ -1,4 +1,4 @@
-"""The access log: a line of the log for each request, from --v=2 on.
+"""The access log: a log line for each request, with --v=2 or more.
 
 A thread writes the lines, so that a blocked terminal blocks no request.
 """
@@ -18,7 +18,7 @@ LOGGER = __name__
 
 
 class AccessLog:
-    """Writes lines to a file descriptor; lines over limits.ACCESS_HELD are dropped and counted."""
+    """Writes lines to a file descriptor; lines over limits.ACCESS_HELD bytes are dropped and counted."""
 
     def __init__(self, descriptor: int, form: "logs.JsonLines | logs.TextLines") -> None:
         self._descriptor = descriptor
@@ -31,7 +31,7 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
 
     def put(self, line: dict[str, Any], started: float) -> None:
-        """Queue the line of a request that began at ``started`` (loop time) and ends now."""
+        """Queue the line of a request that began at ``started`` (time of the event loop) and ends now."""
         took = round((time.monotonic() - started) * 1000, 3)  # loop.time() is older: the event loop caches it
         text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
@@ -43,14 +43,14 @@ class AccessLog:
             self._scheduled = asyncio.get_running_loop().call_soon(self._next)
 
     async def stop(self) -> None:
-        """Write the queued lines, for ACCESS_FLUSH seconds at most."""
+        """Write the queued lines, for at most ACCESS_FLUSH seconds."""
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._next()
         until = asyncio.get_running_loop().time() + limits.ACCESS_FLUSH
         while self._writing is not None and (left := until - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait([self._writing], timeout=left)
-            await asyncio.sleep(0)  # its callback begins the next write
+            await asyncio.sleep(0)  # run the callback of the write, which starts the next write
         self._worker.stop()
 
     def _next(self) -> None:
@@ -78,7 +78,7 @@ class AccessLog:
 
 
 def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[Answer]]:
-    """Return the filter that logs a request when it is answered, a watch when it ends."""
+    """Return the filter that logs each request after its response, and each watch after its end."""
 
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:
@@ -89,7 +89,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
         line, started = _line(exchange, reply.code), exchange.started
         if isinstance(reply, Reply):
             log.put(line | {"bytes": reply.size}, started)
-        else:  # the exchange is released before
+        else:  # the exchange is released before the watch ends
             reply.stream.done.add_done_callback(lambda _: log.put(line, started))
         return reply
 
@@ -97,7 +97,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
 
 
 def _line(exchange: Exchange, code: int | None) -> dict[str, Any]:
-    """Return the fields of a line; ``code`` is None if the client disconnected before the answer."""
+    """Return the fields of a line; ``code`` is None if the client disconnected before the response."""
     target, address = exchange.connection.origin()
     return {
         "event": "request",

@@ -1,4 +1,4 @@
-"""Audit events of a request: before authorization, as its answer begins, and at its end (AUD-001)."""
+"""The audit events of a request: before authorization, at the start of its response, and at its end (AUD-001)."""
 
 import time
 import zlib
@@ -22,7 +22,7 @@ from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 
-# Seconds of a request from which its audit event has its latency (upstream: the same).
+# Seconds of a request above which its audit event contains the latency (upstream: the same).
 AUDIT_LATENCY = 0.5
 
 NOT_STORED = "failed to store audit event"
@@ -57,7 +57,7 @@ def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | No
 def namespace_of(info: RequestInfo) -> str:
     """Return the namespace of a request for policies and events."""
     if info.namespace is None and info.resource == "namespaces" and info.verb not in _OF_COLLECTIONS:
-        return info.name  # upstream: a namespace is in itself
+        return info.name  # upstream: the namespace of a namespace is itself
     return info.namespace or ""
 
 
@@ -73,7 +73,7 @@ def _reference(info: RequestInfo, namespace: str) -> dict[str, str]:
 
 
 def _uri(target: str) -> str:
-    if not target.startswith("/"):  # a proxy's form of a request line
+    if not target.startswith("/"):  # the absolute form of a target, which clients of proxies use
         _, _, rest = target.partition("://")
         target = f"/{rest.partition('/')[2]}"
     if target.isascii():
@@ -99,7 +99,7 @@ def source_ips(headers: Headers, peer: str) -> list[str]:
 
 @lru_cache(limits.HEADERS_CACHED)
 def _ip(text: str) -> str:
-    """Return a normalised address, empty for an invalid one."""
+    """Return a normalized address, empty for an invalid address."""
     found = _parsed(text) if text and "%" not in text else None
     return str(found) if found is not None else ""
 
@@ -122,7 +122,7 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> None:
-    """Record a request without valid credentials; upstream: as the start of an answer, and nothing else."""
+    """Record a request without valid credentials; as upstream, only with the stage ResponseStarted."""
     trail = begin(auditor, exchange, None)
     if trail is not None:
         response, object_json = _of_error(exchange, error, trail)
@@ -130,7 +130,7 @@ async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> N
 
 
 async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answer:
-    """Answer a request that is audited, and record its stages; exceptions become answers here."""
+    """Handle an audited request, and record its stages; turn exceptions into responses."""
     trail = exchange.trail
     assert trail is not None
     if not await auditor.record(trail.event(policy.RECEIVED, 0.0)):
@@ -184,7 +184,7 @@ def _panic_status(error: Exception) -> dict[str, Any]:
 
 
 def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Mapping[str, Any], Read | None]:
-    """Return the status and the object of an error's event; upstream: only the code if the client accepts no Status."""
+    """Return responseStatus and responseObject for an error; as upstream, the client may only get a code."""
     if negotiation.for_status(exchange.accept) is None:
         return events.response_status(error.code), None
     document = error.document()
@@ -195,7 +195,10 @@ def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Map
 
 
 def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping[str, Any], Read | None, int]:
-    """Return the event's status of an answer, its object if the body is one, and the object's size in bytes."""
+    """Return responseStatus and responseObject for a response, and the size of the object in bytes.
+
+    The object is None if the body is not an object, or the audit level does not include it.
+    """
     response = events.response_status(reply.code)
     if isinstance(reply, StreamReply) or not _is_object(exchange, reply):
         return response, None, 0
@@ -210,11 +213,11 @@ def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping
     return response, body.bare_json if trail.verdict.omit_managed_fields else body.json, reply.size
 
 
-_LARGEST_STATUS = 4096  # bytes: a delete answers with a Status or an object, and a Status is smaller
+_LARGEST_STATUS = 4096  # bytes; the response to a delete is a Status or an object, and a Status is smaller
 
 
 def _is_object(exchange: Exchange, reply: Reply) -> bool:
-    """Report whether an answer is an object of the API or discovery: upstream logs only these."""
+    """Report whether a response is an object of the API or discovery, since upstream logs only these."""
     info = exchange.info
     if reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
         return False
@@ -225,7 +228,7 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of an answer before compression and framing; a thread decodes it later."""
+    """The body of a response before compression and framing; a thread decodes it later."""
 
     parts: Sequence[bytes]
     kind: str
@@ -259,7 +262,7 @@ class Body(Struct, frozen=True):
         return raw
 
 
-_ONE_OBJECT = 2  # parts of the answer for one object: the object and a newline
+_ONE_OBJECT = 2  # parts of the response for one object: the object and a newline
 _TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # the first part of a Table begins so (http.lists)
 
 

@@ -1,9 +1,9 @@
 """Requests of web pages: protection of a server without authentication, CORS and Strict-Transport-Security (LIM-005).
 
-A server without authentication (--insecure) must not let pages of other origins act for its user. Writes are checked as
-net/http.CrossOriginProtection of Go 1.25 does; other programs send neither Origin nor Sec-Fetch-Site. By DNS rebinding
-a page's own host name may resolve to this machine, and browsers send no Sec-Fetch-Site then. So a Host header with a
-name that may be registered is refused for all clients.
+Pages of other origins must not use a server without authentication (--insecure) through the browser of its user. Writes
+are checked as net/http.CrossOriginProtection of Go 1.25 does; other programs send neither Origin nor Sec-Fetch-Site.
+With DNS rebinding, a page's own host name resolves to this machine, and browsers send no Sec-Fetch-Site. So the server
+rejects requests of all clients with a Host header that may be a registered domain.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _CORS = (
 
 
 def cross_origin_check(origins: Sequence[str]) -> Check:
-    """Return a function that raises a 403 for requests of pages; ``origins`` are patterns of allowed ones."""
+    """Return a function that raises a 403 for requests of pages; ``origins`` are patterns of allowed origins."""
     allowed = origin_matchers(origins)
 
     def check(exchange: Exchange) -> None:
@@ -116,17 +116,17 @@ def _is_address(text: str) -> bool:
 
 
 def secure(config: HeaderConfig, *, tls: bool) -> Lines:
-    """Return Strict-Transport-Security for all answers, if TLS is used and the flag is set."""
+    """Return Strict-Transport-Security for all responses, if TLS is used and the flag is set."""
     return [(HSTS, "; ".join(config.hsts))] if config.hsts and tls else []
 
 
 def written(lines: Lines) -> bytes:
-    """Return headers in the form of HTTP/1.1."""
+    """Encode headers as lines of HTTP/1.1."""
     return "".join(f"{name}: {value}\r\n" for name, value in lines).encode("latin-1", "replace")
 
 
 def header_filter(config: HeaderConfig, *, tls: bool) -> AddHeaders | None:
-    """Return the filter that adds headers to answers; None if there are none to add."""
+    """Return the filter that adds headers to responses; None if no such header is configured."""
     always, allowed = secure(config, tls=tls), origin_matchers(config.cors_origins)
     if not always and not allowed:
         return None
@@ -152,7 +152,7 @@ def _cors(origin: str, allowed: Sequence[Callable[[str], bool]]) -> Lines:
 
 
 class _WithHeaders:
-    """A connection that adds headers to the head of a watch, but not to that of a WebSocket (as upstream)."""
+    """A connection that adds headers to the head of a watch, but, as upstream, not to the head of a WebSocket."""
 
     def __init__(self, inner: Connection, lines: Lines, is_allowed_page: bool) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: its client, its bodies, and its answers, which are written straight to the transport."""
+"""One HTTP/1.1 connection: its client, request bodies, and responses, which are written directly to the transport."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 
 
 class _Certificate:
-    """The client certificate of a connection: its holder, and the times of the wall clock between which it is valid."""
+    """The client certificate of a connection: its holder, and the Unix times between which it is valid."""
 
     __slots__ = ("_holder", "_valid")
 
@@ -57,13 +57,13 @@ class _Certificate:
             log.warning("the certificate of a client cannot be read, its requests are refused: %s", error)
 
     def holder(self) -> Holder:
-        """Return the holder, whose requests are refused if the certificate is not valid now."""
+        """Return the holder; while the certificate is not valid, REFUSED_HOLDER, whose requests are rejected."""
         begin, end = self._valid  # checked for each request: a timer would not follow the wall clock
         return self._holder if begin <= time() <= end else REFUSED_HOLDER
 
 
 class ApiHandler(Incoming):
-    """A connection that answers its requests one after another, with limits for its bodies and answers."""
+    """A connection that handles its requests one after another, with limits for bodies and responses."""
 
     is_allowed_page = False
     __slots__ = ("_certificate", "_secure", "_sender", "_sent", "_service", "_sink", "_sized", "holder", "waiting")
@@ -72,10 +72,10 @@ class ApiHandler(Incoming):
         super().__init__(manager, service.unauthenticated, service.large_heads, loop=loop, **settings)
         self._service = service
         self._sink: WatchSink | None = None
-        self._sized = False  # whether the send buffer of the kernel has its size
+        self._sized = False  # true if the size of the kernel's send buffer is set
         self._secure = False
         self._sender: Sender | None = None
-        self._sent: object = None  # the headers that _sender was made of, unless they are large
+        self._sent: object = None  # the headers from which _sender was created; None if they are large
         self._certificate: _Certificate | None = None
         self.holder: Holder | None = None
         self.waiting: asyncio.Future[None] | None = None
@@ -91,12 +91,12 @@ class ApiHandler(Incoming):
         chain = verified_chain(found) if found is not None else ()
         if found is not None and chain:
             self._certificate = _Certificate(found, chain, self._service.proxies)
-        # Linux closes also connections whose client acknowledges but reads nothing: a reader may pause for minutes
+        # Linux also closes connections whose client acknowledges but does not read, so the timeout is minutes
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         self.close_within(limits.HEAD_TIMEOUT)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the resources of this connection, deferred: many connections may be lost at once."""
+        """Release the resources of this connection later, since many connections may be lost at the same time."""
         self._service.lost_connections.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
@@ -130,7 +130,10 @@ class ApiHandler(Incoming):
     # --- answers ---
 
     async def answer(self, request: Request) -> bool:
-        """Answer a request; return when the answer is written, for a watch when it has ended."""
+        """Handle a request until its response is written, or its watch has ended.
+
+        Return whether the connection stays open.
+        """
         service = self._service
         message = request.message
         if message.version.major != 1:  # the parser accepts 0.9 and 2.0, too
@@ -142,7 +145,7 @@ class ApiHandler(Incoming):
             self.holder = self._certificate.holder()
         exchange = Exchange(self._read_head(message), self, self.loop.time())
         service.in_flight.begin()
-        own = 0  # bytes of the answer that no other answer shares
+        own = 0  # bytes of the response that no other response shares
         try:
             reply = await service.answer(exchange)
             if isinstance(reply, Reply):
@@ -157,27 +160,28 @@ class ApiHandler(Incoming):
                 if self._secure and size > limits.TLS_WRITE:
                     return await self._send_in_pieces(exchange.audit_id, reply, size)
                 stays_open = self._send(exchange.audit_id, reply, size)
-                if self.writing_paused:  # pipelined requests of a client that does not read are not answered
+                if self.writing_paused:  # no pipelined requests of a client that does not read
                     await self.drained()
                 return stays_open
         finally:
             if request.payload is not EMPTY_PAYLOAD and request.payload.is_eof():
-                take_received(request.payload)  # an idle connection holds no body, even if no handler read it
+                take_received(request.payload)  # free the body, even if no handler has read it
             if exchange.user is not ANONYMOUS:
                 service.unauthenticated.remove(self)
             if self._large:
                 self.release_head(request)
             if exchange.promised:
                 service.memory.hold(exchange, 0)
-            if own and self.transport is None:  # the client has not read it: it is freed with the frames that hold it
+            # the client has not read the response, which is freed with the frames that reference it
+            if own and self.transport is None:
                 self.loop.call_soon(HEAP.freed, own)
             service.in_flight.end()
         return await self._follow(reply, request)
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
-        """Return the answer if its user has memory for it until the client has read it, else a refusal."""
+        """Return the response if it fits into the memory budget of its user, else the response of an error."""
         memory = self._service.memory
-        memory.hold(exchange, min(size, exchange.promised))  # the body of the request is released
+        memory.hold(exchange, min(size, exchange.promised))  # the body of the request has been released
         if reply.shared or exchange.method != "GET":
             return reply
         try:
@@ -194,7 +198,7 @@ class ApiHandler(Incoming):
         return Head(message.method, message.path, message.headers, sender)
 
     async def _follow(self, reply: StreamReply, request: Request) -> bool:
-        """Wait for the end of a watch, whose events the storage layer writes."""
+        """Wait for the end of a watch; return whether the connection stays open."""
         try:
             await reply.stream.done
         finally:
@@ -202,7 +206,7 @@ class ApiHandler(Incoming):
         return reply.stream.clean and not (self.is_last or request.message.should_close)
 
     async def _send_in_pieces(self, audit: str, reply: Reply, size: int) -> bool:
-        """Write a large answer over TLS in pieces: TLS encrypts all bytes of a write at once, and buffers them."""
+        """Write a large response over TLS in pieces: TLS encrypts all bytes of a write together, and buffers them."""
         parts, reply.parts = reply.parts, ()
         stays_open = self._send(audit, reply, size)
         request, transport = self.request, self.transport
@@ -219,7 +223,7 @@ class ApiHandler(Incoming):
         return stays_open
 
     def _send(self, audit: str, reply: Reply, size: int) -> bool:
-        """Write an answer; return whether the connection stays open."""
+        """Write a response; return whether the connection stays open."""
         request, transport = self.request, self.transport
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
@@ -239,11 +243,11 @@ class ApiHandler(Incoming):
         return not close
 
     def _ends(self, request: Request) -> bool:
-        """Report whether the connection closes after this request's answer."""
+        """Report whether the connection closes after the response to this request."""
         message = request.message
         # the parser drops the bytes after a request for an unknown upgrade
         lost = message.upgrade and not self.is_upgraded and not self.is_alone
-        # a proxy in front may see another end of such a body
+        # a proxy before this server may compute another end of such a body
         faulty = message.chunked and message.version < HttpVersion11
         ends = lost or faulty or self.is_large(message)
         return self._leave_body(request) or message.should_close or ends
@@ -264,7 +268,7 @@ class ApiHandler(Incoming):
         return int(request.message.headers.get("Content-Length", "") or documents_limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; StatusError 413 over ``limit`` bytes, 408 if it does not arrive in time."""
+        """Return the body; raise a 413 over ``limit`` bytes, and a 408 if the body does not arrive in time."""
         request = self.request
         assert request is not None
         payload = request.payload
@@ -287,7 +291,8 @@ class ApiHandler(Incoming):
             raise status.bad_request("the body of the request could not be read") from error
 
     def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
-        """Return a body; StatusError 413 over the limit. The connection closes if much of the body is unread, as in Go.
+        """Return a body; raise a 413 over the limit, and then close the connection if much of the body is unread, as
+        Go.
 
         ``length`` is the declared size of the body, 0 if it is unknown.
         """
@@ -324,7 +329,7 @@ class ApiHandler(Incoming):
     # --- failures outside of handlers ---
 
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Answer a request without a handler, such as a head that cannot be parsed, and close."""
+        """Write the error for a request without a handler, such as an invalid head, and close the connection."""
         transport = self.transport
         if transport is None or transport.is_closing() or isinstance(error, ConnectionError):
             raise ConnectionResetError("the client is gone")

@@ -1,12 +1,12 @@
 """Limits of all connections together: file descriptors, and memory of clients that have not authenticated yet.
 
-Without a limit of its own, the event loop would accept and drop connections silently once no descriptor is left, and
-connections to etcd and webhooks, and files, would fail, too.
+Without this limit, the event loop would accept and drop connections silently once no descriptor is left. Connections to
+etcd and webhooks would fail, too, and files could not be opened.
 
-A connection takes memory before its first request is authenticated: some 50 KiB for TLS, and two to three times the
-bytes of an unfinished request head. Over the limit, the largest unfinished heads and the oldest idle connections are
-closed first: a client that sends whole requests has neither for longer than a moment. Unfinished heads of authenticated
-clients count, too, since credentials are known at the end of a head only.
+A connection needs memory before its first request is authenticated: about 50 KiB for TLS, and two to three times the
+bytes of an unfinished request head. Over the limit, the server first closes the connections with the largest unfinished
+heads, and the oldest idle connections. A client that sends complete requests has such a connection only briefly.
+Unfinished heads of authenticated clients count, too, since a head must be complete before its credentials are checked.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from apiext.http import limits
 from apiext.meta import status
 from apiext.telemetry import Slot
 
-# File descriptors, at least, that are not for clients.
+# Smallest number of file descriptors that are reserved for other uses than client connections.
 FILES_RESERVED = 32
 # Seconds between counts of the open files while no descriptor is left for a connection.
 FILES_COUNT_EVERY = 0.05
@@ -38,9 +38,9 @@ _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n"
     b"Retry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 )
-_GROWTH = 3  # bytes of memory for each byte of an unfinished head that was parsed
-_PIECE = 100  # bytes of memory that a received piece takes besides its text
-_FIELD = 400  # bytes of memory that a header takes besides its text
+_GROWTH = 3  # bytes of memory for each parsed byte of an unfinished head
+_PIECE = 100  # bytes of memory that a received piece needs besides its text
+_FIELD = 400  # bytes of memory that a header needs besides its text
 
 
 # --- file descriptors ---
@@ -55,20 +55,20 @@ def raise_limit() -> int:
 
 
 def reserve(limit: int) -> int:
-    """Return how many of ``limit`` file descriptors are not for clients: an eighth, within bounds."""
+    """Return the number of descriptors that are reserved for other uses than clients: an eighth, within bounds."""
     return max(FILES_RESERVED, min(limit // 8, limits.FILES_RESERVED_AT_MOST))
 
 
 def used() -> int:
     """Return the number of open file descriptors, 0 if the system does not report it."""
     try:
-        return len(os.listdir(_OPEN)) - 1  # without the directory, which is open meanwhile
+        return len(os.listdir(_OPEN)) - 1  # without the descriptor of the directory itself
     except OSError:
         return 0
 
 
 class Descriptors:
-    """Counts the file descriptors that are left for connections; asks the system only if they may be used up.
+    """Counts the file descriptors that are left for connections; counts open files only if no descriptor may be left.
 
     ``refused`` counts the refused connections.
     """
@@ -82,7 +82,7 @@ class Descriptors:
         self._left = 0
         self._until = 0.0  # no count before this time
         self._logged: float | None = None  # time of the last log line
-        self._missed = 0  # connections refused since
+        self._missed = 0  # connections refused since the last log line
 
     def take(self) -> bool:
         """Take a descriptor for a connection; return False if none is left."""
@@ -119,18 +119,18 @@ class Refusal(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait a short time for the request: some clients lose an answer that arrives before their request."""
+        """Wait a short time for the request: some clients ignore a response that arrives before their request."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not of that class
         self._timer = asyncio.get_running_loop().call_later(limits.REFUSAL_WAIT, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Answer, and close the connection."""
+        """Send the response, and close the connection."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(_REFUSAL)
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -146,11 +146,11 @@ class Pending(Protocol):
         """Report whether the connection has no running request."""
 
     def cut_off(self) -> None:
-        """Close the connection at once, without sending the rest of an answer."""
+        """Close the connection immediately, without sending the rest of a response."""
 
 
 class Unauthenticated:
-    """The connections without an authenticated request, oldest first, and those with an unfinished head.
+    """The connections without an authenticated request, oldest first, and the connections with an unfinished head.
 
     ``memory`` is the memory of the control group or the machine, in bytes.
     """
@@ -160,11 +160,11 @@ class Unauthenticated:
     def __init__(self, memory: int) -> None:
         self._most = min(limits.UNFINISHED_HEADS, memory // 16)
         self._total = 0
-        self._heads: dict[Pending, int] = {}
+        self._heads: dict[Pending, int] = {}  # connection → memory of its unfinished head in bytes
         self._pending: dict[Pending, None] = {}
 
     def add(self, connection: Pending) -> None:
-        """Add a new connection; close the oldest idle one if there are too many."""
+        """Add a new connection; close the oldest idle connection if there are too many."""
         self._pending[connection] = None
         if len(self._pending) > limits.UNAUTHENTICATED:
             oldest = next((one for one in self._pending if one.is_idle), connection)

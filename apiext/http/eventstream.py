@@ -1,4 +1,4 @@
-"""Watches as server-sent events, for browsers and curl: an event in each ``data:`` line, resumed by Last-Event-ID."""
+"""Watches as server-sent events, for browsers and curl: a ``data:`` line for each event, resumed by Last-Event-ID."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ MEDIA_TYPE = "text/event-stream"
 
 
 def is_wanted(accept: str) -> bool:
-    """Report whether the first choice of a client is server-sent events; a wildcard never means them."""
+    """Report whether the first choice of a client is server-sent events; a wildcard does not select them."""
     if MEDIA_TYPE not in accept:
         return False
     clauses = parse_accept(accept)
@@ -26,8 +26,9 @@ def accept(header: str) -> str:
 def query(exchange: Exchange) -> Query:
     """Return the query of a stream that a client can resume after any event.
 
-    Last-Event-ID overrides resourceVersion. Without both, the stream begins with the existing objects. It always has
-    bookmarks, whose revision is the id to resume from; a client that did not request them gets an id without an event.
+    Last-Event-ID overrides resourceVersion. Without both, the stream begins with the existing objects. The stream
+    always has bookmarks, since their revision is the id to resume from. A client that did not request bookmarks gets
+    only the id of a bookmark.
     """
     found: dict[str, Sequence[str]] = {**exchange.query, "allowWatchBookmarks": ["true"]}
     last = exchange.headers.get("Last-Event-ID", "")
@@ -42,7 +43,7 @@ def query(exchange: Exchange) -> Query:
 
 
 def form(query: Mapping[str, Sequence[str]]) -> Form:
-    """Return the form of events; ``query`` is that of the client."""
+    """Return the encoding of events; ``query`` is the query of the client."""
     bookmarks = query.get("allowWatchBookmarks", ["false"])[0] in ("true", "1")
     ends = bookmarks and query.get("sendInitialEvents", ["false"])[0] in ("true", "1")
 

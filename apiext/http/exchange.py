@@ -1,4 +1,4 @@
-"""Requests and answers for filters and handlers, without sockets and types of the HTTP library."""
+"""Requests and responses for filters and handlers, without sockets and types of the HTTP library."""
 
 import asyncio
 import re
@@ -33,9 +33,10 @@ class Headers(Protocol):
 class Sender:
     """Parsed headers that describe a client; a connection reuses them while requests have equal headers.
 
-    ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates``: the
-    request has impersonation headers. ``packed``: its body has an encoding that the server does not decode. ``pages``
-    caches the origin of the sending page (http.browsers), for reads and writes.
+    ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates`` is
+    true if the request has impersonation headers. ``packed`` is true if the body has an encoding that the server does
+    not decode. ``pages`` caches the origin of the sending page (http.browsers): True for writes, False for reads →
+    origin.
     """
 
     __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")
@@ -80,7 +81,7 @@ def split_target(target: str) -> tuple[str, Query]:
 
 
 def _query(text: str) -> Query:
-    """Parse a query as parse_qs(text, keep_blank_values=True) does, in a third of the time, without malformed parts."""
+    """Parse a query as parse_qs(text, keep_blank_values=True) does, but faster, and without malformed parts."""
     found: dict[str, list[str]] = {}
     for part in text.split("&"):
         name, _, value = part.partition("=")
@@ -112,8 +113,8 @@ def _without_host(target: str) -> str:
 class Connection(Protocol):
     """The connection of a request."""
 
-    holder: Holder | None  # of the client certificate
-    is_allowed_page: bool  # whether --cors-allowed-origins matches the Origin of the request
+    holder: Holder | None  # the client by its certificate
+    is_allowed_page: bool  # true if --cors-allowed-origins matches the Origin of the request
     waiting: asyncio.Future[None] | None  # the future that the request awaits while the client is connected
 
     def declared_size(self) -> int:
@@ -128,14 +129,14 @@ class Connection(Protocol):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch; ``columns`` are put into its first event if that is a Table."""
+        """Return the sink of a watch, which inserts ``columns`` into the first event that is a Table."""
 
 
 class Reply(Struct):
-    """A complete answer: status code, content type, further headers, and the body in parts.
+    """A complete response: status code, content type, further headers, and the body in parts.
 
-    ``parts`` are sent without joining them first. ``compressible``: gzip may be applied. ``shared``: other answers
-    consist of the same bytes, so a slow client needs no memory of its own.
+    ``parts`` are sent without joining them first. ``compressible`` is true if gzip may be applied. ``shared`` is true
+    if other responses have the same bytes, so that a slow client needs no further memory.
     """
 
     code: int
@@ -152,7 +153,7 @@ class Reply(Struct):
 
 
 class StreamReply(Struct):
-    """An answer that lasts until ``stream`` ends; the storage layer writes to it."""
+    """A response that lasts until ``stream`` ends; the storage layer writes to the stream."""
 
     stream: WatchSink
     code: int = 200
@@ -176,9 +177,11 @@ class Labels(NamedTuple):
 class Exchange:
     """A request with the results of the filters.
 
-    ``given`` is the client's timeout in seconds, 0 for no limit. ``labels`` are the metric labels: routes set them for
-    known paths only, so that a URL cannot make up new ones. A request without labels is not counted (as upstream).
-    ``promised`` is its reserved memory in bytes (http.memory). ``trail`` is its audit event, None if it is not audited.
+    - ``given`` is the client's timeout in seconds, 0 for no limit.
+    - ``labels`` are the metric labels. Routes set them only for known paths, so that clients cannot create labels by
+      unknown URLs. As upstream, a request without labels is not counted.
+    - ``promised`` is the reserved memory in bytes (http.memory).
+    - ``trail`` is the audit trail, or None if the request is not audited.
     """
 
     __slots__ = (

@@ -60,7 +60,7 @@ class Deadlines:
     __slots__ = ("_loop", "_timer", "_until")
 
     def __init__(self) -> None:
-        self._until: dict[asyncio.Task[Any], float] = {}
+        self._until: dict[asyncio.Task[Any], float] = {}  # task → its deadline (time of the event loop)
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -101,17 +101,17 @@ class Gate(Struct, eq=False):
     requests: RequestConfig = RequestConfig()
     auditor: Auditor | None = None
     proxies: "Proxies | None" = None
-    pages: Check | None = None  # refuses requests of pages of other origins
+    pages: Check | None = None  # raises a 403 for requests of pages of other origins
     deadlines: Deadlines = field(default_factory=Deadlines)
-    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
+    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})  # mutating → running requests
     _counters: dict[Any, Counters] = field(default_factory=dict)
-    _authenticated: Slot = field(default_factory=Slot)  # of ``telemetry``
+    _authenticated: Slot = field(default_factory=Slot)  # the counter of successful authentications
 
     def __post_init__(self) -> None:
         self._authenticated = self.telemetry.authentications.slot("success")
 
     def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
-        """Return the metrics of a request: counter, duration, and the size of the answer for reads."""
+        """Return the metrics of a request: counter, duration, and the size of the response for reads."""
         key = (labels, dry_run, code)
         found = self._counters.get(key)
         if found is None:
@@ -126,9 +126,9 @@ class Gate(Struct, eq=False):
         return found
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop.
+        """Drop the metrics of deleted resources, in steps: the caller can yield to the event loop after each step.
 
-        Cached slots are dropped first: otherwise a request could add to a slot that /metrics does not show any more.
+        Cached slots are dropped first. Otherwise a request could count in a slot that is no longer in /metrics.
         """
         for number, key in enumerate(tuple(self._counters)):
             if is_deleted(key[0].group, key[0].resource):
@@ -139,7 +139,7 @@ class Gate(Struct, eq=False):
         yield from self.telemetry.drop_deleted(is_deleted)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
-        """Authenticate a request; raise a 401 for an invalid credential, or a missing one (AUT-002).
+        """Authenticate a request; raise a 401 for an invalid or missing credential (AUT-002).
 
         Raise UnconfirmedCredential if the cached state cannot validate the credential.
         """
@@ -164,9 +164,9 @@ class Gate(Struct, eq=False):
 
 
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
-"""A filter that wraps the rest of a request, which awaits the given handler."""
+"""A filter around the further handling of a request, for which it awaits the given handler."""
 Step = Callable[[Gate, Exchange], None]
-"""A filter that runs before the rest of a request, and may raise a StatusError."""
+"""A filter that runs before the further handling of a request, and may raise a StatusError."""
 
 _MUTATING = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 _DEADLINE = "request did not complete within requested timeout - context deadline exceeded"
@@ -174,7 +174,7 @@ _BUSY = "Too many requests, please try again later."
 
 
 def compose(gate: Gate, filters: Sequence[Filter | Step], innermost: Handler) -> Handler:
-    """Combine filters into one handler, the first one outermost; consecutive steps become one call."""
+    """Combine filters into one handler, the first filter outermost; consecutive steps become one call."""
     handler = innermost
     steps: list[Step] = []
     for one in reversed(filters):
@@ -209,7 +209,7 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
 
 
 def identify(gate: Gate, exchange: Exchange) -> None:
-    """Set the audit id: the client's Audit-ID or a new one (AUT-008)."""
+    """Set the audit id: the client's Audit-ID or a new id (AUT-008)."""
     exchange.audit_id = audit_id(exchange.sender.audit_id)
 
 
@@ -268,7 +268,7 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Authenticate the request; refuse a malformed timeout parameter first, as upstream (AUT-006)."""
+    """Authenticate the request; as upstream, first raise a 400 for a malformed timeout parameter (AUT-006)."""
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
         exchange.given = _time_given(exchange)
@@ -321,7 +321,7 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
-    """Set the impersonated user if the user may impersonate it (AUT-005)."""
+    """Replace the user by the impersonated user, if the user has the permission (AUT-005)."""
     if not exchange.sender.impersonates:
         return
     trail = exchange.trail
@@ -339,7 +339,7 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark the refusal of a filter, since its text quotes the request (upstream: responsewriters)."""
+    """Mark the error of a filter, since its text quotes the request (upstream: responsewriters)."""
     refusal.guarded = True
     return refusal
 
@@ -347,7 +347,7 @@ def _guarded(refusal: StatusError) -> StatusError:
 async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     """Limit concurrent requests (429) and their duration (504): --request-timeout, or the client's timeout.
 
-    Watches are not limited, and probes are always answered (LIM-001, LIM-002, WRI-024).
+    Watches are not limited, and probes are always handled (LIM-001, LIM-002, WRI-024).
     """
     if exchange.long_running:
         return await handler(exchange)
@@ -355,7 +355,7 @@ async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     kind = info.verb in _MUTATING
     running, most = gate.running, gate.requests.max_mutating if kind else gate.requests.max_inflight  # 0: no limit
     if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
-        nothing = ("",) * 5  # labels come from routes only, so that a URL cannot make up new ones
+        nothing = ("",) * 5  # only routes set labels, so that clients cannot create labels by unknown URLs
         gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
     running[kind] += 1
@@ -396,7 +396,7 @@ def _time_given(exchange: Exchange) -> float:
 
 
 def authorize(gate: Gate, exchange: Exchange) -> None:
-    """Refuse a request that the authorizer denies (AUT-003)."""
+    """Raise a 403 for a request that the authorizer denies (AUT-003)."""
     if gate.authorizer is always_allow or (is_open(exchange) and exchange.method in {"GET", "HEAD"}):
         return
     wanted = attributes(exchange)
@@ -423,8 +423,9 @@ def attributes(exchange: Exchange) -> Attributes:
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
-    if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:  # not by a field selector
-        namespace = info.name  # upstream: a namespace is in itself, so its own roles apply
+    # the name is in the path, not in a field selector
+    if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:
+        namespace = info.name  # upstream: the namespace of a namespace is itself, so its own roles apply
     names = (info.resource, info.subresource, namespace, info.name)
     return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *names)
 
@@ -438,9 +439,9 @@ FILTERS: tuple[Filter | Step, ...] = (
     limit,
     authorize,
 )
-"""Outermost first; filters that await nothing are steps."""
+"""All filters, the outermost first; filters that await nothing are steps."""
 
-_AUDITED: Mapping[Filter | Step, Filter | Step | None] = {
+_AUDITED: Mapping[Filter | Step, Filter | Step | None] = {  # filter → its replacement with an audit log, or None
     authenticate: None,  # the audit filter authenticates
     authorize: authorize_audited,
 }
@@ -449,7 +450,7 @@ _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {
 def filters(*, audited: bool, authorizes: bool = True) -> list[Filter | Step]:
     """Return the filters of a server.
 
-    ``audited``: there is an audit log. ``authorizes``: an authorizer decides about requests.
+    ``audited`` is true if there is an audit log. ``authorizes`` is true if an authorizer decides about requests.
     """
     if not audited:
         return [one for one in FILTERS if one is not audit and (authorizes or one is not authorize)]

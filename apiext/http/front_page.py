@@ -78,7 +78,7 @@ $commands
 
 
 def is_wanted(exchange: Exchange) -> bool:
-    """Report whether a request asks for the page: GET or HEAD of ``/``, with text/html as its first choice."""
+    """Report whether a request is for the page: GET or HEAD of ``/``, with text/html as its first choice."""
     if exchange.path != "/" or exchange.method not in {"GET", "HEAD"}:
         return False
     choices = parse_accept(exchange.accept)
@@ -109,7 +109,7 @@ def page(kubernetes: str) -> tuple[bytes, str]:
 
 
 def answer(kubernetes: str) -> Reply:
-    """Return the answer with the page."""
+    """Return the response with the page."""
     body, policy = page(kubernetes)
     headers = [
         ("Content-Security-Policy", policy),

@@ -26,7 +26,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "A,B",
     ),
 )
-"""Name, help, default and metavar of each flag."""
+"""(name, help, default, metavar) of each flag."""
 
 _HELP = (
     "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support "

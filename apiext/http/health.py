@@ -1,4 +1,4 @@
-"""/livez, /readyz and /healthz: the checks, and the form of their answers (HLT rows)."""
+"""/livez, /readyz and /healthz: the checks, and the form of the responses (HLT rows)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ _SYNCED = "poststarthook/crd-informer-synced"
 _NO_SNIFF = ("X-Content-Type-Options", "nosniff")
 
 Probe = Callable[[], str]
-"""Returns an error text, empty if the check passes; called at each request, so it only reads state."""
+"""Returns an error, empty if the check passes. It runs for each request, so that it only reads state."""
 
 
 class Check(Struct, frozen=True):
@@ -25,7 +25,10 @@ class Check(Struct, frozen=True):
 
 
 class Health:
-    """The checks of a server in the order of their lines in an answer; ``shutdown`` fails /readyz during a shutdown."""
+    """The checks of a server in the order of their lines in a response.
+
+    The check ``shutdown`` makes /readyz fail during a shutdown.
+    """
 
     def __init__(self, checks: Sequence[Check] = ()) -> None:
         self.shutting_down = False
@@ -53,7 +56,7 @@ class Health:
         ]
 
     def answer(self, endpoint: str, name: str, query: Query) -> Reply | None:
-        """Return the answer of an endpoint or of one of its checks; None for an unknown check."""
+        """Return the response of an endpoint or of one of its checks; None for an unknown check."""
         if name:
             return self._single(endpoint, name)
         excluded = set(query.get("exclude", ()))

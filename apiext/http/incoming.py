@@ -1,4 +1,4 @@
-"""Bytes that arrive on a connection, until they are requests: pieces of heads, large heads, and the limits of both."""
+"""Parse the received bytes of a connection to requests, with limits for large heads and unfinished heads."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,18 +15,18 @@ from apiext.scheduling.slices import Slices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# Bytes of the first piece of a head that are parsed before its end has arrived.
+# Bytes of the first piece of a head up to which the piece is parsed before the head is complete.
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
-_MANY = 100  # fields of a head whose size is not computed
-_FIELD = 300  # bytes of memory that a field takes besides its text
+_MANY = 100  # number of fields up to which the size of a head is not computed
+_FIELD = 300  # bytes of memory that a field needs besides its text
 
 
 class Incoming(HttpProtocol):
-    """A connection that parses heads, with a limit for the memory of unfinished ones.
+    """A connection that parses heads; the memory of unfinished heads is limited.
 
-    ``unauthenticated`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in an
+    ``unauthenticated`` counts the unfinished heads of all connections. ``large_heads`` parses one large head in an
     iteration of the event loop.
     """
 
@@ -45,14 +45,14 @@ class Incoming(HttpProtocol):
         self._unauthenticated = unauthenticated
         self._large_heads = large_heads
         self._head = 0  # bytes of an unfinished head
-        self._pieces: list[bytes] = []  # the pieces of it that are not parsed yet
-        self._postponed = False  # whether these pieces wait in ``large_heads``
+        self._pieces: list[bytes] = []  # the pieces of the unfinished head that are not parsed yet
+        self._postponed = False  # true if these pieces wait in ``large_heads``
         self._tail = b""  # the last three bytes that arrived
-        self._large = False  # whether enough bytes arrived that the last head may be large
-        self.is_alone = False  # whether no bytes followed the last request
+        self._large = False  # true if so many bytes arrived that the last head may be large
+        self.is_alone = False  # true if no bytes followed the last request
 
     def cut_off(self) -> None:
-        """Close the connection at once, without sending buffered bytes."""
+        """Close the connection immediately, without sending buffered bytes."""
         self._pieces.clear()
         super().cut_off()
 
@@ -114,8 +114,8 @@ class Incoming(HttpProtocol):
     def _take(self, data: bytes) -> None:
         """Parse bytes that arrive while a request runs, as aiohttp does.
 
-        A connection that closes after this request still reads the request's body. It closes at once if an unfinished
-        head or unfinished trailers after the body exceed the limit.
+        A connection that closes after this request still reads the request's body. It closes immediately if an
+        unfinished head or unfinished trailers after the body exceed the limit.
         """
         if self._pieces:  # writing was paused between two pieces of a head
             data = self._joined(data)
@@ -137,7 +137,7 @@ class Incoming(HttpProtocol):
         if self.messages and is_failure(self.messages[-1][0]) and not body.is_eof():
             body.set_exception(
                 web.RequestPayloadError("what follows is no body")
-            )  # a handler would wait for the rest of the body without end
+            )  # without this error, a handler would wait forever for the rest of the body
         whole = (self.received, body.total_bytes, body.is_eof()) != before or self.is_upgraded
         size = self._head + len(data)
         begun = 0
@@ -158,9 +158,9 @@ class Incoming(HttpProtocol):
             self.force_close()
 
     def _gathered(self, data: bytes) -> bytes:
-        """Collect the pieces of a head; return it once its end has arrived, no bytes before.
+        """Collect the pieces of a head; return the head once it is complete, and until then no bytes.
 
-        Parsing each piece would cost time, and two more copies of a head that may never end.
+        Parsing each piece would cost time, and need two more copies of a head that may never end.
         """
         if HEAD_END in data or HEAD_END in self._tail + data[:3]:
             return self._joined(data) if self._pieces else data
@@ -182,13 +182,13 @@ class Incoming(HttpProtocol):
         return data
 
     def _keep_tail(self, data: bytes) -> None:
-        """Keep the last bytes: pieces may split the end of a head, also that of a second request."""
+        """Store the last three bytes, since pieces may split the mark at the end of a head."""
         self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
     def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
-        """Count the memory of a head: an unfinished one until it is complete, a large one until its answer.
+        """Count the memory of an unfinished head until it is complete, of a large head until its response.
 
-        ``begun`` is the number of bytes at the end of ``data`` that begin another head.
+        ``begun`` is the number of bytes at the end of ``data`` that belong to the next head.
         """
         unauthenticated = self._unauthenticated
         if whole:
@@ -198,14 +198,14 @@ class Incoming(HttpProtocol):
             unauthenticated.add_head(self, data, parsed=True)
 
     def release_head(self, request: Request) -> None:
-        """Release a head that may be large, after the answer to its request."""
+        """Release a head that may be large, after the response to its request."""
         if not self._head:
             self._unauthenticated.remove_head(self)
         if self.is_large(request.message):
             request.payload.feed_eof()  # the connection closes; it must not hold the head in memory until the body ends
 
     def is_large(self, message: RawRequestMessage) -> bool:
-        """Report whether a head takes too much memory to stay in the parser until the next one arrives."""
+        """Report whether a head needs too much memory to stay in the parser until the next head arrives."""
         fields = message.raw_headers
         if not self._large and len(fields) <= _MANY:
             return False
@@ -218,9 +218,9 @@ def _is_one_head(data: bytes) -> bool:
 
 
 def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
-    """Return how many bytes at the end begin another head after these messages; the first begins at ``at``.
+    """Return the number of bytes at the end of ``data`` that belong to the head after these messages.
 
-    The number is too high if a chunk of a body contains the end of a head.
+    The first message begins at ``at``. The number is too high if a chunk of a body contains the end of a head.
     """
     for message, payload in messages:
         if is_failure(message) or not payload.is_eof():

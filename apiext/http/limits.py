@@ -1,6 +1,6 @@
-"""Limits of connections, requests and answers."""
+"""Limits of connections, requests and responses."""
 
-# Bytes of a refused body that are read and ignored. Beyond: the connection is closed, as by Go.
+# Bytes of the body of a rejected request that are read and discarded. Beyond: the connection is closed, as by Go.
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
@@ -12,9 +12,9 @@ BODY_TIMEOUT = 30.0
 BODY_BUFFER = 32 * 1024
 # Seconds in which a request head must arrive. Beyond: the connection is closed. Upstream: ReadHeaderTimeout.
 HEAD_TIMEOUT = 32.0
-# Seconds in which a client reads nothing of an answer. Beyond: the connection is closed.
+# Seconds in which a client reads nothing of a response. Beyond: the connection is closed.
 UNREAD_TIMEOUT = 120.0
-# Seconds of an idle connection. Beyond: it is closed. Upstream: IdleTimeout.
+# Seconds of an idle connection. Beyond: the connection is closed. Upstream: IdleTimeout.
 KEEPALIVE = 90.0
 # Headers of a request. Beyond: 431. Upstream: no limit.
 MAX_HEADERS = 2_000
@@ -23,27 +23,28 @@ MAX_HEAD = 1024 * 1024
 # Bytes of all unfinished request heads; a sixteenth of the memory if that is less. Beyond: the connection with the
 # largest head is closed.
 UNFINISHED_HEADS = 32 * 1024 * 1024
-# Connections without an authenticated request: they take 100 MiB with TLS. Beyond: the oldest idle one is closed.
+# Connections without an authenticated request; with TLS, they need 100 MiB. Beyond: the oldest idle connection is
+# closed.
 UNAUTHENTICATED = 2_000
-# Bytes of a request head after which its connection stays open. Beyond: it is closed, since its parser keeps the head
-# in memory.
+# Bytes of a request head after which its connection stays open. Beyond: the connection is closed, since its parser
+# keeps the head in memory.
 LARGE_HEAD = 128 * 1024
-# Lists of several segments that are encoded at a time. Beyond: they wait.
+# Lists of several segments that are encoded concurrently. Beyond: they wait.
 LISTS_AT_ONCE = 4
 # Bytes of a body or stored object that need no memory budget. Beyond: the request waits or is refused if memory is
 # scarce.
 UNWEIGHED = 4 * 1024
-# Bytes of an answer that is not counted for its user. Beyond: its bytes count until the client has read them.
+# Bytes of a response that is not counted for its user. Beyond: its bytes count until the client has read them.
 ANSWER_UNWEIGHED = 64 * 1024
-# Bytes of an answer that is sent as it is. Beyond: it is compressed. Upstream: defaultGzipThresholdBytes.
+# Bytes of a response that is sent uncompressed. Beyond: it is compressed. Upstream: defaultGzipThresholdBytes.
 GZIP_FROM = 128 * 1024
-# Bytes compressed on the event loop. Beyond: a thread.
+# Bytes compressed on the event loop. Beyond: a thread compresses them.
 GZIP_INLINE = 256 * 1024
-# Bytes of the kernel's send buffer of a large answer. Beyond: back-pressure.
+# Bytes of the kernel's send buffer of a large response. Beyond: back-pressure.
 SEND_BUFFER = 256 * 1024
-# Bytes of a large answer encrypted in one write. Beyond: another write.
+# Bytes of a large response that are encrypted in one write. Beyond: the next write.
 TLS_WRITE = 128 * 1024
-# Watches of a user at a time. Beyond: 429.
+# Concurrent watches of a user. Beyond: 429.
 WATCHES_OF_A_USER = 20_000
 # Bytes of the kernel's send buffer of a watch. Beyond: back-pressure.
 WATCH_SEND_BUFFER = 256 * 1024
@@ -53,25 +54,28 @@ WATCH_HIGH_WATER = 1024 * 1024
 UNREAD_OF_A_USER = 64 * 1024 * 1024
 # Bytes that a client sends on the WebSocket of a watch between two pings. Beyond: the connection is closed.
 WEBSOCKET_INPUT = 64 * 1024
-# Subprotocols that a client offers. Beyond: the rest is ignored.
+# Subprotocols that a client offers. Beyond: all further subprotocols are ignored.
 WEBSOCKET_PROTOCOLS = 100
-# Characters of all warnings of an answer. Beyond: each warning is cut.
+# Characters of all warnings of a response. Beyond: each warning is truncated.
 MAX_WARNINGS = 4_096
-# Characters of each warning if all are over MAX_WARNINGS. Beyond: it is cut.
+# Characters of each warning if all warnings exceed MAX_WARNINGS. Beyond: the warning is truncated.
 MAX_WARNING = 256
-# Warning headers of an answer. Beyond: the rest is left out, since Python's http.client reads at most 100 headers.
+# Warning headers of a response. Beyond: further warnings are omitted, since Python's http.client reads at most 100
+# headers.
 WARNING_LINES = 64
-# File descriptors that are reserved for other uses than client connections. Beyond: all further ones are for clients.
+# File descriptors that are reserved for other uses than client connections. Beyond: all further descriptors are for
+# clients.
 FILES_RESERVED_AT_MOST = 1_024
-# Seconds in which a refused connection must send its request. Beyond: it is closed.
+# Seconds in which a refused connection must send its request. Beyond: the connection is closed.
 REFUSAL_WAIT = 1.0
-# Characters of an Origin header that an answer repeats. Beyond: it is not repeated.
+# Characters of an Origin header that a response repeats. Beyond: the response has no CORS headers.
 MAX_ORIGIN = 1_024
-# Bytes of an object whose Table row is made on the event loop. Beyond: a thread.
+# Bytes of an object whose Table row is computed on the event loop. Beyond: a thread computes it.
 ROW_INLINE = 128 * 1024
-# Bytes of an object times its searching columns, for a row made on the event loop. Beyond: a thread.
+# Bytes of an object times its columns with a search, for a row computed on the event loop. Beyond: a thread computes
+# it.
 ROW_SEARCHED = 32 * 1024
-# Fields of a document encoded on the event loop. Beyond: a thread.
+# Fields of a document encoded on the event loop. Beyond: a thread encodes it.
 MEMBERS_INLINE = 1_000
 # Threads that decode large bodies. Beyond: bodies wait.
 DECODING_THREADS = 2
@@ -83,7 +87,7 @@ QUERY_PARAMETERS = 10_000
 HEADERS_CACHED = 512
 # Characters of a header value that is cached. Beyond: it is parsed each time.
 HEADER_CACHED = 1_024
-# Resources of a catalog whose discovery is computed on the event loop. Beyond: a thread.
+# Resources of a catalog whose discovery is computed on the event loop. Beyond: a thread computes it.
 BUILD_INLINE = 64
 # Fields of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
 WALKED_FIELDS = 2_000
@@ -91,27 +95,27 @@ WALKED_FIELDS = 2_000
 WALKED_DEPTH = 100
 # Paths of OpenAPI documents whose last change is cached. Beyond: the oldest is evicted.
 PUBLISHED_PATHS = 16_384
-# Characters of a User-Agent in an audit event. Beyond: it is cut. Upstream: maxUserAgentLength.
+# Characters of a User-Agent in an audit event. Beyond: it is truncated. Upstream: maxUserAgentLength.
 AUDIT_AGENT = 1024
 # Bytes of access log lines that wait for standard error. Beyond: lines are dropped and counted.
 ACCESS_HELD = 8 * 1024 * 1024
-# Seconds in which a stopping server writes the remaining lines. Beyond: they are dropped.
+# Seconds in which a stopping server writes the remaining lines of the access log. Beyond: they are dropped.
 ACCESS_FLUSH = 1.0
 # Connections that wait in the kernel's accept queue. Beyond: the kernel refuses them.
 BACKLOG = 4096
 # Seconds in which a stopping server completes requests. Beyond: they are cancelled.
 SHUTDOWN_DRAIN = 3.0
-# Seconds in which cancelled requests must answer. Beyond: their connections are closed.
+# Seconds in which cancelled requests must end. Beyond: their connections are closed.
 SHUTDOWN_CANCELLED = 0.5
 # Seconds in which a stopping server accepts connections of the kernel's queue. Beyond: the kernel resets them.
 SHUTDOWN_ACCEPT = 0.02
-# Seconds in which a new connection of a stopping server must send a request. Beyond: it is closed.
+# Seconds in which a new connection of a stopping server must send a request. Beyond: the connection is closed.
 SHUTDOWN_FIRST = 0.2
-# Seconds in which clients must read the last answers. Beyond: connections are closed.
+# Seconds in which clients must read the last responses. Beyond: connections are closed.
 SHUTDOWN_CLOSE = 1.0
 # Seconds of a TLS handshake. Beyond: the connection is closed.
 HANDSHAKE = 10.0
-# Proxy addresses in an audit event, the first ones. Beyond: the rest is left out. Upstream: no limit.
+# Proxy addresses in an audit event. Beyond: the event has only the first addresses. Upstream: no limit.
 AUDIT_ADDRESSES = 100
 # Characters of a proxy's address. Beyond: it is not used as an address.
 ADDRESS_TEXT = 64

@@ -1,4 +1,4 @@
-"""Encoding of lists: item by item, in joined pieces, yielding to the event loop in between (SRV-018)."""
+"""Encode lists item by item, join the items in pieces, and yield to the event loop in between (SRV-018)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -46,7 +46,7 @@ _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # types of cells that
 
 
 class Frame(NamedTuple):
-    """The bytes of a list before, between and after its items; ``empty`` is the whole list without items."""
+    """The bytes of a list before, between and after its items; ``empty`` are the bytes of a list without items."""
 
     head: bytes
     separator: bytes
@@ -67,7 +67,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
     if make is None:
         items = [document async for document in _documents(subject, entries)]
-        now = subject.clock()  # one time for all ages of the answer, which a thread makes
+        now = subject.clock()  # one time for all ages of the response, which a thread encodes
         whole = await asyncio.to_thread(_whole, replace(subject, clock=lambda: now), items, metadata_of(page))
         return Reply(200, wanted.encoding, (whole,), compressible=True)
     make_frame, maker = make
@@ -135,7 +135,7 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
         shown = {"kind": served.names.list_kind, "apiVersion": served.names.api_version, "metadata": metadata_of(page)}
         return orjson.dumps(shown)[:-1] + b',"items":[', b"]}\n"
     remaining = f'"remainingItemCount":{page.remaining},' if page.remaining else ""
-    # recorded: lists of custom objects always have ``continue``; neither token nor names need escapes
+    # as kube-apiserver, lists of custom objects always have ``continue``; neither token nor names need escapes
     metadata = f'{{"continue":"{page.token}",{remaining}"resourceVersion":"{page.revision}"}}'
     tail = f'],"kind":"{served.names.list_kind}","metadata":{metadata}}}\n'
     return f'{{"apiVersion":"{served.names.api_version}","items":['.encode(), tail.encode()
@@ -148,7 +148,7 @@ async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterato
         await loop_budget.pause()
 
 
-# --- lists of whole objects ---
+# --- lists of complete objects ---
 
 
 def _plain_frame(subject: Subject, page: Page) -> Frame:
@@ -165,7 +165,7 @@ def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
     def make(entry: Entry) -> bytes:
         view = entry.uncached_view(viewer)
         if view.startswith(prefix):  # keys of a view are sorted
-            return b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
+            return b"{" + view[len(prefix) :]  # as kube-apiserver, items of such lists have no kind
         document: Document = orjson.loads(view)
         return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
 
@@ -226,9 +226,9 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 
 
 def _long_from(subject: Subject) -> int:
-    """Return the size of an object from which its row is made in a thread: a searching column reads all of it."""
+    """Return the size in bytes from which a thread computes the row: a searching column reads the complete object."""
     if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
-        return documents_limits.MAX_BODY * storage_limits.SEGMENT  # never
+        return documents_limits.MAX_BODY * storage_limits.SEGMENT  # larger than any object
     searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
     return min(limits.ROW_INLINE, limits.ROW_SEARCHED // max(1, searching))
 
@@ -272,7 +272,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
     return _frame_of(
         {"kind": PARTIAL_LIST, "apiVersion": version, "metadata": metadata_of(page)},
         b'"items":',
-        b"null",  # recorded
+        b"null",  # as kube-apiserver
     )
 
 
@@ -295,12 +295,12 @@ def _partial_head(subject: Subject) -> bytes:
 
 
 def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
-    """Return a function that cuts the metadata out of a view at a revision; it returns None if it cannot find them.
+    """Return a function (view, revision) → (bytes of the metadata, document with only the metadata).
 
-    The function returns the bytes of the metadata, and a document with the metadata only, mostly without managedFields.
-    Keys of a view are sorted: metadata mostly follows apiVersion and kind, and its last keys are resourceVersion, which
-    every view has, and uid. The bytes between are the metadata if they are valid JSON: a match within an annotation or
-    a deeper object ends too early for that.
+    The function returns None if it cannot find the metadata. The document usually has no managedFields. The keys of a
+    view are sorted. So metadata usually follows apiVersion and kind, and its last keys are resourceVersion, which every
+    view has, and uid. The bytes up to these keys are the metadata if they are valid JSON. A match within an annotation
+    or a nested object ends too early to be valid JSON.
     """
     api_version, kind = orjson.dumps(served.model.api_version), orjson.dumps(served.model.kind)
     start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (api_version, kind)
@@ -338,14 +338,14 @@ ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Maker]] = {
     (JSON, "Table", False): (_table_frame, _table_item),
     (JSON, PARTIAL_LIST, False): (_partial_frame, _partial_item),
 }
-"""Encoding, kind and indentation → functions for the frame and the items; other lists are encoded as one document."""
+"""(encoding, kind, indentation) → functions for the frame and the items; other lists are encoded as one document."""
 
 FINISHED: Mapping[tuple[str, str, bool], Callable[[bytes], bytes]] = {
     (JSON, "", True): _as_pretty,
     (YAML, "", False): _as_yaml,
     (YAML, "", True): _as_yaml,
 }
-"""Encoding, kind and indentation → last step for each item."""
+"""(encoding, kind, indentation) → last step for each item."""
 
 
 async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> list[bytes]:

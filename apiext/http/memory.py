@@ -1,14 +1,15 @@
 """The memory budget of requests: a request reserves memory before its body is decoded.
 
-A body becomes a document, a normalised document, sets of fields and an answer. They take up to a hundred times its
-bytes. Some hundred requests run at a time, so bodies of the allowed size together exceed any memory, and the kernel
-kills a process without memory. So a request estimates its need first (``weight`` of its body and of the stored object
-that it changes), and reserves it with ``Memory.hold``: 429 while other requests hold the memory, 413 if the need
-exceeds the budget. A user's requests reserve at most a share, so that one user cannot block all users.
+From a body, the server creates a document, a normalized document, sets of fields and a response. They need up to a
+hundred times the bytes of the body. Several hundred requests run concurrently, so that bodies of the allowed size could
+exceed the memory, and the kernel would kill the process. So the server first estimates the need of a request
+(``weight`` of its body and of the stored object that it changes), and reserves this memory with ``Memory.hold``. That
+raises a 429 while other requests have reserved the memory, and a 413 if the need exceeds the budget. The requests of
+one user can only reserve a share of the budget, so that one user cannot block all users.
 
-``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for answers, which stay in memory
-while a slow client reads. ``http.connection.ApiHandler.answer`` releases it after the answer. Requests that need less
-than ``limits.UNWEIGHED`` reserve nothing, since their number is limited.
+``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for responses, which stay in
+memory while a slow client reads. ``http.connection.ApiHandler.answer`` releases the memory after the response. Requests
+that need less than ``limits.UNWEIGHED`` reserve nothing, since their number is limited.
 """
 
 import asyncio
@@ -35,10 +36,10 @@ _NEVER = "the request needs about %d MiB of memory, and the server gives one req
 _MACHINE = Path("/proc/meminfo")
 _TOTAL = re.compile(r"MemTotal: +(\d+) kB")
 _STRETCH = 256 * 1024  # bytes of a body that are estimated between two yields to the event loop: 0.5 ms
-_BYTE = 8  # bytes of memory for each byte of a body: as received, decoded, encoded and in the answer
+_BYTE = 8  # bytes of memory for each byte of a body: as received, decoded, encoded and in the response
 _MERGED = 2.8  # factor for a strategic merge patch, which copies the lists that it merges
 _SHORT = 600  # bytes of memory for each short string, message or number of a protobuf body
-_LONG = 300  # bytes of memory for each further _LONG_BYTES, which a longer message or string may hold
+_LONG = 300  # bytes of memory for each further _LONG_BYTES of a longer message or string
 _LONG_BYTES = 16
 
 
@@ -55,10 +56,10 @@ class Prices(NamedTuple):
 
 
 ITEMS = Prices(quote=250, comma=110, other=270, node=800)
-"""For objects whose list items may have owners: built-in kinds, list types ``map`` and ``set``, applies."""
+"""For objects whose list items may have field managers: built-in kinds, list types ``map`` and ``set``, applies."""
 
 WHOLE = Prices(quote=80, comma=40, other=270, node=400)
-"""For custom objects whose lists have one owner each."""
+"""For custom objects in which each list has one set of field managers."""
 
 _ALL = bytes(range(256))
 _NO_SIGN = _ALL.translate(None, b'{[:,"')  # counting is much faster without the other bytes
@@ -73,11 +74,11 @@ class Holder(Protocol):
 
 
 async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
-    """Return an upper estimate of the bytes of memory to decode, validate and answer a body.
+    """Return an upper estimate of the memory in bytes to decode and validate a body, and to encode the response.
 
-    Objects whose list items and fields have owners take that much, other objects half of it or less.
+    Objects whose list items and fields have field managers need this memory, other objects half of it or less.
     """
-    if encoding == APPLY:  # the manager owns each item
+    if encoding == APPLY:  # the manager owns each list item
         prices = ITEMS
     need = 0
     loop_budget = LoopBudget()
@@ -93,7 +94,7 @@ async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
             await loop_budget.pause()
     if encoding in {APPLY, YAML}:
         most = documents_limits.MAX_YAML_NODES * prices.node
-        aliased = b"*" in raw and b"&" in raw  # aliases repeat their node
+        aliased = b"*" in raw and b"&" in raw  # an alias repeats its node
         need = most if aliased else min(need, most)
     elif encoding == PROTOBUF:  # a body with more messages is refused before it is decoded
         need = min(need, documents_limits.MAX_CONTAINERS * _SHORT) + len(raw) // _LONG_BYTES * _LONG
@@ -120,9 +121,10 @@ def memory_of_machine(path: Path = _MACHINE) -> int:
 class Memory:
     """Reserved bytes of all requests, and of each user.
 
-    ``free_memory`` is that of a control group, by default that of this process. ``total`` is the budget of all
-    requests: by default half of the control group's limit, at most a quarter of the machine's memory. ``workers``
-    processes share both. ``given`` is the memory of this process.
+    ``free_memory`` reports the memory of a control group, by default that of this process. ``total`` is the budget of
+    the requests of this process, by default half of the control group's limit, and at most a quarter of the machine's
+    memory, divided by ``workers``. ``given`` is the memory of this process, and ``share`` is the budget of one user, in
+    bytes.
     """
 
     __slots__ = ("_memory", "_users", "_workers", "given", "promised", "share", "total")
@@ -134,7 +136,7 @@ class Memory:
         self.given = min(self._memory.limit(), memory_of_machine()) // workers
         self.share = self.total // 4 * 3
         self.promised = 0
-        self._users: dict[str, int] = {}
+        self._users: dict[str, int] = {}  # user → reserved bytes
 
     @property
     def is_limited(self) -> bool:
@@ -142,14 +144,14 @@ class Memory:
         return self._memory.is_limited
 
     def fits(self, more: int) -> bool:
-        """Report whether ``more`` bytes can be reserved in addition."""
+        """Report whether ``more`` bytes can be reserved besides the reserved memory."""
         promised = self.promised + more
         return promised <= self.total and self._memory.fits(promised * self._workers)
 
     def hold(self, request: Holder, size: int) -> None:
         """Change the reservation of a request to ``size`` bytes; 0 releases it.
 
-        Raise StatusError if more is not possible: 429 for now, 413 if it exceeds the share of a user.
+        Raise a 429 if the memory is not available now, and a 413 if ``size`` exceeds the share of a user.
         """
         user, more = request.user.name, size - request.promised
         held = self._users.get(user, 0) + more
@@ -166,13 +168,13 @@ class Memory:
             self._users.pop(user, None)
 
 
-_COPIES = 2  # of the objects while their list is made: separate and joined
+_COPIES = 2  # copies of the objects while their list is encoded: separate and joined
 _UNBOUNDED = nullcontext()
 _NO_MEMORY = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
 
 
 class ListBudget:
-    """Memory of lists, and how many long lists are made at a time: ``slots`` is a semaphore for them."""
+    """Limits the memory of lists; ``slots`` is a semaphore for the number of concurrently encoded long lists."""
 
     def __init__(self, memory: Memory) -> None:
         self.slots = asyncio.Semaphore(limits.LISTS_AT_ONCE)
@@ -183,7 +185,7 @@ class ListBudget:
         return self._memory.fits(size)
 
     def held(self, page: Page) -> AbstractContextManager[None]:
-        """Reserve memory for the list of a page while it is made; raise a 429 if there is not enough."""
+        """Reserve memory for the list of a page while it is encoded; raise a 429 if there is not enough memory."""
         return self._holding(_COPIES * page.size()) if self._memory.is_limited else _UNBOUNDED
 
     @contextmanager

@@ -1,6 +1,6 @@
-"""Kubernetes' protobuf messages to JSON values and back, by a plan for each message (proto/k8s.proto).
+"""Convert Kubernetes' protobuf messages to JSON values and back, by a plan for each message (proto/k8s.proto).
 
-Messages are read with the protobuf library, which validates the bytes. They are written without it: the library would
+The protobuf library decodes messages, and validates their bytes. This module encodes messages itself: the library would
 visit all fields of a message, while a document has few of them.
 """
 
@@ -69,7 +69,7 @@ def parse(name: str, raw: bytes) -> Any:
 
 
 def json_fields(name: str) -> dict[str, Any]:
-    """Return the descriptors of a message's fields by their JSON names, those of an embedded struct included."""
+    """Return JSON name → descriptor of each field of a message, including the fields of an embedded struct."""
     found: dict[str, Any] = {}
     for field in descriptor(name).fields:
         if field.json_name == EMBEDDED:
@@ -83,7 +83,7 @@ def _is_map(field: Any) -> bool:
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
-# --- reading ---
+# --- decoding ---
 
 
 def document(message: Any) -> Any:
@@ -204,19 +204,19 @@ _READ: Mapping[str, Reader] = {
     "JSONSchemaPropsOrBool": _read_or_bool,
     "JSONSchemaPropsOrStringArray": _read_or_strings,
 }
-"""Messages that are no object in JSON → function that reads them."""
+"""Name of a message that is not an object in JSON → function that decodes it."""
 
 
-# --- writing ---
+# --- encoding ---
 
 
 def encode_message(name: str, value: Any) -> bytes:
-    """Return the bytes of a message; fields of the JSON value that the message does not have are left out."""
+    """Return the bytes of a message; fields of the JSON value that the message does not have are ignored."""
     return _writer(name)(value)
 
 
 def varint(number: int) -> bytes:
-    """Return the varint of a number; a negative one has 64 bits."""
+    """Return the varint of a number; a negative number has 64 bits."""
     if 0 <= number < 0x80:
         return _SMALL[number]
     number &= 0xFFFFFFFFFFFFFFFF
@@ -389,4 +389,4 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "JSONSchemaPropsOrBool": _or_bool,
     "JSONSchemaPropsOrStringArray": lambda value: {"property" if isinstance(value, list) else "schema": value},
 }
-"""Messages that are no object in JSON → function from the JSON value to the message's fields."""
+"""Name of a message that is not an object in JSON → function (JSON value) → fields of the message."""

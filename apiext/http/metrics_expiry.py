@@ -7,13 +7,13 @@ from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.storage.heap import HEAP
 from apiext.telemetry import IsDeleted
 
-# Seconds between checks for metrics of deleted resources; the second check removes them.
+# Seconds between checks for metrics of deleted resources; the second check after a deletion removes the metrics.
 EXPIRE_EVERY = 60.0
 
-_SIZE = 250  # bytes of a dropped value, about
+_SIZE = 250  # approximate memory of a dropped metric in bytes
 
 DropDeleted = Callable[[IsDeleted], Iterator[None]]
-"""Drops the state of deleted groups and resources, yielding often; an empty resource stands for the group."""
+"""Drops the state of deleted groups and resources, and yields often; an empty resource stands for the group."""
 
 
 class MetricsExpiry:
@@ -23,8 +23,8 @@ class MetricsExpiry:
         self._live = live
         self._parts = parts
         self._dropped = 0
-        self._before: set[tuple[str, str]] = set()
-        self._missing: set[tuple[str, str]] = set()
+        self._before: set[tuple[str, str]] = set()  # (group, resource) that the previous check missed
+        self._missing: set[tuple[str, str]] = set()  # (group, resource) that this check missed
         self._handle: asyncio.Handle | None = None
 
     def start(self) -> None:
@@ -37,7 +37,7 @@ class MetricsExpiry:
             self._handle.cancel()
 
     def check(self) -> Iterator[None]:
-        """Check once; yields so that the caller can yield to the event loop."""
+        """Check once, in steps: the caller can yield to the event loop after each step."""
         for part in self._parts:
             yield from part(self._is_deleted)
         self._before, self._missing = self._missing, set()
@@ -45,7 +45,7 @@ class MetricsExpiry:
         self._dropped = 0
 
     def _is_deleted(self, group: str, resource: str) -> bool:
-        """Report whether a resource or group was not served at this check and the one before."""
+        """Report whether a resource or group was not served at this check and the previous check."""
         catalog = self._live.current
         if not group or group.startswith("."):  # the group of a built-in resource
             return False

@@ -30,7 +30,8 @@ TRANSFORMS: Mapping[str, frozenset[str]] = {
 }
 """Representations that a client may request → encodings of each (TAB-001, PAR-001)."""
 
-# Number of alternatives up to which Go uses insertion sort: the order depends on it, as the comparison is inconsistent.
+# Number of alternatives up to which Go uses insertion sort. The order depends on the algorithm, since the comparison is
+# inconsistent.
 _SORTED_BY_INSERTION = 12
 
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ def _has_many_parts(header: str) -> bool:
 
 
 def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
-    """Cache results for short headers only, since results may be large. 431 for headers with many parts."""
+    """Cache results for short headers only, since results may be large; raise a 431 for headers with many parts."""
     cached: Any = lru_cache(limits.HEADERS_CACHED)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
@@ -57,9 +58,9 @@ def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str,
 
 
 class Wanted(Struct, frozen=True):
-    """The requested form of an answer: encoding, representation (empty: the object itself), and indentation.
+    """The requested form of a response: encoding, representation (empty: the object itself), and indentation.
 
-    ``plain``: stored views can be sent unchanged.
+    ``plain`` is true if stored views can be sent unchanged.
     """
 
     encoding: str = JSON
@@ -84,7 +85,7 @@ class Clause(Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...]
 
     def matches(self, encoding: str) -> bool:
-        """Report whether the alternative covers an encoding; case-sensitive, as upstream."""
+        """Report whether the alternative matches an encoding; case-sensitive, as upstream."""
         main, _, sub = encoding.partition("/")
         if self.type == "*":
             return self.subtype == "*"
@@ -95,7 +96,7 @@ class Clause(Struct, frozen=True):
 def parse_accept(header: str) -> tuple[Clause, ...]:
     """Return the alternatives, best first: higher q first, then specific types before wildcards.
 
-    Malformed alternatives are left out; a q that is not a number counts as 0, and 0 excludes nothing.
+    Malformed alternatives are ignored. A q that is not a number counts as 0; q=0 does not exclude an encoding.
     """
     found = [clause for part in header.split(",") if (clause := _clause(part.strip())) is not None]
     if len(found) > _SORTED_BY_INSERTION:
@@ -110,7 +111,7 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
 
 
 def _better(one: Clause, other: Clause) -> bool:
-    """Report whether an alternative sorts before another one; as upstream, both may sort before each other."""
+    """Report whether an alternative sorts before another; as upstream, both may sort before each other."""
     if one.quality > other.quality or (one.type != "*" and other.type == "*"):
         return True
     return one.subtype != "*" and other.subtype == "*"
@@ -150,8 +151,8 @@ def _quality(text: str) -> float:
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
     """Return the best form for an Accept header; None if no offered encoding is acceptable.
 
-    ``offered`` are the encodings of the object itself. Representations have those of TRANSFORMS; Tables need
-    ``tables``.
+    ``offered`` are the encodings of the object itself. Other representations have the encodings in TRANSFORMS. The form
+    is a Table only if ``tables`` is true.
     """
     if not header:
         return PLAIN
@@ -180,9 +181,10 @@ def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms:
 
 
 def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
-    """Return the form of an object or a list; raise a 406 if the client accepts none (ERR-15).
+    """Return the form of an object or a list; raise a 406 if the client accepts no form (ERR-15).
 
-    ``typed``: the object has a Go type upstream, so it has a protobuf message. ``tables``: the object has a Table.
+    ``typed`` is true if the object has a Go type upstream, so that it has a protobuf message. ``tables`` is true if the
+    object has a Table.
     """
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML), tables=tables)
     if wanted is None:
@@ -233,7 +235,7 @@ def _not_consumed() -> status.StatusError:
 def check_route(accept: str, offered: tuple[str, ...]) -> None:
     """Raise a 406 if a route of the built-in API has no acceptable encoding (ERR-15).
 
-    Upstream: the router checks the header before any handler does, and knows no wildcard but ``*/*``.
+    Upstream: the router checks the header before any handler does, and supports no wildcard but ``*/*``.
     """
     if accept and not _passes(accept, (*offered, "*/*")):
         text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
@@ -246,7 +248,7 @@ def not_acceptable(offered: Sequence[str]) -> status.StatusError:
 
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
-    """Report whether JSON is indented: by ``?pretty=``, else for browsers and command-line tools (NEG-005)."""
+    """Report whether to indent JSON: for ``?pretty=``, else for browsers and command-line tools (NEG-005)."""
     if query_values and query_values[0]:
         return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)
@@ -274,7 +276,7 @@ def media_type(header: str) -> str:
 
 
 def body_encoding(header: str) -> str:
-    """Return the encoding of a body: JSON without a header, a 415 for unknown ones (ERR-15)."""
+    """Return the encoding of a body, JSON without a header; raise a 415 for an unknown encoding (ERR-15)."""
     if not header or header == JSON:
         return JSON
     found = media_type(header)
@@ -284,7 +286,7 @@ def body_encoding(header: str) -> str:
 
 
 def patch_type(header: str, *, typed: bool) -> str:
-    """Return the media type of a patch; a 415 for one that the resource does not accept (SRV-012, NEG-008)."""
+    """Return the media type of a patch; raise a 415 if the resource does not accept it (SRV-012, NEG-008)."""
     accepted = TYPED_PATCH_TYPES if typed else PATCH_TYPES
     found = header.partition(";")[0]
     if found not in accepted:

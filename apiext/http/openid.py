@@ -18,7 +18,7 @@ _CACHED = ("Cache-Control", "public, max-age=3600")
 
 
 class Issuer(Struct, frozen=True):
-    """The published issuer of tokens; ``keys_url`` is the URL of its keys, by default one of this server.
+    """The published issuer of tokens; ``keys_url`` is the URL of its keys, by default a URL of this server.
 
     ``scheme`` is the scheme of this server's URL.
     """
@@ -37,7 +37,10 @@ class Issuer(Struct, frozen=True):
         return parts.scheme == "https" and not parts.query and not parts.fragment
 
     def shown(self, path: str, host: str) -> Reply | None:
-        """Return the configuration or the keys for a request to ``host``; None for other paths, a 404 below these."""
+        """Return the configuration or the keys for a request to ``host``; None for other paths.
+
+        Raises a 404 for paths below these paths.
+        """
         if not self.is_published:
             return None
         if path.startswith((f"{CONFIGURATION}/", f"{KEYS}/")):

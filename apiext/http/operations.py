@@ -1,4 +1,4 @@
-"""The verbs as methods for the HTTP package, so that tests can replace them and need no store."""
+"""The verbs as methods for the HTTP package, so that tests can replace them and run without a store."""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Operations(Protocol):
         """Report whether other workers listen on the same port."""
 
     async def catch_up(self) -> None:
-        """Wait, for some seconds at most, until the catalog has the definitions that other workers have served."""
+        """Wait, for some seconds at most, until the catalog has the definitions that other workers serve."""
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the cached object without waiting; None if it is not cached."""
@@ -39,7 +39,7 @@ class Operations(Protocol):
         """Return the number of stored objects of each resource."""
 
     async def connect(self, call: Call) -> None:
-        """Answer a request that upstream forwards to a node, pod or service."""
+        """Handle a request that upstream forwards to a node, pod or service."""
 
     async def get(self, call: Call) -> Entry:
         """Return one object."""
@@ -54,7 +54,7 @@ class Operations(Protocol):
         """Return the error of a list with objects that cannot be converted."""
 
     async def watch(self, call: Call, frames: Frames, sink: Sink) -> Watcher:
-        """Register a sink for all changes from now on."""
+        """Start a watch that sends its events to the sink."""
 
     async def create(self, call: Call, body: Body) -> Outcome:
         """Create an object."""
@@ -76,7 +76,7 @@ class Operations(Protocol):
 
 
 class VerbOperations:
-    """Operations by the verbs; where possible a method returns the coroutine of the verb, which saves one."""
+    """The operations of a server; most methods return the coroutine of a verb, which saves a further coroutine."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -92,7 +92,7 @@ class VerbOperations:
         return self._verbs.definitions.has_peers
 
     async def catch_up(self) -> None:
-        """Wait, for some seconds at most, until the catalog has the definitions that other workers have served."""
+        """Wait, for some seconds at most, until the catalog has the definitions that other workers serve."""
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
@@ -110,11 +110,11 @@ class VerbOperations:
                 yield resource.group_resource, collection.state.count(None)
 
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Answer a request that upstream forwards to a node, pod or service; return None for an empty log."""
+        """Handle a request that upstream forwards to a node, pod or service; return None for an empty log."""
         return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
-        """Return one object; a 404 if there is none."""
+        """Return one object; raise a 404 if it does not exist."""
         return api.get(self._verbs, call)
 
     def list(self, call: Call) -> Coroutine[Any, Any, Page]:
@@ -130,7 +130,7 @@ class VerbOperations:
         return converting.undecodable_list(self._verbs, call, page.listed(), error)
 
     def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
-        """Register the sink; raise StatusError before any byte is written."""
+        """Start a watch that sends its events to the sink; raise StatusError before any byte is sent."""
         return api.open_watch(self._verbs, call, frames, sink)
 
     def create(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:
@@ -152,7 +152,7 @@ class VerbOperations:
     def begin_collection_delete(
         self, call: Call, options: Document | None
     ) -> Coroutine[Any, Any, tuple[Page, DeleteOptions]]:
-        """Return the page of the selected objects, and the options to delete them with."""
+        """Return the page of the selected objects, and the options for their deletion."""
         return api.begin_collection_delete(self._verbs, call, options)
 
     def delete_listed(

@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and messages to JSON documents and back (NEG-003)."""
+"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and the conversion between messages and JSON documents (NEG-003)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,7 +18,7 @@ from apiext.text.quotes import go_quote
 
 PREFIX = b"k8s\x00"
 LENGTH = 4
-"""Bytes of the length before a watch event."""
+"""Size of the length before a watch event, in bytes."""
 
 KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Namespace"): "Namespace",
@@ -27,14 +27,14 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("meta.k8s.io/v1", "PartialObjectMetadata"): "PartialObjectMetadata",
     ("meta.k8s.io/v1beta1", "PartialObjectMetadata"): "PartialObjectMetadata",
 }
-"""apiVersion and kind → message name; built-in kinds name their message in their own table."""
+"""(apiVersion, kind) → name of the message; the table of built-in kinds has further messages."""
 
 _LIST = "List"
 
 
 @cache
 def messages() -> Mapping[tuple[str, str], str]:
-    """Return the message of each apiVersion and kind."""
+    """Return (apiVersion, kind) → name of the message."""
     actions = {
         (f"{below['accepts']['group']}/v1", below["accepts"]["kind"]): below["accepts"]["kind"]
         for row in rows()
@@ -51,17 +51,17 @@ def has_message(api_version: str, kind: str) -> bool:
 
 
 def _item_message(api_version: str, kind: str) -> str | None:
-    """Return the message name of a list's items; None for an unknown kind, or one that is not a list."""
+    """Return the message name of a list's items; None for an unknown kind, or a kind that is not a list."""
     return messages().get((api_version, kind.removesuffix(_LIST))) if kind.endswith(_LIST) else None
 
 
-# --- reading ---
+# --- decoding ---
 
 
 def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
-    """Return the JSON document of an enveloped object; raises DecodeError.
+    """Decode an object in an envelope; raise DecodeError.
 
-    ``wanted`` are apiVersion and kind of an envelope without them.
+    ``wanted`` are the apiVersion and kind for an envelope that does not have them.
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
@@ -93,10 +93,10 @@ def _read(name: str, raw: bytes) -> Document:
 
 
 def decode_delete_options(raw: bytes) -> Document:
-    """Return DeleteOptions, which clients send under any apiVersion; an empty message has no options.
+    """Decode DeleteOptions, which clients send with any apiVersion; an empty message has no options.
 
-    For another kind the document has apiVersion and kind only, with which the caller refuses it. An empty kind means
-    DeleteOptions.
+    An empty kind means DeleteOptions. For another kind, the document has only apiVersion and kind, so that the caller
+    can reject it.
     """
     unknown = _open(raw)
     kind = unknown.typeMeta.kind or "DeleteOptions"
@@ -106,7 +106,7 @@ def decode_delete_options(raw: bytes) -> Document:
 
 
 def to_json(raw: bytes) -> bytes:
-    """Return an enveloped object as JSON."""
+    """Return an object in an envelope as JSON."""
     return orjson.dumps(decode(raw), option=orjson.OPT_SORT_KEYS)
 
 
@@ -133,11 +133,11 @@ def _open(raw: bytes) -> Any:
     return parse("Unknown", envelope)
 
 
-# --- writing ---
+# --- encoding ---
 
 
 def encode(value: View) -> bytes:
-    """Return the enveloped message of a document; raises KeyError for a kind without a message."""
+    """Encode a document to a message in an envelope; raise KeyError for a kind without a message."""
     api_version, kind = value.get("apiVersion", ""), value.get("kind", "")
     item = _item_message(api_version, kind)
     if item is not None:
@@ -148,7 +148,7 @@ def encode(value: View) -> bytes:
 
 
 def encode_list(api_version: str, kind: str, metadata: View, items: Sequence[bytes]) -> list[bytes]:
-    """Return the enveloped message of a list in parts; ``items`` are messages without an envelope (``encode_item``)."""
+    """Encode a list to a message in an envelope, in parts; ``items`` are messages of ``encode_item``."""
     raw = encode_message("ListMeta", metadata)
     body = [b"\x0a", varint(len(raw)), raw]  # field 1: the metadata
     for item in items:
@@ -171,7 +171,7 @@ def _type_of(api_version: str, kind: str) -> bytes:
 
 
 def encode_event(kind: str, raw: bytes) -> bytes:
-    """Return a watch event around an enveloped object, preceded by its length (RV-010)."""
+    """Return a watch event that contains an object in an envelope, preceded by its length (RV-010)."""
     event = message_class("WatchEvent")(type=kind)
     event.object.raw = raw
     message: bytes = event.SerializeToString()

@@ -21,7 +21,7 @@ _WIRE = {  # type of a field → wire type; all other types have 0
     FieldDescriptor.TYPE_FLOAT: 5,
 }
 _EXTENSION = "xKubernetes"
-_INITIALS = {
+_INITIALS = {  # name of a field → its name in Go
     "apiVersion": "APIVersion",
     "caBundle": "CABundle",
     "id": "ID",
@@ -32,7 +32,7 @@ _INITIALS = {
 
 
 class _Wrong(Exception):
-    """An error of the message, with Go's text."""
+    """An error in the message, with Go's text."""
 
 
 def fault(descriptor: Any, raw: bytes) -> str:
@@ -45,7 +45,7 @@ def fault(descriptor: Any, raw: bytes) -> str:
 
 
 class _Walk:
-    """A walk over a limited number of fields: an error after them gets the text UNKNOWN."""
+    """A walk over a limited number of fields; an error after these fields gets the text UNKNOWN."""
 
     def __init__(self) -> None:
         self._left = limits.WALKED_FIELDS
@@ -60,7 +60,7 @@ class _Walk:
             begin = at
             tag, at = _varint(raw, at)
             number, wire = (tag >> 3) & 0xFFFFFFFF, tag & 7
-            number -= (number & 0x80000000) << 1  # an int32
+            number -= (number & 0x80000000) << 1  # a signed 32-bit number
             if wire == 4:
                 raise _Wrong(f"proto: {descriptor.name}: wiretype end group for non-group")
             if number <= 0:
@@ -71,7 +71,7 @@ class _Walk:
                 raise _Wrong(_EOF)
 
     def _field(self, field: Any, wire: int, position: tuple[bytes, int], depth: int) -> int:
-        """Return the end of a known field, which may exceed the message."""
+        """Return the offset of the end of a known field, which may be after the end of the message."""
         raw, at = position
         if wire != _WIRE.get(field.type, 0):
             raise _Wrong(f"proto: wrong wireType = {wire} for field {_go_name(field.name)}")
@@ -113,7 +113,7 @@ def _positive(length: int) -> int:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    """Return the end of an unknown field, which may exceed the message; groups may nest."""
+    """Return the offset of the end of an unknown field, which may be after the end of the message; groups may nest."""
     depth = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

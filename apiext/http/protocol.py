@@ -1,8 +1,8 @@
-"""The adapter to aiohttp, the only module with its private names (listed in tests/unit/http/test_aiohttp_names.py).
+"""The adapter to aiohttp; only this module uses private names of aiohttp (see tests/unit/http/test_aiohttp_names.py).
 
-``HttpProtocol`` is aiohttp's connection, with public names for the parts that other modules use, and one task that
-answers all requests. aiohttp creates a task for each request, which costs two iterations of the event loop before
-Python 3.12. ``Listener`` is aiohttp's server.
+``HttpProtocol`` is aiohttp's connection, with public names for the parts that other modules use. One task handles all
+its requests. aiohttp creates a task for each request, which costs two iterations of the event loop before Python 3.12.
+``Listener`` is aiohttp's server.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from aiohttp.web_protocol import _ErrInfo
 from apiext import limits
 
 Parsed = tuple[Any, StreamReader]
-"""A parsed head, or the parser's error instead, with the body."""
+"""(parsed head or the parser's error, body)."""
 
 
 def failure(error: BaseException, code: int = 400, message: str = "") -> Parsed:
-    """Return the stand-in for a request whose head is refused."""
+    """Return the item of the queue for a request with an invalid head."""
     return _ErrInfo(code, error, message), EMPTY_PAYLOAD
 
 
 def is_failure(message: Any) -> bool:
-    """Report whether a message stands for a refused head."""
+    """Report whether a message stands for an invalid head."""
     return isinstance(message, _ErrInfo)
 
 
@@ -41,7 +41,7 @@ def take_received(payload: StreamReader) -> bytes:
 
 
 def has_fast_parser() -> bool:
-    """Report whether aiohttp's C parser is in use; the one in Python is slow, and unsafe against smuggling."""
+    """Report whether aiohttp uses its C parser; the Python parser is slow, and unsafe against request smuggling."""
     return http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
 
 
@@ -64,22 +64,22 @@ class Request:
 
 
 class _Written:
-    """The response that aiohttp gets after the answer was written."""
+    """The response object for aiohttp, after this server itself has written the response."""
 
     async def prepare(self, request: object) -> None:
-        """Do nothing: the head is written."""
+        """Do nothing: the head has been written."""
 
     async def write_eof(self) -> None:
-        """Do nothing: the body is written."""
+        """Do nothing: the body has been written."""
 
 
 _WRITTEN: Any = _Written()
 
 
 class HttpProtocol(web.RequestHandler):
-    """A connection: one task answers its requests in order.
+    """A connection; one task handles its requests in order.
 
-    ``messages`` are the parsed requests that wait; ``request`` is the current or last one.
+    ``messages`` are the parsed requests that wait. ``request`` is the current or last request.
     """
 
     __slots__ = ("_stale", "loop", "messages", "request")
@@ -93,11 +93,11 @@ class HttpProtocol(web.RequestHandler):
 
     @abstractmethod
     async def answer(self, request: Request) -> bool:
-        """Answer a request and write the answer; return whether the connection stays open."""
+        """Handle a request, and write the response; return whether the connection stays open."""
 
     @abstractmethod
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Answer a request that ``answer`` could not, and close."""
+        """Write the error for a request that ``answer`` did not handle, and close the connection."""
 
     # --- state ---
 
@@ -118,7 +118,7 @@ class HttpProtocol(web.RequestHandler):
 
     @property
     def is_last(self) -> bool:
-        """Report whether the connection closes after the current answer; bytes that arrive are dropped."""
+        """Report whether the connection closes after the current response; further bytes are discarded."""
         return self._close
 
     @is_last.setter
@@ -152,7 +152,7 @@ class HttpProtocol(web.RequestHandler):
     # --- bytes and requests ---
 
     def parse(self, data: bytes) -> Sequence[Parsed]:
-        """Return the requests that the bytes complete, with failures for refused heads."""
+        """Return the requests that the bytes complete, with failures for invalid heads."""
         assert self._parser is not None
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
@@ -164,7 +164,7 @@ class HttpProtocol(web.RequestHandler):
         return messages
 
     def queue(self, messages: Sequence[Parsed]) -> None:
-        """Pass parsed requests to the task that answers them."""
+        """Pass parsed requests to the task that handles them."""
         if not messages:
             return
         self._request_count += len(messages)
@@ -187,8 +187,8 @@ class HttpProtocol(web.RequestHandler):
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Resume reading if it is paused; aiohttp calls this after each piece of a body.
 
-        If the end of a body, such as its last chunk, has paused the parser, the parser stops within the next body
-        instead.
+        The end of a body, such as its last chunk, may have paused the parser. Then the parser stops within the next
+        body, and must be resumed there.
         """
         self._stale = self._stale or (self._reading_paused and not resume_parser)
         if self._reading_paused or (self._stale and resume_parser):
@@ -204,16 +204,16 @@ class HttpProtocol(web.RequestHandler):
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def cut_off(self) -> None:
-        """Close the connection at once, without sending buffered bytes: TLS would wait for the client."""
+        """Close the connection immediately, without sending buffered bytes: TLS would wait for the client."""
         transport = self.transport
         self.force_close()
-        self._parser = None  # parser and messages hold heads
+        self._parser = None  # parser and messages reference heads
         self._messages.clear()
         if transport is not None:
             transport.abort()
 
     def retire(self) -> None:
-        """Close the connection now if it is idle, else after the current answer."""
+        """Close the connection now if it is idle, else after the current response."""
         if self.is_idle:
             self.force_close()
         else:
@@ -222,7 +222,7 @@ class HttpProtocol(web.RequestHandler):
     # --- the task ---
 
     async def start(self) -> None:
-        """Answer requests up to the last one, then close."""
+        """Handle requests until the connection must close, then close it."""
         began = 0.0
         while not self._force_close:
             if not self._messages:
@@ -233,7 +233,8 @@ class HttpProtocol(web.RequestHandler):
                     self._waiter = None
                 began = monotonic()
                 continue  # the client may have disconnected before this iteration of the event loop
-            if monotonic() - began > limits.LOOP_BUDGET:  # answers to pipelined requests may never wait
+            # the handling of pipelined requests may never yield to the event loop
+            if monotonic() - began > limits.LOOP_BUDGET:
                 await asyncio.sleep(0)
                 began = monotonic()
             message, payload = self._messages.popleft()
@@ -257,7 +258,7 @@ class HttpProtocol(web.RequestHandler):
                 self.transport.close()
 
     async def _answer_next(self, message: Any, payload: StreamReader) -> bool:
-        """Answer one request; return whether another one may follow."""
+        """Handle one request; return whether another request may follow."""
         manager = self._manager
         if manager is None:
             return False  # the connection was lost meanwhile
@@ -279,7 +280,7 @@ class HttpProtocol(web.RequestHandler):
                 await self.finish_response(request, _WRITTEN, None)
         except ConnectionError:
             return False
-        except Exception as error:  # an error of the refusal itself
+        except Exception as error:  # the error could not be written
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
             return False
@@ -301,8 +302,8 @@ class HttpProtocol(web.RequestHandler):
     async def drained(self) -> None:
         """Wait until the transport has drained; raise ConnectionResetError if the client has closed the connection.
 
-        In aiohttp's own method, the frame holds the future, the future its error, and the error the frame. This cycle
-        keeps the frames of all callers, and their answers, in memory until the garbage collector runs.
+        In aiohttp's own method, the frame references the future, the future its exception, and the exception the frame.
+        This cycle keeps the frames of all callers, with their responses, in memory until the garbage collector runs.
         """
         if self.transport is None:
             raise ConnectionResetError("the client is gone")
@@ -314,7 +315,7 @@ class HttpProtocol(web.RequestHandler):
     _drain_helper = drained  # the name that aiohttp calls
 
     async def _linger(self, payload: StreamReader) -> None:
-        """Read and drop an unread body for a while: an immediate close could lose the answer."""
+        """Read and discard an unread body for a while, since an immediate close could lose the response."""
         try:
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof() and not self._force_close:
@@ -338,7 +339,7 @@ class Listener(web.Server):
     """aiohttp's server; ``make(listener, loop, settings)`` returns the protocol of a new connection."""
 
     def __init__(self, make: Make, **settings: Any) -> None:
-        super().__init__(cast(Any, None), **settings)  # connections answer their requests themselves
+        super().__init__(cast(Any, None), **settings)  # connections handle their requests themselves
         self.make = make
 
     def __call__(self) -> web.RequestHandler:

@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Builder:
     """Computes documents of a catalog in threads, and caches them with the catalog.
 
-    One thread is for documents about all resources. Another thread computes the rest, which would wait for those
-    otherwise.
+    One thread computes documents about all resources. Another thread computes all other documents, which would have to
+    wait otherwise.
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,10 @@ class Builder:
     async def get(
         self, catalog: Catalog, key: str, make: Callable[[Catalog], T], *, slow: bool = False, large: bool = False
     ) -> T:
-        """Return the result of ``make(catalog)``, cached under ``key``; errors of ``make`` are raised.
+        """Return the result of ``make(catalog)``, cached under ``key``; raise the errors of ``make``.
 
-        ``slow``: takes long even for a few definitions. ``large``: takes long, and is about all definitions.
+        ``slow`` is true if the call takes long even for a few definitions. ``large`` is true if the call takes long,
+        and the document is about all definitions.
         """
         known: T | None = catalog.cached(key)
         if known is not None:
@@ -55,7 +56,7 @@ class Builder:
             pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.compute_once, key, make)
             self._pending[name] = pending
             pending.add_done_callback(lambda done: self._done(name, done))
-        built: T = await asyncio.shield(pending)  # further clients may wait for the work
+        built: T = await asyncio.shield(pending)  # further clients may wait for the same work
         return built
 
     def _pool(self, large: bool) -> ThreadPoolExecutor:
@@ -66,7 +67,7 @@ class Builder:
     def _done(self, name: tuple[int, str], done: asyncio.Future[Any]) -> None:
         self._pending.pop(name, None)
         if not done.cancelled():
-            done.exception()  # marks it as retrieved: all waiting requests may be cancelled
+            done.exception()  # marks the exception as retrieved, since all waiting requests may be cancelled
 
     def close(self) -> None:
         """Stop the threads, and cancel waiting work."""
@@ -106,7 +107,7 @@ class Conditional:
             del self._changes[name]
 
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
-        """Return the entry of a document in _changes. Two states of a document never have the same second."""
+        """Return the entry of a document in _changes; two states of a document never have the same second."""
         known = self._changes.get(name)
         if known is None or known[0] != tag:
             if len(self._changes) >= limits.PUBLISHED_PATHS:
@@ -117,7 +118,7 @@ class Conditional:
 
 
 def _seconds(date: str) -> float:
-    """Return an HTTP date in seconds since the epoch, NEVER for a malformed one."""
+    """Return an HTTP date in seconds since the epoch, NEVER for a malformed date."""
     try:
         return parsedate_to_datetime(date).timestamp() if date else NEVER
     except (ValueError, OverflowError, OSError):
@@ -125,12 +126,12 @@ def _seconds(date: str) -> float:
 
 
 class Regenerations:
-    """Counts which definitions changed an OpenAPI document, under upstream's metric names (OAS-009)."""
+    """Counts changes of OpenAPI documents by definition and reason, under upstream's metric names (OAS-009)."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._made: dict[
             str, tuple[str, Mapping[str, bytes]]
-        ] = {}  # document → ETag, and the used part of each definition
+        ] = {}  # document → (ETag, definition → its part of the document)
         self._v2 = Family(
             "apiextensions_openapi_v2_regeneration_count",
             "counter",
@@ -147,7 +148,7 @@ class Regenerations:
         telemetry.add(self._v3)
 
     def v2(self, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> None:
-        """Count the changes of OpenAPI v2; ``made_of()`` returns the used part of each definition."""
+        """Count the changes of OpenAPI v2; ``made_of()`` returns definition → its part of the document."""
         for definition, reason in self._differences("v2", tag, made_of):
             self._v2.slot(definition, reason).value += 1
 
@@ -183,7 +184,8 @@ _OPENAPI_PROTOBUF = {
     "v2": "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "v3": "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
 }
-_FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # requested → Content-Type; the first row is for wildcards
+# version → (requested media type, Content-Type); the first pair is for wildcards
+_FORMS: Mapping[str, Sequence[tuple[str, str]]] = {
     version: (
         (JSON, JSON),
         (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", answered),
@@ -194,7 +196,7 @@ _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # requested → Content-Typ
 
 
 class Publisher:
-    """Answers requests for discovery and OpenAPI; ``version`` is the emulated version of Kubernetes."""
+    """Handles requests for discovery and OpenAPI; ``version`` is the emulated version of Kubernetes."""
 
     def __init__(self, version: str, telemetry: Telemetry) -> None:
         self.version = version
@@ -211,7 +213,7 @@ class Publisher:
     # --- discovery ---
 
     async def discovery(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/api``, ``/apis`` or a path below; return None for a path without a document."""
+        """Handle ``/api``, ``/apis`` or a path below; return None for a path without a document."""
         await self.builder.get(catalog, "http.groups", groups.published)
         if len(parts) > 1:
             return await self._legacy(exchange, parts, catalog)
@@ -227,7 +229,7 @@ class Publisher:
         return reply
 
     async def _aggregated(self, exchange: Exchange, root: str, catalog: Catalog, encoding: str) -> Reply:
-        """Answer ``/api`` or ``/apis`` with aggregated discovery (DIS-106)."""
+        """Handle ``/api`` or ``/apis`` with aggregated discovery (DIS-106)."""
         document = await self.builder.get(
             catalog,
             f"http.aggregated {root} {encoding}",
@@ -241,7 +243,7 @@ class Publisher:
         return reply
 
     async def _legacy(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer with a document of legacy discovery, which is encoded once for each form."""
+        """Return a document of legacy discovery, which is encoded once for each form."""
         make = _legacy(parts, catalog)
         if make is None:
             return None
@@ -257,7 +259,7 @@ class Publisher:
     # --- OpenAPI ---
 
     async def openapi(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer a path below ``/openapi``; return None for a path without a document."""
+        """Handle a path below ``/openapi``; return None for a path without a document."""
         version, path = (parts[0], "/".join(parts[1:])) if parts else ("", "")
         for module in _OPENAPI:
             if module not in sys.modules:
@@ -274,7 +276,7 @@ class Publisher:
         return await self._v2(exchange, catalog) if version == "v2" and not path else None
 
     async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
-        """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
+        """Handle ``/openapi/v2``: JSON, or protobuf for kubectl; a 406 for other media types (OAS-001)."""
         form = _form(exchange.accept, _FORMS["v2"])
         varies = [
             ("Vary", "Accept-Encoding"),
@@ -300,7 +302,7 @@ class Publisher:
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
-        """Answer with a document of OpenAPI v3; redirect a wrong hash to the current one (OAS-002)."""
+        """Return a document of OpenAPI v3; redirect a wrong hash to the current hash (OAS-002)."""
         from apiext.discovery import openapi_v3
 
         tag = openapi_v3.document_tag(catalog, path, self.version)
@@ -330,7 +332,7 @@ class Publisher:
     async def _whole(
         self, exchange: Exchange, name: str, catalog: Catalog, document: Tagged, content_type: str
     ) -> Reply:
-        """Return the whole document; a large one is compressed once for all clients that accept gzip."""
+        """Return the complete document; a large document is compressed once for all clients that accept gzip."""
         reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag), shared=True)
         if reply.size > limits.GZIP_FROM:
             reply.headers.append(("Vary", "Accept-Encoding"))
@@ -360,7 +362,7 @@ def _group_of(name: str) -> str:
 
 
 def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
-    """Return the function that makes the document of a path. None for a path without one, which is then not cached."""
+    """Return the function that creates the document of a path; None for a path without a document."""
     if list(parts) == ["apis"]:
         return groups.group_list
     group, rest = (groups.CORE, parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
@@ -408,7 +410,7 @@ def _paths(catalog: Catalog) -> list[str]:
 def wants_aggregated(accept: str) -> str:
     """Return the encoding if a client accepts aggregated discovery, else an empty string.
 
-    As upstream, neither its position in the Accept header nor unknown parameters matter.
+    As upstream, the position of the alternative in the Accept header does not matter, nor do unknown parameters.
     """
     for clause in negotiation.parse_accept(accept) if accept else ():
         parameters = dict(clause.parameters)

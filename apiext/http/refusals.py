@@ -1,4 +1,4 @@
-"""Turn exceptions into answers: the only place where that happens."""
+"""Turn exceptions into responses; no other module does this."""
 
 import logging
 
@@ -34,7 +34,7 @@ def status_of(error: Exception) -> StatusError | None:
 
 
 def refusal(exchange: Exchange, error: Exception) -> Reply:
-    """Turn an exception into an answer."""
+    """Turn an exception into a response."""
     found = status_of(error)
     if isinstance(error, WrongVersion):  # upstream's text does not name the object
         log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)

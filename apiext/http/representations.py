@@ -27,9 +27,9 @@ _INTERNAL = "Internal error occurred: "
 
 
 class Subject(Struct, frozen=True):
-    """An object or a list to show, and its form: resource version, endpoint, requested form, includeObject of a Table.
+    """The representation of an object or a list: served version, endpoint, requested form, includeObject of a Table.
 
-    ``clock`` returns the time in seconds since the epoch; the ages in a Table are computed from it.
+    ``clock`` returns the time in seconds since the epoch, from which the ages in a Table are computed.
     """
 
     served: ServedVersion
@@ -40,7 +40,7 @@ class Subject(Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of its Table."""
+        """The columns of the Table."""
         return self.endpoint.model.columns
 
     @property
@@ -49,12 +49,12 @@ class Subject(Struct, frozen=True):
         return self.wanted.kind == "Table" and any(column.shows_age for column in self.columns)
 
     def ages(self) -> Ages:
-        """Return a function for ages as of now; called once for an answer, and once for each event of a watch."""
+        """Return a function that formats ages at the current time, for one response or one event of a watch."""
         return Ages(self.clock())
 
 
 def check_include(wanted: Wanted, value: str) -> str:
-    """Return the includeObject parameter; raise a 400 for an unknown one if a Table is requested (TAB-004)."""
+    """Return the includeObject parameter; raise a 400 for an unknown value if a Table is requested (TAB-004)."""
     if wanted.kind == "Table" and value not in INCLUDE:
         text = f"includeObject: Invalid value: {go_quote(value)}: must be 'Metadata', 'Object', 'None', or empty"
         raise status.bad_request(f"Unable to convert to Table as requested: {text}")
@@ -108,7 +108,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 
 def is_small(document: View) -> bool:
-    """Report whether a document has few fields, so that encoding is fast; so has each Status."""
+    """Report whether a document has few fields, so that encoding is fast; true for each Status."""
     if status.is_status(document):
         return True
     left, stack = limits.MEMBERS_INLINE, list[object]([document])
@@ -153,7 +153,7 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
 
 
 def no_rows(subject: Subject) -> list[Document] | None:
-    """Return the rows of an empty Table (recorded: null for kinds without a printer upstream)."""
+    """Return the rows of an empty Table; as kube-apiserver, None for kinds without a printer."""
     return None if CREATED_AT in subject.served.model.columns else []
 
 
@@ -188,7 +188,7 @@ _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
 
 
 def _as_text(document: View) -> Any:
-    """Return an object for a row of JSON as bytes: within a Table it may be nested deeper than orjson supports."""
+    """Encode an object for a row of JSON, since in a Table it may be nested deeper than orjson supports."""
     return orjson.Fragment(encode(document))
 
 
@@ -212,7 +212,7 @@ def _list_of_object(subject: Subject, document: View) -> Document:
     served, endpoint = subject.served, subject.endpoint
     model = endpoint.model
     if not model.typed:
-        raise status.unknown("content is not a list")  # recorded
+        raise status.unknown("content is not a list")  # as kube-apiserver
     name = f"*{model.version}.{model.kind}" if endpoint.partial else _internal(served, model.kind)
     raise status.not_acceptable(f"you requested {PARTIAL_LIST}, but the requested object is not a list ({name})")
 
@@ -227,7 +227,7 @@ OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
     PARTIAL: _partial_of_object,
     PARTIAL_LIST: _list_of_object,
 }
-"""Requested representation → function that makes it of an object."""
+"""Requested representation → function that converts an object to it."""
 
 
 # --- lists ---
@@ -244,7 +244,7 @@ def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Do
         "kind": PARTIAL_LIST,
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "items": [partial(version, item) for item in items] or None,  # recorded: null if the list is empty
+        "items": [partial(version, item) for item in items] or None,  # as kube-apiserver, null if the list is empty
     }
 
 
@@ -259,4 +259,4 @@ OF_LISTS: Mapping[str, Callable[[Subject, Sequence[View], View], Document]] = {
     PARTIAL: _partial_of_list,
     PARTIAL_LIST: _partial_list,
 }
-"""Requested representation → function that makes it of a list."""
+"""Requested representation → function that converts a list to it."""

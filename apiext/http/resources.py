@@ -42,20 +42,20 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
-# Bytes that may wait in the transport of a new watch, however many watches the user has.
+# Least number of bytes that may wait in the transport of a watch, even if the user has many watches.
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
 _decoding_yaml = ThreadPoolExecutor(
     1, "decoding-yaml"
-)  # the YAML parser is Python: each of its threads would slow down the event loop
+)  # the YAML parser is written in Python, so that each of its threads would slow down the event loop
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
-_IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
+_IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch, as from kube-apiserver
 
 
 class Target(Struct, frozen=True):
-    """The resource of a URL; ``typed``: it has a protobuf message, ``tables``: it has a Table."""
+    """The resource of a URL; ``typed`` is true if it has a protobuf message, ``tables`` if it has a Table."""
 
     resource: ServedResource
     served: ServedVersion
@@ -79,7 +79,7 @@ VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
 
 
 class Resources:
-    """Answers requests for objects and collections."""
+    """Handles requests for objects and collections."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Resources:
         self.watches: Counter[str] = Counter()  # number of open watches of each user
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
-        """Answer a request for a verb that the endpoint supports."""
+        """Handle a request for a verb that the endpoint supports."""
         if target.endpoint.connects:
             return _connect(self, exchange, target)
         return VERBS[exchange.info.verb](self, exchange, target)
@@ -154,7 +154,7 @@ async def _page(resources: Resources, exchange: Exchange, subject: Subject, page
 async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
-    """Answer with all objects: the segments unchanged, or their cached gzip blocks."""
+    """Return a list of all objects: the segments unchanged, or their cached gzip blocks."""
     if page.convert is None and segments.pending > storage_limits.SEGMENT:
         async with resources.lists.slots:  # many clients may request the same list
             await segments.prepare()
@@ -235,8 +235,8 @@ def _ended(running: Slot, watches: Counter[str], user: str) -> None:
 class Transport(Struct, frozen=True):
     """The transport of a watch: chunks, server-sent events or a WebSocket.
 
-    ``accept`` is the Accept header of the events, ``form`` returns the form of each event, ``head`` the head of the
-    answer.
+    ``accept`` is the Accept header of the events. ``form`` returns the framing of events, ``head`` the head of the
+    response.
     """
 
     accept: str
@@ -286,9 +286,9 @@ def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _seconds(exchange: Exchange) -> float:
-    """Return timeoutSeconds, 0 if it is absent; malformed values are refused when the watch is opened.
+    """Return timeoutSeconds, at most MAX_WATCH_TIMEOUT; 0 if it is absent, or malformed and rejected later.
 
-    A negative time ends the watch after the first events (as upstream). At most MAX_WATCH_TIMEOUT.
+    As upstream, a negative time ends the watch after the first events.
     """
     text = exchange.value("timeoutSeconds")
     if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
@@ -361,7 +361,7 @@ VERBS: Mapping[str, VerbHandler] = {
 
 
 def _subject(resources: Resources, exchange: Exchange, target: Target, *, validate_include: bool = True) -> Subject:
-    """Return the requested form; reads validate includeObject later, once they have an object to show."""
+    """Return the requested form; reads validate includeObject later, once they have an object."""
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
@@ -392,7 +392,7 @@ def _call(exchange: Exchange, target: Target) -> Call:
 
 def _check_name(exchange: Exchange) -> None:
     if not exchange.info.name:
-        raise status.bad_request("name must be provided")  # recorded: PUT and PATCH of a collection
+        raise status.bad_request("name must be provided")  # as kube-apiserver for PUT and PATCH of a collection
 
 
 async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
@@ -408,7 +408,7 @@ async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
 
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
-    """Return a stored object in the requested representation; a large one is converted in a thread."""
+    """Return a stored object in the requested representation; a thread converts a large object."""
     if subject.wanted.plain or len(entry.raw) < server_limits.WORK_INLINE:
         return representations.entry_reply(subject, entry, code)
     raw = representations.shown(subject, entry)  # before the thread starts: the view may be cached
@@ -433,7 +433,7 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
 
 
 async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: bytes, encoding: str) -> None:
-    """Reserve the memory of a write; raise 429 or 413 before its body is decoded (http.memory)."""
+    """Reserve the memory of a write; raise a 429 or 413 before its body is decoded (http.memory)."""
     info = exchange.info
     served = target.served
     need = 0
@@ -448,7 +448,7 @@ async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: 
 
 
 def _encoding(exchange: Exchange, target: Target) -> str:
-    """Return the encoding of the body of a POST or PUT; a 415 for one that is not supported."""
+    """Return the encoding of the body of a POST or PUT; raise a 415 for an unsupported encoding."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not target.typed:
         raise status.unsupported_media_type((JSON, YAML))
@@ -456,7 +456,7 @@ def _encoding(exchange: Exchange, target: Target) -> str:
 
 
 async def _body(target: Target, encoding: str, raw: bytes) -> Body:
-    """Return a decoded body; a 400 with upstream's text if it cannot be decoded (ERR-11)."""
+    """Return a decoded body; raise a 400 with upstream's text if it cannot be decoded (ERR-11)."""
     decode = BODIES[encoding]
     if encoding == PROTOBUF:  # an envelope without a kind gets the kind of the URL
         decode = partial(_from_protobuf, wanted=(target.endpoint.model.api_version, target.endpoint.model.kind))

@@ -28,7 +28,8 @@ _USUAL = {
     for code in (200, 201, 404, 409)
 }
 _BODYLESS = frozenset((204, 304))
-is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch  # a Host header that may be repeated in an answer
+# matches a Host header that a response may repeat
+is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch
 
 
 class SecondClock:
@@ -54,7 +55,7 @@ class SecondClock:
 def head(
     reply: Reply, date: bytes, audit_id: str, *, close: bool, length: int, version: tuple[int, int] = (1, 1)
 ) -> bytes:
-    """Return status line and headers of a complete answer, with the empty line.
+    """Return status line and headers of a complete response, with the empty line.
 
     ``version`` is that of the request: HTTP/1.0 clients get ``Connection: keep-alive``, HTTP/1.1 clients ``Connection:
     close``, or neither.
@@ -79,22 +80,22 @@ def head(
 
 
 def stream_head(content_type: str, date: bytes, audit_id: str, warnings: Sequence[str], more: bytes = b"") -> bytes:
-    """Return the head of an answer in chunks; ``more`` are further header lines."""
+    """Return the head of a chunked response; ``more`` are further header lines."""
     extra = more.decode() + "".join(f"Warning: {value}\r\n" for value in warning_values(warnings))
     text = f"Audit-Id: {audit_id}\r\nContent-Type: {content_type}\r\n{extra}Transfer-Encoding: chunked\r\n\r\n"
     return REASONS[200] + _CACHE + date + text.encode("utf-8", "replace")
 
 
-# --- plain answers ---
+# --- plain text responses ---
 
 
 def text(code: int, body: bytes) -> Reply:
-    """Return a plain text answer."""
+    """Return a plain text response."""
     return Reply(code, TEXT, (body,), [("X-Content-Type-Options", "nosniff")])
 
 
 def bad_host() -> Reply:
-    """Return the answer to a request with a malformed Host header."""
+    """Return the response to a request with a malformed Host header."""
     return text(400, b"400 Bad Request: malformed Host header")
 
 
@@ -104,7 +105,7 @@ def page_not_found() -> Reply:
 
 
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
-    """Return a StatusError in the client's encoding; indented JSON if the client accepts none (ERR-01, NEG-007)."""
+    """Return a StatusError in the client's encoding; indented JSON if it accepts no encoding (ERR-01, NEG-007)."""
     document = error.document()
     wanted = negotiation.for_status(exchange.accept)
     if wanted is None:
@@ -136,10 +137,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def warning_values(texts: Sequence[str]) -> list[str]:
-    """Return the values of the Warning headers: each text once, cut if all together are too long.
+    """Return the values of the Warning headers: each text once, truncated if all texts together are too long.
 
-    If there are more than limits.WARNING_LINES, the last value is the number of the remaining texts. Upstream: texts
-    with control characters are left out.
+    If there are more than limits.WARNING_LINES texts, the last value is the number of omitted texts. As upstream, texts
+    with control characters are omitted.
     """
     shown = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:
@@ -151,7 +152,7 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(texts: Sequence[str]) -> list[str]:
-    """Return the texts, each cut, up to and including the first that exceeds the limit."""
+    """Truncate the texts; omit all texts after the text that exceeds the limit."""
     cut: list[str] = []
     whole = total = 0
     for text in texts:
@@ -189,7 +190,7 @@ def gzip(parts: Sequence[bytes]) -> list[bytes]:
 
 
 class Compressor:
-    """Compresses large answers for clients that accept gzip; the largest ones in a thread."""
+    """Compresses large responses for clients that accept gzip; a thread compresses the largest."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -208,7 +209,7 @@ class Compressor:
         reply.headers.append(("Content-Encoding", "gzip"))
 
     async def run(self, size: int, work: Callable[[], list[bytes]]) -> list[bytes]:
-        """Compress ``size`` bytes: a small answer on the event loop, a large one in the thread."""
+        """Compress ``size`` bytes: a small response on the event loop, a large response in the thread."""
         if size <= limits.GZIP_INLINE:
             return work()
         if self._pool is None:

@@ -27,10 +27,11 @@ NOT_YET = (
 )
 _BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with a name (create: only without)
 _READS = frozenset(("GET", "HEAD"))
-_OF_PROXIES = frozenset(("HEAD", "OPTIONS"))  # methods that upstream forwards, beside those of the verbs
+# methods that upstream's proxy subresource forwards, besides those of the verbs
+_OF_PROXIES = frozenset(("HEAD", "OPTIONS"))
 # first parts of paths whose documents list the served resources
 _COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))
-_DOTS = frozenset((".", ".."))  # not valid in keys: upstream answers 500
+_DOTS = frozenset((".", ".."))  # not valid in keys of etcd: upstream responds with a 500
 _METRIC_VERBS = {
     "get": "GET",
     "list": "LIST",
@@ -61,9 +62,9 @@ class Routes:
         self.issuer = issuer
         self.publisher = Publisher(f"{version['major']}.{version['minor']}", telemetry)
 
-    # coroutines only where necessary, since each would cost time for each request
+    # coroutines only where necessary, since each costs time in each request
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:
-        """Answer a request that the filters have passed."""
+        """Handle a request after the filters."""
         info = exchange.info
         catalog = self.resources.operations.catalog.current  # read once
         if not info.is_resource or exchange.path.startswith("//"):
@@ -79,7 +80,7 @@ class Routes:
         return self._resource(exchange, info, found)
 
     async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
-        """Answer a request for a path that is not a resource."""
+        """Handle a request for a path that is not a resource."""
         exchange.labels = _document_labels(exchange)
         if not exchange.path:
             return responses.text(400, b"400 Bad Request")
@@ -95,13 +96,13 @@ class Routes:
         if built is not None:
             reply = await built(self, exchange, parts, catalog)
         if reply is None and exchange.user.is_anonymous and is_public(exchange.path):
-            return responses.page_not_found()  # clients without credentials need not know the served groups
+            return responses.page_not_found()  # a client without credentials gets no list of the served groups
         return reply if reply is not None else self._unknown_path(catalog)
 
     # --- resources ---
 
     async def _settled(self, exchange: Exchange, info: RequestInfo) -> Answer:
-        """Answer a request for an unknown resource, once more after the catalog has all stored definitions."""
+        """Handle a request for an unknown resource again, after the catalog has all stored definitions."""
         await self.resources.operations.settle()
         target = find(self.resources.operations.catalog.current, info, exchange.warnings)
         if isinstance(target, Reply):
@@ -131,7 +132,7 @@ class Routes:
     # --- other paths ---
 
     def _unknown_path(self, catalog: Catalog) -> Reply:
-        """Return the 404 of an unknown path outside the API: the list of all paths."""
+        """Return the 404 of an unknown path outside the API, with the list of all paths."""
         reply = self.root_document(catalog)
         reply.code = 404
         return reply
@@ -147,19 +148,19 @@ class Routes:
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/`` and ``/index.html``: the front page for browsers (``/`` only), else the list of all paths."""
+        """Handle ``/`` and ``/index.html``: the front page for browsers (``/`` only), else the list of all paths."""
         if front_page.is_wanted(exchange):
             return front_page.answer(self.version["gitVersion"])
         return self.root_document(catalog) if exchange.path in {"/", "/index.html"} else None
 
     def probe(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer a health endpoint (HLT-001)."""
+        """Handle a health endpoint (HLT-001)."""
         if exchange.path.endswith("/"):
             return None
         return self.health.answer(parts[0], "/".join(parts[1:]), exchange.query)
 
     def show_version(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/version`` (DIS-109)."""
+        """Handle ``/version`` (DIS-109)."""
         if len(parts) > 1:
             raise status.resource_not_found()
         if exchange.method != "GET":
@@ -169,7 +170,7 @@ class Routes:
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
     def openid(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer the OpenID paths, with which other servers verify tokens of service accounts (AUT-001)."""
+        """Handle the OpenID paths, with which other servers verify tokens of service accounts (AUT-001)."""
         path = f"/{'/'.join(parts)}"
         shown = self.issuer.shown(path, exchange.headers.get("Host", "")) if self.issuer is not None else None
         if shown is None:
@@ -180,7 +181,7 @@ class Routes:
         return shown
 
     async def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001), yielding to the event loop between lines."""
+        """Handle ``/metrics`` and ``/metrics/slis`` (MTR-001), and yield to the event loop between lines."""
         if parts[1:] == ["slis"]:
             return Reply(200, METRICS_TYPE, (self._slis().encode(),))
         if exchange.path != "/metrics":
@@ -204,7 +205,7 @@ class Routes:
         return "\n".join(lines) + "\n"
 
     async def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/api``, ``/apis`` and paths below (DIS-101…108)."""
+        """Handle ``/api``, ``/apis`` and paths below (DIS-101…108)."""
         if exchange.path.startswith("/apis//"):
             return self._missing(responses.page_not_found())
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
@@ -222,7 +223,7 @@ class Routes:
         return reply if reply is not None else self._missing(responses.page_not_found())
 
     async def openapi(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
+        """Handle ``/openapi/v2`` and ``/openapi/v3`` (OAS-001, OAS-002)."""
         if exchange.method not in _READS:
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
         path, reply = exchange.path, None
@@ -254,11 +255,14 @@ BUILT: Mapping[str, Built] = {
     "openapi": Routes.openapi,
     "metrics": Routes.metrics,
 }
-"""The same for handlers that may wait."""
+"""First part of a path → its handler, for handlers that may wait."""
 
 
 def is_builtin(catalog: Catalog, group: str) -> bool:
-    """Report whether a group is built in: its unknown paths get a Status, other groups plain text (recorded)."""
+    """Report whether a group is built in.
+
+    As in kube-apiserver, unknown paths of a built-in group get a Status, those of other groups plain text.
+    """
     return group in catalog.builtin_groups
 
 
@@ -281,7 +285,7 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
     """Return the target of a resource URL, or the 404 page; raise a Status as upstream does (SRV-001…003).
 
-    The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
+    The warning about a deprecated version is added to ``warnings``, even if an error follows.
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None
@@ -298,7 +302,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     if warnings is not None and warning and warning not in warnings:
         warnings.append(warning)
     endpoint = served.endpoints.get(info.subresource)
-    # recorded: for custom resources, path segments after a subresource are ignored
+    # as kube-apiserver: for custom resources, path segments after a subresource are ignored
     beyond = info.rest and info.subresource != "proxy" and _is_own(catalog, info)
     if endpoint is None or beyond or _has_no_such_path(resource, served, info):
         if _is_own(catalog, info):
@@ -316,7 +320,7 @@ def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
 
 
 def _is_everywhere(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
-    """Report whether a URL names a collection in all namespaces, which has no methods but reads."""
+    """Report whether a URL names a collection in all namespaces, which supports only reads."""
     return served.names.namespaced and info.namespace is None and not info.named and not resource.review
 
 

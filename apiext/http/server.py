@@ -60,15 +60,15 @@ def _chain(settings: Settings, *, audited: bool, authorizes: bool) -> list[Filte
         chain.insert(1, logging_to(settings.access_log))
     add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
     if add_headers is not None:
-        chain.insert(1, add_headers)  # outside of filters that refuse, so that pages can read refusals
+        chain.insert(1, add_headers)  # before the filters that reject requests, so that pages can read their errors
     return chain
 
 
 class HttpServer:
     """Serves the API over HTTP/1.1.
 
-    ``start`` listens, and sets ``url`` and ``port``. ``begin_shutdown`` fails /readyz; ``wait_closed`` shuts down in
-    order.
+    ``start`` listens, and sets ``url`` and ``port``. ``begin_shutdown`` makes /readyz fail; ``wait_closed`` shuts down
+    in order.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class HttpServer:
     def _connection(
         self, listener: web.Server, loop: asyncio.AbstractEventLoop, settings: dict[str, Any]
     ) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection."""
+        """Return the protocol of a new connection, which refuses requests if no file descriptor is left."""
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
@@ -173,7 +173,7 @@ class HttpServer:
         self._expiry.start()
 
     def begin_shutdown(self) -> None:
-        """Fail /readyz; requests are still served."""
+        """Make /readyz fail; the server still handles requests."""
         self.health.shutting_down = True
 
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
@@ -216,7 +216,7 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        """Wait for requests, and for clients to read their answers; cancel the remaining ones (504)."""
+        """Wait for requests, and for clients to read their responses; cancel the remaining requests (504)."""
         in_flight = self.service.in_flight
         if await in_flight.ended(seconds):
             return

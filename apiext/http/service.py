@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InFlight:
-    """Counts the requests whose answers are not written yet; a watch counts until its stream begins."""
+    """Counts the requests whose responses are not written yet; a watch counts until its stream begins."""
 
     __slots__ = ("_idle", "count")
 
@@ -30,13 +30,13 @@ class InFlight:
         self.count += 1
 
     def end(self) -> None:
-        """Count a request no longer."""
+        """Stop counting a request."""
         self.count -= 1
         if not self.count:
             self._idle.set()
 
     async def ended(self, seconds: float) -> bool:
-        """Wait until no request is in flight; return False if that takes longer."""
+        """Wait until no request is in flight; return False if that takes longer than ``seconds``."""
         try:
             async with asyncio.timeout(seconds):
                 while self.count:
@@ -48,7 +48,10 @@ class InFlight:
 
 
 class Service(Struct, eq=False):
-    """``answer`` answers a request. ``large_heads`` parses one large head in an iteration of the event loop."""
+    """The shared parts; ``answer`` handles a request.
+
+    ``large_heads`` lets the event loop parse only one large head in an iteration.
+    """
 
     answer: Handler
     memory: Memory

@@ -8,7 +8,8 @@ from isal import isal_zlib
 GZIP_HEAD = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 NO_COLUMNS = b'"columnDefinitions":null'
-_BOOKMARK_BEFORE_END = 2.0  # seconds (upstream: a watch about to end gets a bookmark, RV-012)
+# seconds between the last bookmark of a watch and its end (upstream: a watch about to end gets a bookmark, RV-012)
+_BOOKMARK_BEFORE_END = 2.0
 
 
 def chunk(data: bytes) -> bytes:
@@ -41,14 +42,14 @@ class Transport(Protocol):
     """The transport of the connection, as far as a sink uses it."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes; bytes that the kernel does not take are buffered."""
+        """Send bytes; bytes that the kernel does not accept are buffered."""
 
 
 class Watching(Protocol):
-    """The watcher behind a sink."""
+    """The watcher that writes to a sink."""
 
     def resume(self) -> None:
-        """Send the events that were held back while the sink was paused."""
+        """Send the events of the time in which the sink was paused."""
 
     def bookmark_now(self) -> None:
         """Send a bookmark with the revision of the events sent so far."""
@@ -60,8 +61,9 @@ class Watching(Protocol):
 class WatchSink:
     """Sends the frames of one watch to its client.
 
-    ``paused`` is set while the transport's buffer is over its high-water mark; ``closed`` once the client has
-    disconnected or the stream has ended. The head is sent with the first bytes. No method raises for a lost connection.
+    ``paused`` is true while the transport's buffer is over its high-water mark. ``closed`` is true once the client has
+    disconnected or the stream has ended. ``clean`` is true if the connection can be reused afterwards. The head is sent
+    with the first bytes. No method raises an exception for a lost connection.
     """
 
     __slots__ = ("_columns", "_head", "_timer", "_transport", "clean", "closed", "done", "paused", "watcher")
@@ -83,7 +85,7 @@ class WatchSink:
         return not self._head
 
     def follow(self, watcher: Watching) -> None:
-        """Set the watcher that writes to this sink; close it at once if the client has disconnected meanwhile."""
+        """Set the watcher that writes to this sink; close the watcher if the client has disconnected meanwhile."""
         if self.closed:
             watcher.close()
         else:
@@ -116,7 +118,7 @@ class WatchSink:
             self.write(b"")
 
     def end(self, data: bytes) -> None:
-        """Send the last events, and end the answer; the connection can be reused."""
+        """Send the last events, and end the response; the connection can be reused."""
         if self.closed:
             return
         self.write(data)
@@ -135,7 +137,7 @@ class WatchSink:
             self._close()
 
     def discard(self) -> None:
-        """Close a sink before its head was sent: the request gets another answer."""
+        """Close a sink whose head was not sent: the request gets another response."""
         self.lost()
 
     def pause(self) -> None:
@@ -143,13 +145,13 @@ class WatchSink:
         self.paused = True
 
     def resume(self) -> None:
-        """Continue deliveries, with the events that were held back."""
+        """Continue deliveries, with the events of the pause."""
         self.paused = False
         if self.watcher is not None and not self.closed:
             self.watcher.resume()
 
     def end_after(self, seconds: float, bookmark: bool, loop: asyncio.AbstractEventLoop) -> None:
-        """End the stream after a time (RV-014), with a bookmark shortly before it if ``bookmark``."""
+        """End the stream after ``seconds`` (RV-014); if ``bookmark`` is true, send a bookmark shortly before."""
         if self.closed:
             return
         if bookmark and seconds > _BOOKMARK_BEFORE_END:
@@ -177,8 +179,9 @@ class WatchSink:
 class GzipSink(WatchSink):
     """Sends a watch as one gzip member that is flushed after each write.
 
-    Each write is compressed independently. So watchers of a group share the compressed bytes, and idle watches hold no
-    compressor. There is one member only, since client libraries such as aiohttp and httpx stop at the end of the first.
+    Each write is compressed independently. So watchers of a group share the compressed bytes, and idle watches need no
+    compressor. The stream is a single member, since client libraries such as aiohttp and httpx stop at the end of the
+    first member.
     """
 
     __slots__ = ("_checksum", "_size")
@@ -191,7 +194,7 @@ class GzipSink(WatchSink):
         """Send framed events compressed."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # they are set already, or this write has no Table
+        columns, self._columns = self._columns, b""  # this write already has the columns, or is not a Table
         if data:
             plain, packed = _LAST.compressed(data)
             first = b"" if self._size else _MEMBER
@@ -217,7 +220,7 @@ class _LastEvents:
         self._made = b"", b""
 
     def compressed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return framed events without their framing, and the same compressed, as deflate blocks that end at a byte."""
+        """Return events without their framing, and the same events as deflate blocks that end at a byte boundary."""
         if data is not self._events:
             plain = unchunked(data)
             deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15)
@@ -232,7 +235,7 @@ _LAST_BLOCK = b"\x03\x00"  # RFC 1951: empty and final
 
 
 class UnchunkedSink(WatchSink):
-    """Sends a watch to a client of HTTP/1.0, which has no chunks: the end of the connection ends it (RFC 9112, 6.1)."""
+    """Sends a watch to a client of HTTP/1.0 without chunks: the stream ends with the connection (RFC 9112, 6.1)."""
 
     __slots__ = ()
 
@@ -244,10 +247,10 @@ class UnchunkedSink(WatchSink):
         """Send framed events without their framing."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # they are set already, or this write has no Table
+        columns, self._columns = self._columns, b""  # this write already has the columns, or is not a Table
         super().write(unchunked(data))
         self._columns = columns
 
     def _finished(self) -> bool:
-        """Return that the connection cannot be reused."""
+        """Return False: the connection cannot be reused."""
         return False

@@ -22,7 +22,7 @@ Encode = Callable[[Entry], bytes]
 
 
 class EncodedAhead:
-    """Encodes large objects of watch events in a thread, before the pump makes their frames (storage.staging.Stage).
+    """Encodes large objects of watch events in a thread, before the pump creates their frames (storage.staging.Stage).
 
     ``inline`` encodes an object on the event loop. ``in_thread`` does the same in a thread, and changes no entry.
     """
@@ -35,7 +35,7 @@ class EncodedAhead:
         self._encoded: dict[Entry, bytes] = {}
 
     def take(self, entry: Entry) -> bytes:
-        """Return the encoded object of an event, and drop it from the cache: a frame is made once."""
+        """Return the encoded object of an event, and delete it from the cache, since each frame is created once."""
         encoded = self._encoded.pop(entry, None)
         return encoded if encoded is not None else self._inline(entry)
 
@@ -48,7 +48,7 @@ class EncodedAhead:
         return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._encoded else None
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Encode the large objects, then call ``then`` with all entries. Errors are raised when the frame is made."""
+        """Encode the large objects, then call ``then`` with all entries; the creation of the frames raises errors."""
         large = [entry for entry in entries if self.now(entry) is None]
 
         def done(work: asyncio.Future[list[bytes]]) -> None:
@@ -58,14 +58,14 @@ class EncodedAhead:
                 self._encoded.update(zip(large, work.result(), strict=True))
             while (
                 len(self._encoded) > 2 * storage_limits.SEGMENT
-            ):  # objects that no watcher has selected stay in the cache
+            ):  # the cache may have objects that no watcher has selected
                 del self._encoded[next(iter(self._encoded))]
             then(entries)
 
         asyncio.get_running_loop().run_in_executor(None, self._all, large).add_done_callback(done)
 
     def on_idle(self) -> None:
-        """Drop all cached objects: a row of a Table shows the age of the moment at which it was encoded."""
+        """Clear the cache: a row of a Table contains the ages at the time of its encoding."""
         self._encoded.clear()
 
     def _all(self, entries: Sequence[Entry]) -> list[bytes]:
@@ -89,7 +89,7 @@ class Form(Struct, frozen=True):
     The usual framing is a line of JSON or a protobuf message in a chunk. Each function gets the line without its end,
     or the message without its length, and returns the bytes to send: ``event(data, revision)``, ``initial`` for initial
     events, ``bookmark(data, revision, end of initial events)``, ``error(data)``. ``key`` is equal for equal forms;
-    ``content_type`` is empty for the usual one.
+    ``content_type`` is empty for the usual content type.
     """
 
     key: Hashable
@@ -103,9 +103,9 @@ class Form(Struct, frozen=True):
 class Frames(Struct):
     """The frames of one representation of one resource version; equal keys mean equal bytes.
 
-    ``first(entry)`` makes frames of initial events if they differ from those of later events. ``stage`` encodes large
-    objects in advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second of the wall
-    clock, None for representations without ages.
+    ``first(entry)`` returns the frame of an initial event; it is None if initial events equal later events. ``stage``
+    encodes large objects in advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second
+    of the wall clock, None for representations without ages.
     """
 
     key: Hashable
@@ -161,7 +161,7 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
 
 
 def error_frame(subject: Subject, error: StatusError, form: Form | None = None) -> bytes:
-    """Return an ERROR event, which carries a Status in every representation."""
+    """Return an ERROR event, which contains a Status in every representation."""
     if form is not None:
         return form.error(_data(subject, "ERROR", error.document()))
     return _document_frame(subject, "ERROR", error.document())
@@ -210,7 +210,8 @@ def _transformed(subject: Subject, document: View) -> View:
         return partial(version, document)
     revision = document["metadata"].get("resourceVersion")
     found = table(subject, [row(subject, document, subject.ages())], {"resourceVersion": revision})
-    return found | {"columnDefinitions": None}  # shared frames: each sink puts them into its first event
+    # watchers share frames: each sink inserts the columns into its first event
+    return found | {"columnDefinitions": None}
 
 
 def _document_frame(subject: Subject, event: str, document: View) -> bytes:
@@ -232,7 +233,7 @@ def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document
 
 
 _NO_NAMES = {"plural": "", "kind": ""}
-_ZERO: Mapping[str, View] = {  # fields of bookmarks of Go types besides metadata (recorded)
+_ZERO: Mapping[str, View] = {  # kind → fields besides metadata in bookmarks of Go types, as in kube-apiserver
     "CustomResourceDefinition": {
         "spec": {"group": "", "names": _NO_NAMES, "scope": "", "versions": None},
         "status": {"conditions": None, "acceptedNames": _NO_NAMES, "storedVersions": None},

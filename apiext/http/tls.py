@@ -29,7 +29,7 @@ _ANSWER = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Length: %d\
 
 
 def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
-    """Return a context for these PEM files: TLS 1.``minor`` or newer, HTTP/1.1 only, no client certificates yet."""
+    """Return a server context for these PEM files: TLS 1.``minor`` or newer, HTTP/1.1, without client certificates."""
     context = relax_verification(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -47,9 +47,9 @@ def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None
 class LoggedHandshake(ssl.SSLObject):
     """A TLS connection that logs and counts a failed handshake (``ssl.SSLContext.sslobject_class``).
 
-    The client gets the alert of TLS, or an answer if it speaks plain HTTP. The event loop writes pending bytes if a
-    handshake wants more bytes, never if it failed. So this handshake wants more: the client closes the connection when
-    it has read the alert, else the time limit of handshakes ends it.
+    The client gets the TLS alert, or a response if it uses plain HTTP. asyncio writes such bytes only if the handshake
+    needs more input, but not after a failure. So a failed handshake first reports that it needs more input. The client
+    closes the connection after it has read the alert, or the timeout of handshakes closes it.
     """
 
     _out: ssl.MemoryBIO | None
@@ -61,14 +61,14 @@ class LoggedHandshake(ssl.SSLObject):
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake; raise SSLWantReadError once for a failed one that leaves bytes for the client."""
+        """Continue the handshake; for a failure with bytes for the client, raise SSLWantReadError once."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise
         except ssl.SSLError as error:
             out, self._out = self._out, None
-            if out is None:  # this failure is logged already
+            if out is None:  # this failure has been logged
                 raise
             _ERRORS.value += 1
             reason = _reason(error)
@@ -81,7 +81,7 @@ class LoggedHandshake(ssl.SSLObject):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return why a handshake failed: a client that distrusts the server sends ``tlsv1 alert unknown ca``."""
+    """Return the reason of a failed handshake, such as ``tlsv1 alert unknown ca`` of a client."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if error.reason == "HTTP_REQUEST":
@@ -92,7 +92,7 @@ def _reason(error: ssl.SSLError) -> str:
 class CertificateReload:
     """Renews the serving certificate before it expires, and reloads changed files without a restart.
 
-    Open connections keep the certificate that they began with.
+    Open connections continue with their certificate.
     """
 
     def __init__(self, context: ssl.SSLContext, certificate: ServingCertificate) -> None:

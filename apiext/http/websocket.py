@@ -16,7 +16,7 @@ from apiext.meta.status import StatusError
 
 # Seconds between pings of a watch over WebSocket.
 WEBSOCKET_PING = 30.0
-# Bytes counted for each of its frames besides the payload.
+# Bytes that count for each frame of a client besides its payload.
 WEBSOCKET_FRAME = 64
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -43,7 +43,7 @@ def is_requested(exchange: Exchange) -> bool:
 
 
 def check(headers: Headers) -> None:
-    """Refuse a malformed handshake (400)."""
+    """Raise a 400 for a malformed handshake."""
     if headers.get("Sec-WebSocket-Version") != "13":
         raise status.bad_request("websocket: the Sec-WebSocket-Version must be 13")
     if _size_of_key(headers.get("Sec-WebSocket-Key", "").strip()) != 16:
@@ -55,8 +55,8 @@ def check(headers: Headers) -> None:
 def is_foreign(exchange: Exchange) -> bool:
     """Report whether a page of another, not allowed origin opens a WebSocket.
 
-    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only a token of
-    its own proves that the script is authorized.
+    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only its own
+    token proves that the script is authorized.
     """
     origin = exchange.headers.get("Origin", "")
     if not origin or exchange.connection.is_allowed_page or not is_requested(exchange):
@@ -77,7 +77,7 @@ def _size_of_key(key: str) -> int:
 
 
 def authorization(headers: Headers) -> str:
-    """Return the Authorization header, or the token in the subprotocol: scripts in browsers can set no header."""
+    """Return the Authorization header, or the token in the subprotocol, which browsers use instead."""
     given = headers.get("Authorization", "")
     if given:
         return given
@@ -88,17 +88,20 @@ def authorization(headers: Headers) -> str:
     try:
         found = b64decode(coded + "=" * (-len(coded) % 4), altchars=b"-_", validate=True).decode()
     except (Base64Error, ValueError):
-        found = coded  # an invalid token, which authentication refuses
+        found = coded  # an invalid token, which authentication rejects
     return f"Bearer {found}"
 
 
 def _protocols(headers: Headers) -> list[str]:
     offered = headers.get("Sec-WebSocket-Protocol", "").split(",", limits.WEBSOCKET_PROTOCOLS)
-    return [it for part in offered if (it := part.strip())]  # an empty last part is left out
+    return [it for part in offered if (it := part.strip())]  # an empty part is no protocol
 
 
 def head(headers: Headers, date: bytes, audit_id: str) -> bytes:
-    """Return the 101; the subprotocol is a known one, else the client's first one: watches are equal in all of them."""
+    """Return the 101 response, with a subprotocol that the client offers: a known one if possible.
+
+    The frames of a watch are equal for all subprotocols.
+    """
     key = headers.get("Sec-WebSocket-Key", "").strip().encode()
     accept = b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
     offered = [it for it in _protocols(headers) if not it.startswith(BEARER)]
@@ -124,7 +127,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def split(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return opcode and payload of the first frame of the server, and the rest."""
+    """Return opcode and payload of the first frame, and the remaining bytes; frames of the server are not masked."""
     size, start = data[1], 2
     if size > _CONTROL_SIZE:
         start = 4 if size == 126 else 10
@@ -133,7 +136,7 @@ def split(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def form(binary: bool) -> Form:
-    """Return the form of events: a text frame for a line of JSON, a binary one for a protobuf message."""
+    """Return the encoding of events: a text frame for a line of JSON, a binary frame for a protobuf message."""
     opcode = BINARY if binary else TEXT
     end = b"" if binary else b"\n"
 
@@ -158,11 +161,11 @@ class WebSocketSink(WatchSink):
     def __init__(self, transport: Transport, head: bytes, columns: bytes, done: asyncio.Future[None]) -> None:
         super().__init__(transport, head, columns, done)
         self.receive: Callable[[Receiver], None] | None = None
-        self.allowed = limits.WEBSOCKET_INPUT  # until the next ping
+        self.allowed = limits.WEBSOCKET_INPUT  # bytes that the client may send until the next ping
         self._pinging: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Send the 101, read frames of the client, and start to ping."""
+        """Send the 101, read frames of the client, and start the pings."""
         super().start()
         if self.receive is not None and not self.closed:
             self.receive(Receiver(self))
@@ -201,7 +204,7 @@ class WebSocketSink(WatchSink):
 
 
 class Receiver:
-    """Reads the frames of a client: it answers pings, ends the watch at a close frame, and skips other frames."""
+    """Reads the frames of a client: responds to pings, ends the watch at a close frame, and skips other frames."""
 
     __slots__ = ("_at", "_buffer", "_pongs", "_sink", "_skip", "_within")
 
@@ -209,9 +212,9 @@ class Receiver:
         self._sink = sink
         self._buffer = b""
         self._at = 0  # offset of the next frame in the buffer
-        self._skip = 0
+        self._skip = 0  # bytes of the current frame that have not arrived
         self._pongs: list[bytes] = []
-        self._within = False  # within a message of several frames
+        self._within = False  # true within a message of several frames
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
         """Parse bytes of the connection; the returned pair is the interface of aiohttp's parsers."""
@@ -271,12 +274,12 @@ class Receiver:
         return True
 
     def _may_send(self, size: int) -> bool:
-        """Count a frame, since even small ones cost time; close the stream if there are too many."""
+        """Count a frame, since even small frames cost time; close the stream if the client sends too much."""
         self._sink.allowed -= size + WEBSOCKET_FRAME
         return self._sink.allowed >= 0 or self._refuse(TOO_BIG)
 
     def _answer(self) -> None:
-        """Answer pings, unless the client reads too slowly."""
+        """Respond to pings, unless the client reads too slowly."""
         if self._pongs and not self._sink.paused:
             self._sink.write(b"".join(self._pongs))
         self._pongs.clear()
@@ -289,7 +292,7 @@ class Receiver:
 
 
 def _close_code(payload: bytes) -> int:
-    """Return the code for the answer to a close frame."""
+    """Return the code of the response to a close frame."""
     code = int.from_bytes(payload[:2], "big") if payload else NORMAL
     if len(payload) == 1 or not 1000 <= code < 5000 or code in _UNSENT:
         code = PROTOCOL_ERROR

@@ -226,7 +226,7 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
 
 
 def settle(served: ServedVersion, new: Document, old: View) -> None:
-    """Restore the old times if a write changes only times, so that it is skipped (WRI-006, SSA-015)."""
+    """Restore the old times in managedFields if nothing else changes, so that no write happens (WRI-006, SSA-015)."""
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
         return

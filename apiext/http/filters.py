@@ -65,7 +65,7 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, until: float) -> asyncio.Task[Any]:
-        """Return the running task, and cancel it soon after ``until`` (loop time) unless it is removed before."""
+        """Return the running task, and cancel it soon after ``until`` (loop time), but not after ``remove``."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # cached: each call asks the system for the process id
         task = asyncio.current_task(self._loop)
@@ -214,7 +214,7 @@ def identify(gate: Gate, exchange: Exchange) -> None:
 
 
 async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Turn exceptions into answers; count the request, its duration and the size of its answer (MTR-001, MTR-002)."""
+    """Turn exceptions into responses; count requests, their durations and response sizes (MTR-001, MTR-002)."""
     try:
         reply = await handler(exchange)
     except ConnectionError:

@@ -1,1 +1,1 @@
-"""The benchmark: what each kind of request costs the server process, and how that grows."""
+"""The benchmarks: the cost of each kind of request for the server process, and the growth of this cost."""

@@ -1,6 +1,8 @@
-"""Measure requests: `scripts/bench` prints figures beside goals, `--against REV` their ratio to another revision.
+"""Measure requests: `scripts/bench` prints figures and goals, `--against REV` the ratio of their costs to another
+revision.
 
-`--surface` prints how costs grow with what should not matter, and fails if one grows more than its row allows.
+`--surface` prints how costs grow with unrelated objects and clients, and fails if a cost grows more than its row
+allows.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def shown(value: float) -> str:
-    """Return a figure with about three digits."""
+    """Format a figure with about three digits."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def table(figures: list[Figure]) -> list[str]:
-    """Return Markdown rows."""
+    """Return the figures as rows of a Markdown table."""
     rows = ["| Workload | Read | Figure | Unit | Goal | |", "|---|---:|---:|---|---:|---|"]
     for it in figures:
         goal = f"{'≥' if it.more else '≤'} {shown(it.goal)}" if it.goal else ""
@@ -39,7 +41,7 @@ def table(figures: list[Figure]) -> list[str]:
 
 
 def compare(asked: argparse.Namespace) -> None:
-    """Print the cost of requests in one tree over their cost in another."""
+    """Print the cost of requests in one tree divided by their cost in another."""
     with contextlib.ExitStack() as stack:
         ours = stack.enter_context(against.checkout(asked.tree)) if asked.tree else ROOT
         theirs = stack.enter_context(against.checkout(asked.against))
@@ -60,7 +62,7 @@ def compare(asked: argparse.Namespace) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
         "--only",
@@ -101,7 +103,7 @@ def arguments() -> argparse.Namespace:
 
 
 def grow(names: Sequence[str]) -> int:
-    """Print how costs grow; return 1 if a dimension exceeds its exponent."""
+    """Print the growth of costs; return 1 if a dimension exceeds its exponent."""
     exceeded = 0
     for slope in surface.measure(names):
         print(slope.line, flush=True)
@@ -110,7 +112,7 @@ def grow(names: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Run and print; the exit code depends on growth only, not on absolute figures."""
+    """Run the command; return its exit code. Only growth can fail, not absolute figures."""
     asked = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and worktrees removed
     if asked.surface is not None:

@@ -1,4 +1,4 @@
-"""Workloads of admission: the cost that a webhook in another process and a policy add to a write."""
+"""Measure the cost that a webhook in another process, and a policy, add to a write."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ELSEWHERE = {**RULE, "resources": ["others"]}
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Creates without and with hooks; the difference is the cost of the hooks to the server."""
+    """Measure creates without and with webhooks or policies; the difference is their cost for the server."""
     creates(bench, "warm")
-    plain = creates(bench, "plain")  # the best batch: other work of the machine only ever adds
+    plain = creates(bench, "plain")  # the best batch, since other work of the machine only increases the time
     with in_another_process(allow=allow, change=patch({"op": "add", "path": "/spec/p57", "value": "hooked"})) as place:
         cases = (
             ("a validating webhook, per review", VALIDATING, webhook("v", place("/allow"), RULE), 250.0),
@@ -49,7 +49,7 @@ def rows(bench: Rig) -> Iterator[Row]:
 
 
 def creates(bench: Rig, prefix: str, batches: int = BATCHES) -> float:
-    """Return the microseconds of server CPU of a create, of the best batch."""
+    """Return the microseconds of server CPU of a create in the fastest batch."""
     found = []
     for batch in range(batches):
         names = [f"{prefix}-{batch}-{number:05}" for number in range(CREATES)]

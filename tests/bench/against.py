@@ -1,6 +1,7 @@
-"""Compares the cost of two source trees: `scripts/bench --against REV`.
+"""Compare the cost of two source trees: `scripts/bench --against REV`.
 
-Both servers run side by side and take turns, so the pace of the machine is the same for both. Only ratios count.
+Both servers run at the same time and handle requests in turns, so the speed of the machine is the same for both. Only
+the ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tests.bench import conversion, wire
 from tests.bench.rig import GROUP, Rig, cpu_of, definition, process_tree, rss_of, thing
 from tests.support.processes import ROOT, start_server, stop
 
-WARM = 20  # requests of each kind before those that are measured
+WARM = 20  # requests of each kind before the measured requests
 TURN = 30  # requests before the other server's turn
-DEFINITIONS = 20  # beside the one that is measured with
+DEFINITIONS = 20  # in addition to the definition of the measured objects
 LISTED = 100
 CONVERTED = 10
 WATCHERS = 50
@@ -67,19 +68,19 @@ def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
 
 @dataclass(frozen=True)
 class Tree:
-    """A source tree, and the interpreter of the environment that it runs in."""
+    """A source tree, and the Python interpreter of its environment."""
 
     root: Path
     python: str = sys.executable
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables of a server of this tree."""
+        """Environment variables of a server of this tree."""
         return {"PYTHONPATH": str(self.root)}
 
     @property
     def package(self) -> Path:
-        """Where this interpreter, started as the server is, finds apiext."""
+        """The path of the package apiext that a server of this tree imports."""
         code = "import apiext; print(apiext.__file__)"
         env = {**os.environ, **self.env}
         found = subprocess.run([self.python, "-c", code], cwd=self.root, env=env, stdout=subprocess.PIPE, check=True)
@@ -87,9 +88,9 @@ class Tree:
 
 
 def check_trees(ours: Tree, theirs: Tree) -> None:
-    """Raise AssertionError unless each tree runs its own sources, and the two are different directories.
+    """Raise AssertionError unless each tree imports its own sources, and the trees are different directories.
 
-    An editable install finds the checkout it was made in, so one tree could be measured twice.
+    An editable install imports the checkout from which it was installed, so one tree could be measured twice.
     """
     for tree in (ours, theirs):
         wanted = tree.root.resolve() / "apiext" / "__init__.py"
@@ -99,7 +100,7 @@ def check_trees(ours: Tree, theirs: Tree) -> None:
 
 @contextlib.contextmanager
 def checkout(revision: str, repository: Path = ROOT) -> Iterator[Path]:
-    """Check out a revision into a temporary worktree of a repository."""
+    """Check out a revision into a temporary worktree of a repository, and yield its path."""
     with tempfile.TemporaryDirectory(prefix="apiext-against-") as directory:
         root, git = Path(directory) / "tree", ["git", "-C", str(repository), "worktree"]
         subprocess.run([*git, "add", "--quiet", "--detach", str(root), revision], check=True)
@@ -123,7 +124,7 @@ def rss(bench: Rig) -> float:
 
 
 def spent(bench: Rig, *requests: bytes) -> float:
-    """Send requests one after another; return the seconds of CPU they cost."""
+    """Send requests one after another; return the CPU seconds of the server."""
     before = cpu(bench)
     wire.run(bench.address, requests)
     return cpu(bench) - before
@@ -135,7 +136,7 @@ def send(bench: Rig, requests: Sequence[bytes]) -> None:
 
 
 def names(count: int, start: str = "o") -> list[str]:
-    """Return the names of objects: those that begin with ``o`` always exist."""
+    """Return names of objects; objects whose names begin with ``o`` always exist."""
     return [f"{start}{number:05}" for number in range(count)]
 
 
@@ -155,7 +156,7 @@ def create(bench: Rig, turn: int, count: int) -> float:
 
 
 def put(bench: Rig, turn: int, count: int) -> float:
-    """Replace objects by their resourceVersion."""
+    """Replace objects by PUTs with their resourceVersion."""
     items = bench.api.get(bench.path()).expect(200)["items"]
     revisions = {it["metadata"]["name"]: it["metadata"]["resourceVersion"] for it in items}
     bodies = {name: thing(name, turn, resourceVersion=revisions[name]) for name in names(count)}
@@ -171,7 +172,7 @@ def merge_patch(bench: Rig, turn: int, count: int) -> float:
 def apply(bench: Rig, turn: int, count: int) -> float:
     """Apply whole objects as one manager."""
     query, kind = "?fieldManager=bench&force=true", "application/apply-patch+yaml"
-    bodies = {name: thing(name, -turn) for name in names(count)}  # unlike those of a PUT in the same turn
+    bodies = {name: thing(name, -turn) for name in names(count)}  # different from the bodies of PUTs in the same turn
     return spent(
         bench, *(wire.request("PATCH", bench.path(name) + query, body, kind=kind) for name, body in bodies.items())
     )
@@ -191,7 +192,7 @@ def delete(bench: Rig, turn: int, count: int) -> float:
 
 
 def get(bench: Rig, _: int, count: int) -> float:
-    """Read objects from etcd's newest revision."""
+    """Read objects at the newest revision of the store."""
     return spent(bench, *(wire.request("GET", bench.path(name)) for name in names(count)))
 
 
@@ -215,7 +216,7 @@ def list_changed(bench: Rig, turn: int, count: int) -> float:
 
 
 def table(bench: Rig, _: int, count: int) -> float:
-    """List 100 unchanged objects as a Table, again and again."""
+    """List 100 unchanged objects as a Table, ``count`` times."""
     return spent(bench, *[wire.request("GET", _listed(), headers=TABLE)] * count)
 
 
@@ -249,7 +250,7 @@ def list_converted(bench: Rig, turn: int, count: int) -> float:
 
 
 Kind = Callable[[Rig, int, int], float]
-"""Sends ``count`` requests in a turn that no other has the number of; returns seconds of CPU."""
+"""(server, unique number of the turn, number of requests) → CPU seconds of these requests."""
 
 REQUESTS: dict[str, Kind] = {
     "create": create,
@@ -273,10 +274,10 @@ KINDS = (START, IDLE, *REQUESTS, LOADED)
 
 @contextlib.contextmanager
 def running(tree: Tree, webhook: dict[str, Any] | None) -> Iterator[Rig]:
-    """Run a server of a tree with the store that it has by default, with definitions and objects to measure with."""
+    """Run a server of a tree with its default store, and create the measured definitions and objects."""
     with tempfile.TemporaryDirectory(prefix="apiext-bench-") as temporary:
         directory, flags = Path(temporary) / "server", ["--insecure", "--port=0"]
-        # an installed server has its bytecode; the first start here writes it
+        # an installed server has compiled bytecode; here the first start writes it
         env = {**tree.env, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{temporary}/bytecode"}
         command = (tree.python, "-m", "apiext", "serve")
         server = start_server(directory, flags, command=command, env=env, root=tree.root)
@@ -304,7 +305,7 @@ def _prepare(bench: Rig, webhook: dict[str, Any] | None) -> None:
 def _round(
     benches: Sequence[Rig], kinds: Sequence[str], count: int, turns: Iterator[int]
 ) -> dict[str, tuple[float, float]]:
-    """Restart both servers and let them take turns; return what each kind cost either."""
+    """Restart both servers and measure each kind in turns; return kind → CPU seconds of both servers."""
     costs: Counter[tuple[str, int]] = Counter()
 
     def in_turns(kind: str, cost: Callable[..., float], *arguments: int) -> None:
@@ -327,7 +328,7 @@ def _round(
 
 
 def compare(ours: Tree, theirs: Tree, kinds: Sequence[str], rounds: int, count: int) -> Iterator[dict[str, Ratio]]:
-    """Yield the cost of our tree over that of theirs for each kind after the second round and each later one.
+    """Yield kind → the ratio of our cost to theirs, after the second and each later round.
 
     Each round has ``count`` requests of each kind.
     """

@@ -1,4 +1,4 @@
-"""Knows what rules cost: to compile, to run, for each unit of cost, and to import the engine."""
+"""Measure CEL rules: compilation, evaluation, time for each unit of cost, and the import of the engine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ print((time.process_time() - began) * 1e3, (size() - before) / 1e6)
 
 
 def best(work: Callable[[], object], rounds: int, times: int) -> float:
-    """Return the seconds of one call in the fastest of some rounds of calls."""
+    """Return the seconds of a call in the fastest of ``rounds`` rounds with ``times`` calls."""
     found = 1e9
     for _ in range(rounds):
         began = time.perf_counter()
@@ -88,7 +88,7 @@ def _program(environment: Environment, rule: str) -> Program:
 
 
 def rows() -> Iterator[Row]:
-    """Measure rules on an object of 1.7 KB in this process, all with their costs counted."""
+    """Measure rules on an object of 1.7 KB in this process; each evaluation counts its cost."""
     whole = Declared("object", "T", FIELDS, FIELDS)
     environment = Environment({"self": whole, "oldSelf": whole})
     rules = (*SCALAR, *LISTS, QUADRATIC)
@@ -147,14 +147,14 @@ def _imports(times: int) -> list[tuple[float, float]]:
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory, "PYTHONDONTWRITEBYTECODE": ""}
         command = [sys.executable, "-c", IMPORT]
-        for _ in range(times + 1):  # the first one writes the bytecode
+        for _ in range(times + 1):  # the first run writes the bytecode
             told = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
             found.append((float(told[0]), float(told[1])))
     return found[1:]
 
 
 def _definition(rules: int) -> Document:
-    """Return a schema of a spec with so many rules about ten fields each of its own length."""
+    """Return a schema with this number of rules about ten fields."""
     names = [f"p{number}" for number in range(10)]
     entries = [
         {"rule": f"self.{names[n % 10]} != 'x{n}' && size(self.{names[(n + 1) % 10]}) < {n + 10}"} for n in range(rules)

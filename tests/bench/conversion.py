@@ -1,4 +1,4 @@
-"""Knows the workloads of conversion: versions that differ by name only, and a webhook in another process."""
+"""Measure reads of converted objects: versions with equal schemas, and a conversion webhook in another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = tuple[str, float, str, float]
 
 
 def define(bench: Rig, plural: str, client_config: dict[str, Any] | None = None) -> None:
-    """Establish the bench's definition under another name with a second version v2."""
+    """Establish the measured definition under another name, with a second version v2."""
     wanted = definition()
     spec = wanted["spec"]
     wanted["metadata"]["name"] = f"{plural}.{GROUP}"
@@ -36,7 +36,7 @@ def path(plural: str, version: str, namespace: str, name: str = "", query: str =
 
 
 def fill(bench: Rig, plural: str, namespace: str, count: int) -> None:
-    """Create objects in v1."""
+    """Create ``count`` objects in v1."""
     kind = b'"kind":"%b"' % plural.capitalize().encode()
     names = (f"o{number:05}" for number in range(count))
     bodies = (thing(name).replace(b'"kind":"Bench"', kind) for name in names)
@@ -44,20 +44,20 @@ def fill(bench: Rig, plural: str, namespace: str, count: int) -> None:
 
 
 def measured(bench: Rig, requests: Iterator[bytes], clients: int = 16) -> float:
-    """Return microseconds of server CPU for each request, as many clients as GETs are measured with."""
+    """Return the microseconds of server CPU of a request."""
     before = bench.cpu()
     run = wire.run(bench.address, requests, clients)
     return (bench.cpu() - before) / run.count * 1e6
 
 
 def reads(plural: str, version: str, rounds: int) -> Iterator[bytes]:
-    """Yield cached GETs that go round all names."""
+    """Yield GETs from the cache, of all names in turn."""
     names = [path(plural, version, "default", f"o{number:05}", "?resourceVersion=0") for number in range(READ)]
     return itertools.islice(itertools.cycle([wire.request("GET", name) for name in names]), rounds)
 
 
 def by_name(bench: Rig) -> Iterator[Row]:
-    """GETs in a version that differs by its name only."""
+    """Measure GETs in a version that differs only by its name."""
     define(bench, "plains")
     fill(bench, "plains", "default", READ)
     measured(bench, reads("plains", "v1", READ))
@@ -69,7 +69,7 @@ def by_name(bench: Rig) -> Iterator[Row]:
 
 
 def by_webhook(bench: Rig) -> Iterator[Row]:
-    """GETs and LISTs in a version that a webhook makes."""
+    """Measure GETs and LISTs in a version to which a webhook converts."""
     with in_another_process() as (config, count):
         define(bench, "hooked", config)
         fill(bench, "hooked", "default", READ)

@@ -1,4 +1,4 @@
-"""Knows what lists in other forms cost, made the first time and remembered, and applies among several managers."""
+"""Measure lists as Table and PartialObjectMetadata, first and cached, and applies to objects with several managers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _APPLY = "application/apply-patch+yaml"
 
 
 def lists(bench: Rig) -> Iterator[Row]:
-    """Yield the cost of a Table of 500 rows, and of all objects as PartialObjectMetadata: first, and cached.
+    """Measure a Table of 500 rows, and all objects as PartialObjectMetadata: the first list, and cached lists.
 
-    The first time is after a change of every listed object; the kernel counts CPU in hundredths of a second, so many
-    first times are added up.
+    The first list encodes all objects. One list is too short for the kernel's clock of hundredths of a second, so many
+    first lists are added.
     """
     bench.fill(OBJECTS)
     line = wire.Line(bench.address)
@@ -46,10 +46,10 @@ def _again(bench: Rig, line: wire.Line, ask: bytes, rounds: int) -> float:
 
 
 def _first(bench: Rig, line: wire.Line, query: str, kind: str, rounds: int) -> float:
-    """Return seconds of CPU of a list in a form that nothing remembers, since each asks for another form."""
+    """Return the CPU seconds of a list whose media type is not cached."""
     total = 0.0
     for _ in range(rounds):
-        # two media types are cached: requests for two more evict this one
+        # two media types are cached: requests for two other types evict the measured type
         for version, include in (("v1beta1", "Object"), ("v1beta1", "None")):
             headers = _AS.format(kind).replace("v=v1", f"v={version}")
             line.ask(wire.request("GET", f"{bench.path()}{query}&includeObject={include}", headers=headers))
@@ -61,7 +61,7 @@ def _first(bench: Rig, line: wire.Line, query: str, kind: str, rounds: int) -> f
 
 
 def applies(bench: Rig) -> Iterator[Row]:
-    """Yield the cost of an apply of a changed object of 1 KiB whose fields have one and ten managers."""
+    """Measure an apply of a changed object of 1 KiB whose fields have one manager, and ten managers."""
     address, count = bench.address, 500
     for managers, goal in ((1, 900.0), (MANAGERS, 2_000.0)):
         names = [f"apply{managers:02}-{number:04}" for number in range(count)]
@@ -74,7 +74,7 @@ def applies(bench: Rig) -> Iterator[Row]:
 
 
 def _apply(bench: Rig, name: str, manager: int, turn: int) -> bytes:
-    """Return an apply: of the whole object by the first manager, of two fields of its own by each other."""
+    """Return an apply of the whole object by the manager 0, or of two separate fields by another manager."""
     document = json.loads(thing(name, turn))
     if manager:
         document["spec"] = {f"p{40 + manager}": name, f"n{manager + 1:02}": manager}

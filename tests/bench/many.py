@@ -1,4 +1,4 @@
-"""Knows how definitions are measured as they grow in number: 100, 1,000 and 5,000 of one group."""
+"""Measure definitions among 100, 1,000 and 5,000 definitions of one group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Row = tuple[str, float, str] | tuple[str, float, str, float]
 GROUP = "many.example.com"
 CLIENTS = 8
 SIZES = (100, 1_000, 5_000)
-BATCH = 100  # definitions by which a cost is measured
+BATCH = 100  # definitions for one measurement of a cost
 
 
 def definition(number: int) -> dict[str, Any]:
-    """Return a small definition of the group that all share."""
+    """Return a small definition; all are in the same group."""
     plural, kind = f"m{number:05}s", f"M{number:05}"
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -53,7 +53,7 @@ def _define(bench: Rig, first: int, last: int) -> None:
 
 
 def _delete(bench: Rig, first: int, last: int) -> None:
-    """Delete definitions and wait until none of them is left."""
+    """Delete definitions and wait until all are deleted."""
     wire.run(bench.address, (wire.request("DELETE", _path(number)) for number in range(first, last)), CLIENTS)
     for number in range(max(first, last - 2 * CLIENTS), last):
         path = _path(number)
@@ -61,7 +61,7 @@ def _delete(bench: Rig, first: int, last: int) -> None:
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Yield the CPU of a definition among many: to serve one more, to change and delete one, and of a restart."""
+    """Measure the CPU of creating, changing and deleting a definition among many, and of a restart."""
     have, first = 0, 0.0
     for size in SIZES:
         began = time.perf_counter()

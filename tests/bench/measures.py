@@ -1,4 +1,4 @@
-"""Knows each workload: how it is driven, and the goal that its figure is held against."""
+"""Measure each workload; each figure has a goal."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 
 NAMES = 10_000
 GET_ROUNDS = 12_000
-SLICES = 5  # of a run of writes, between looks at the pace
+SLICES = 5  # parts of a run of writes; the speed of the machine is measured after each part
 GZIP = "Accept-Encoding: gzip\r\n"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure; a goal of 0 is none, ``more``: larger values are better.
+    """A measured figure. A goal of 0 means no goal; with ``more`` larger values are better.
 
-    ``pace`` is the time of a fixed loop around the measurement, divided by its time on the machine of the goals.
+    ``pace`` is the time of a fixed loop near the measurement, divided by the loop's time on the reference machine.
     """
 
     workload: str
@@ -40,14 +40,15 @@ class Figure:
 
     @property
     def there(self) -> float:
-        """The figure as on the machine of the goals: CPU times divided by the pace, other figures unchanged."""
+        """The estimated figure on the reference machine: CPU times are divided by the pace, other figures are
+        unchanged."""
         if "CPU" not in self.unit:
             return self.value
         return self.value * self.pace if self.more or "/s" in self.unit else self.value / self.pace
 
     @property
     def verdict(self) -> str:
-        """Return how the figure stands to its goal, on the machine of the goals."""
+        """The result on the reference machine: "met" or "missed", "" without a goal."""
         if not self.goal:
             return ""
         met = self.there >= self.goal if self.more else self.there <= self.goal
@@ -55,19 +56,19 @@ class Figure:
 
 
 def per_operation(bench: Rig, work: Callable[[], wire.Run]) -> tuple[float, wire.Run]:
-    """Return seconds of server CPU for each request of a piece of work, and the run."""
+    """Return the CPU seconds of the server for each request, and the run."""
     before = bench.cpu()
     run = work()
     return (bench.cpu() - before) / run.count, run
 
 
 def percentile(values: list[float], part: float) -> float:
-    """Return the value below which a part of the values lies."""
+    """Return a percentile; ``part`` is between 0 and 1."""
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 def gets(bench: Rig, count: int, rounds: int, query: str) -> Iterator[bytes]:
-    """Yield GETs that go round all names, so that no answer is remembered for being asked again."""
+    """Yield GETs of all names in turn, so that no response is cached because of a repeated request."""
     requests = [wire.request("GET", bench.path(f"o{number:05}") + query) for number in range(count)]
     return itertools.islice(itertools.cycle(requests), rounds)
 
@@ -76,7 +77,7 @@ def gets(bench: Rig, count: int, rounds: int, query: str) -> Iterator[bytes]:
 
 
 def get(bench: Rig) -> Iterator[Figure]:
-    """GET of single objects, from the cache and consistent, at three sizes of the collection."""
+    """Measure GETs of single objects, from the cache and consistent, at three sizes of the collection."""
     have = 0
     for size in (100, 1_000, NAMES):
         bench.fill(size - have, have)
@@ -93,7 +94,7 @@ def get(bench: Rig) -> Iterator[Figure]:
 
 
 def lists(bench: Rig) -> Iterator[Figure]:
-    """LIST at three sizes, plain and compressed, one object written before each."""
+    """Measure LISTs of three sizes, plain and compressed; one object is written before each LIST."""
     size = 0
     for count, rounds in ((100, 1_000), (1_000, 300), (NAMES, 60)):
         bench.fill(count - _count(bench), _count(bench))
@@ -111,7 +112,7 @@ def lists(bench: Rig) -> Iterator[Figure]:
 
 
 def _ten_megabytes(goal: float, size: int) -> float:
-    """Return a goal that is given for 10 MB, for a list of this size."""
+    """Convert a goal for 10 MB to a list of this size."""
     return goal * size / 10e6
 
 
@@ -121,7 +122,8 @@ def _count(bench: Rig) -> int:
 
 
 def _lists(bench: Rig, rounds: int, query: str = "", headers: str = "") -> tuple[int, float]:
-    """Return the size of a LIST and its seconds of server CPU: rounds of a write and a LIST, less those of a write."""
+    """Return the bytes of a LIST and its CPU seconds: those of rounds with a write and a LIST, minus those of the
+    writes."""
     line, turns = wire.Line(bench.address), itertools.count()
     ask = wire.request("GET", bench.path() + query, headers=headers)
     size = line.ask(ask)
@@ -143,7 +145,7 @@ def _lists(bench: Rig, rounds: int, query: str = "", headers: str = "") -> tuple
 
 
 def _cold(bench: Rig, rounds: int) -> tuple[int, float]:
-    """Return size and seconds of CPU of the first compressed LIST after a start; the plain one has come before."""
+    """Return the bytes and CPU seconds of the first compressed LIST after a start and a plain LIST."""
     total, size = 0.0, 0
     for _ in range(rounds):
         bench.restart()
@@ -155,7 +157,7 @@ def _cold(bench: Rig, rounds: int) -> tuple[int, float]:
 
 
 def latency(bench: Rig) -> Iterator[Figure]:
-    """GET latency while another client reads the whole list again and again."""
+    """Measure the latency of GETs while another client repeatedly lists all objects."""
     bench.fill(max(0, NAMES - _count(bench)), _count(bench))
     quiet = _paced_gets(bench, 600)
     yield Figure("GET p99, idle server", percentile(quiet, 0.99) * 1e3, "ms")
@@ -193,7 +195,7 @@ def _list_on(address: tuple[str, int], path: str, over: Event) -> None:
 
 
 def writes(bench: Rig) -> Iterator[Figure]:
-    """POST, PUT, merge patch, status and DELETE of 1 KiB objects, by 1 and by 16 clients."""
+    """Measure POST, PUT, merge patch, status and DELETE of 1 KiB objects, by 1 and by 16 clients."""
     rules = "two CEL rules" if bench.rules else "rules not evaluated yet"
     for clients, count in ((1, 1_000), (16, 4_000)):
         names = [f"w{clients:02}-{number:05}" for number in range(count)]
@@ -234,7 +236,7 @@ def writes(bench: Rig) -> Iterator[Figure]:
 
 
 def applies(bench: Rig, names: list[str]) -> Iterator[bytes]:
-    """Yield applies of whole objects by one manager, each a change of its object."""
+    """Yield applies of whole objects by one manager; each apply changes its object."""
     kind = "application/apply-patch+yaml"
     for name in names:
         yield wire.request("PATCH", bench.path(name) + "?fieldManager=bench&force=true", thing(name, 2), kind=kind)
@@ -244,7 +246,8 @@ def applies(bench: Rig, names: list[str]) -> Iterator[bytes]:
 
 
 def watch(bench: Rig) -> Iterator[Figure]:
-    """Fan-out to 10, 100 and 1,000 watchers: a burst of writes, one write at a time, and a calm ten a second."""
+    """Measure the fan-out to 10, 100 and 1,000 watchers: a burst of writes, single writes, and ten writes per
+    second."""
     establish(bench.api, definition(0))
     for count in (10, 100, 1_000):
         fan = _Fan(bench, count)
@@ -275,7 +278,8 @@ def _fan_out(fan: _Fan, count: int) -> Iterator[Figure]:
 
 
 class _Fan:
-    """Open watches in a process of their own, and one here that tells how many bytes each must get."""
+    """Open watches in another process, and one watch in this process, which shows how many bytes each watch must
+    receive."""
 
     def __init__(self, bench: Rig, count: int) -> None:
         self._bench, self._count = bench, count
@@ -292,7 +296,7 @@ class _Fan:
         self._model = wire.Watchers(bench.address, path, 1)
 
     def write(self, number: int, lines: int) -> tuple[float, float]:
-        """Write objects; return seconds of server CPU, and of the clock, until every watcher has had them all."""
+        """Write objects; return CPU seconds and wall-clock seconds until every watcher has received all events."""
         posts = [wire.request("POST", self._bench.path(), thing(next(self._names))) for _ in range(number)]
         before, began = self._bench.cpu(), time.perf_counter()
         wire.run(self._bench.address, posts, lines)
@@ -301,7 +305,7 @@ class _Fan:
         return self._bench.cpu() - before, took
 
     def latencies(self, number: int) -> list[float]:
-        """Write ten objects a second; return the seconds from each answer to each watcher's receipt."""
+        """Write ten objects per second; return the seconds from each response to the receipt by each watcher."""
         line, late = wire.Line(self._bench.address), []
         for _ in range(number):
             line.ask(wire.request("POST", self._bench.path(), thing(next(self._names))))
@@ -312,21 +316,21 @@ class _Fan:
         return late
 
     def cost_without_watchers(self, number: int, lines: int) -> float:
-        """Return the seconds of server CPU of a create in a resource without watches."""
+        """Return the CPU seconds of a create in a resource without watches."""
         path = self._bench.path().replace(PLURAL, "b000s")
         names = [next(self._names) for _ in range(max(number, 500))]
         posts = [wire.request("POST", path, thing(name).replace(b'"Bench"', b'"B000"')) for name in names]
         return per_operation(self._bench, lambda: wire.run(self._bench.address, posts, lines))[0]
 
     def _times(self, events: int) -> list[float]:
-        """Return when each watcher received something, once all have had the bytes of so many more events."""
+        """Wait until all watchers have received ``events`` more events; return the time of the last receipt of each."""
         self._model.until_lines(events)
         self._pipe.send(self._model.size)
         times: list[float] = self._pipe.recv()
         return times
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all watches."""
         self._pipe.send(0)
         self._reader.join(10)
         self._model.close()
@@ -351,7 +355,7 @@ def _read_watches(pipe: Connection, address: tuple[str, int], path: str, count: 
 
 
 def start(bench: Rig) -> Iterator[Figure]:
-    """Start and memory with no, 5, 50 and 500 definitions."""
+    """Measure start and memory with 0, 5, 50 and 500 definitions."""
     yield Figure("RSS idle, no definitions", bench.rss(), "MiB", 90.0)
     yield Figure("start to ready, empty, etcd up", min(bench.restart() for _ in range(3)), "s", 0.5)
     have = 0
@@ -377,7 +381,7 @@ def _define_many(bench: Rig, first: int, count: int) -> None:
 
 
 def memory(bench: Rig) -> Iterator[Figure]:
-    """Memory of cached objects after they were written and listed once, and after a restart."""
+    """Measure the memory of cached objects after they were written and listed once, and after a restart."""
     bench.restart()
     before = bench.rss()
     size = 0
@@ -393,7 +397,7 @@ def memory(bench: Rig) -> Iterator[Figure]:
 
 
 def own_store(bench: Rig) -> Iterator[Figure]:
-    """Start with a store in the process."""
+    """Measure the start with the embedded store."""
     from tests.support.processes import running_server
 
     times = []
@@ -405,7 +409,7 @@ def own_store(bench: Rig) -> Iterator[Figure]:
 
 
 def schema(bench: Rig) -> Iterator[Figure]:
-    """Schemas: functions on one object, real definitions, and reads beside a definition of 5,000 properties."""
+    """Measure schemas: functions on one object, real definitions, and reads during writes of large definitions."""
     for row in schemas.functions():
         yield Figure(*row)
     bench.restart()
@@ -419,42 +423,42 @@ def schema(bench: Rig) -> Iterator[Figure]:
 
 
 def selective(bench: Rig) -> Iterator[Figure]:
-    """Selective lists of a large collection."""
+    """Measure lists with selectors in a large collection."""
     for row in selection.rows(bench):
         yield Figure(*row)
 
 
 def in_other_forms(bench: Rig) -> Iterator[Figure]:
-    """Tables and metadata only, and applies among several managers."""
+    """Measure Tables, partial objects, and applies to objects with several managers."""
     for rows in (forms.applies(bench), forms.lists(bench)):
         yield from itertools.starmap(Figure, rows)
 
 
 def rules(bench: Rig) -> Iterator[Figure]:
-    """CEL rules, in this process."""
+    """Measure CEL rules in this process."""
     for row in cel.rows():
         yield Figure(*row)
 
 
 def documents(bench: Rig) -> Iterator[Figure]:
-    """Discovery and OpenAPI at 500 definitions."""
+    """Measure discovery and OpenAPI with 500 definitions."""
     for row in published.rows(bench, _paced_gets):
         yield Figure(*row)
 
 
 def converted(bench: Rig) -> Iterator[Figure]:
-    """Reads in another version than the stored one."""
+    """Measure reads in another version than the stored one."""
     for rows in (conversion.by_name(bench), conversion.by_webhook(bench)):
         yield from itertools.starmap(Figure, rows)
 
 
 def judged(bench: Rig) -> Iterator[Figure]:
-    """Writes that webhooks and policies validate."""
+    """Measure writes with webhooks and policies."""
     yield from itertools.starmap(Figure, admission.rows(bench))
 
 
 def many_definitions(bench: Rig) -> Iterator[Figure]:
-    """Definitions at 100, 1,000 and 5,000 of one group."""
+    """Measure definitions among 100, 1,000 and 5,000 of one group."""
     for row in many.rows(bench):
         yield Figure(*row)
 
@@ -481,7 +485,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def run(names: list[str]) -> Iterator[tuple[str, Figure]]:
-    """Run workloads, each on a server of its own; yield their figures as they come, with the pace of the minute."""
+    """Run workloads, each with a new server; yield their names and figures with the current pace."""
     for name in names:
         with contextlib.ExitStack() as stack:
             bench = stack.enter_context(rig())

@@ -1,4 +1,4 @@
-"""Knows how discovery and OpenAPI are measured: 500 definitions, ten in each group."""
+"""Measure discovery and OpenAPI with 500 definitions, ten in each group."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _define(bench: Rig) -> None:
 
 
 def _change(bench: Rig, number: int, text: str) -> float:
-    """Describe a definition anew; return the seconds until the index of OpenAPI v3 has another hash for it."""
+    """Change the description of a definition; return the seconds until its hash in the index of OpenAPI v3 changes."""
     name = f"{DEFINITIONS}/{_definition(number)['metadata']['name']}"
     path = f"apis/{_group(number)}/v1"
     before = bench.api.get("/openapi/v3").expect(200)["paths"][path]
@@ -71,7 +71,7 @@ def _once(bench: Rig, path: str, accept: str = "") -> float:
 
 
 def _again(bench: Rig, path: str, accept: str = "", rounds: int = 200) -> float:
-    """Return the server's CPU seconds for a request whose answer it remembers."""
+    """Return the CPU seconds of a request whose response is cached."""
     request = wire.request("GET", path, headers=f"Accept: {accept}\r\n" if accept else "")
     before = bench.cpu()
     wire.run(bench.address, [request] * rounds)
@@ -79,7 +79,7 @@ def _again(bench: Rig, path: str, accept: str = "", rounds: int = 200) -> float:
 
 
 def rows(bench: Rig, paced: Callable[[Rig, int], list[float]]) -> Iterator[Row]:
-    """Yield the figures of documents at 500 definitions; ``paced`` measures the latency of GETs."""
+    """Yield the figures with 500 definitions; ``paced`` measures the latency of GETs."""
     before = bench.rss()
     _define(bench)
     yield (
@@ -115,7 +115,7 @@ def _first_and_again(bench: Rig, name: str, path: str, accept: str = "") -> Iter
 
 
 def _kubectl(bench: Rig) -> Iterator[Row]:
-    """The newest kubectl with nothing in its cache; nothing where there is none."""
+    """Measure the newest kubectl with an empty cache; yield no rows if there is no kubectl."""
     found = kubectl.found()
     if not found:
         return

@@ -19,9 +19,9 @@ from apiext.conformance.support.http_client import Client
 from tests.bench import wire
 from tests.support.processes import ROOT, SERVE, Etcd, Server, running_etcd, start_server, stop
 
-_OF_PROCESS = 2  # Linux makes the clock of a process out of its id and this (CPUCLOCK_SCHED)
+_OF_PROCESS = 2  # CPUCLOCK_SCHED: Linux combines it with a process id to a clock id
 SPIN = 5_000_000  # rounds of the loop
-SPIN_REFERENCE = 0.125  # seconds of the spin loop on the machine of the goals
+SPIN_REFERENCE = 0.125  # seconds of the loop on the reference machine
 PLURAL, GROUP = "benches", "bench.example.com"
 RULES = [{"rule": "self.p00.size() < 100"}, {"rule": "self.n00 <= self.n01"}]
 
@@ -34,17 +34,17 @@ def _loop(rounds: int) -> float:
 
 
 def spin() -> float:
-    """Return the seconds of a fixed loop: how fast this interpreter on this machine is just now."""
+    """Return the seconds of a fixed loop: a measure of the current speed of this machine."""
     return min(_loop(SPIN) for _ in range(3))
 
 
 def pace() -> float:
-    """Return how much longer a loop takes than on the machine of the goals, on average over some 50 ms."""
+    """Return the time of a loop of about 50 ms, divided by its time on the reference machine."""
     return _loop(SPIN * 2 // 5) * 5 / 2 / SPIN_REFERENCE
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of CPU, user and system, that a process has used, in nanoseconds' resolution."""
+    """Return the CPU seconds (user and system) of a process, with a resolution of nanoseconds."""
     return time.clock_gettime((~pid << 3) | _OF_PROCESS)
 
 
@@ -57,7 +57,7 @@ def rss_of(pid: int) -> float:
 
 
 def process_tree(pid: int) -> list[int]:
-    """Return a process and all its descendants, as /proc lists them."""
+    """Return the ids of a process and all its descendants."""
     children = [int(it) for path in Path(f"/proc/{pid}/task").glob("*/children") for it in path.read_text().split()]
     return [pid, *(it for child in children for it in process_tree(child))]
 
@@ -68,7 +68,7 @@ def interpreter() -> str:
     build = "no PGO"
     if "--enable-optimizations" in arguments:
         build = "PGO"
-    elif sys.base_prefix == "/usr":  # Debian profiles its builds without the option of configure
+    elif sys.base_prefix == "/usr":  # Debian optimizes its builds without this option
         build = "the distribution's build"
     return f"CPython {sys.version.split()[0]} ({build})"
 
@@ -100,7 +100,7 @@ def definition(number: int | None = None) -> dict[str, Any]:
 
 
 def thing(name: str, turn: int = 0, **metadata: Any) -> bytes:
-    """Return an object of about 1 KiB; ``turn`` makes one unlike the one before."""
+    """Return an object of about 1 KiB; objects with another ``turn`` are different."""
     spec: dict[str, Any] = {f"p{index:02}": f"value {index:02} of {name}"[:24] for index in range(26)}
     spec |= {"p59": f"turn {turn}", "n00": 1, "n01": 2}
     document = {
@@ -111,11 +111,11 @@ def thing(name: str, turn: int = 0, **metadata: Any) -> bytes:
 
 @dataclass
 class Rig:
-    """A running server, and what there is to know about its process."""
+    """A running server with its flags, directory and store."""
 
     server: Server
     etcd: Etcd | None
-    """None if the server keeps objects as it does by default."""
+    """None if the server uses its default store."""
     directory: Path
     flags: list[str]
     env: dict[str, str]
@@ -128,13 +128,13 @@ class Rig:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port of the server."""
         parts = urlsplit(self.server.url)
         return parts.hostname or "127.0.0.1", parts.port or 80
 
     @property
     def api(self) -> Client:
-        """A plain client."""
+        """A new client of the server."""
         return Client(self.server.url)
 
     def path(self, name: str = "") -> str:
@@ -143,9 +143,9 @@ class Rig:
         return f"{base}/{name}" if name else base
 
     def cpu(self) -> float:
-        """Return the seconds of CPU, user and system, that the server process has used; /proc has only hundredths.
+        """Return the CPU seconds (user and system) of the server process. Also append the current pace to ``paces``.
 
-        It measures the pace as well, so that each measurement has some values of it right before and after.
+        So each measurement has the pace directly before and after it.
         """
         used = cpu_of(self.server.pid)
         self.paces.append(pace())
@@ -156,18 +156,18 @@ class Rig:
         return rss_of(self.server.pid)
 
     def define(self) -> None:
-        """Establish the definition that is measured with, and see whether its CEL rules are held."""
+        """Establish the measured definition, and set ``rules`` if the server evaluates its CEL rules."""
         establish(self.api, definition())
         breaking = thing("breaking").replace(b'"n01":2', b'"n01":0')
         self.rules = self.api.post(self.path(), breaking, dryRun="All").status == 422
 
     def fill(self, count: int, start: int = 0) -> None:
-        """Create objects o00000, o00001, …"""
+        """Create ``count`` objects with names o00000, o00001, …"""
         names = (f"o{number:05}" for number in range(start, start + count))
         wire.run(self.address, (wire.request("POST", self.path(), thing(name)) for name in names), 16)
 
     def restart(self) -> float:
-        """Stop and start the server on the same data; return the seconds to ready."""
+        """Restart the server with the same data; return the seconds until it is ready."""
         assert self.server.process is not None
         stop(self.server.process)
         began = time.perf_counter()
@@ -177,15 +177,15 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(*more: str, root: Path = ROOT, bytecode: Path | None = None) -> Iterator[Rig]:
-    """Run a server of a source tree on plain http over an etcd of its own, with default flags and those given.
+    """Run a server of a source tree on plain http with a new etcd, with default flags and these flags.
 
-    ``bytecode`` is a directory that several servers of one tree share, so that only the first has to compile it.
+    ``bytecode`` is a directory that several servers of a tree share, so that only the first compiles the tree.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))
         etcd = stack.enter_context(running_etcd(directory / "etcd"))
         flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
-        # an installed server has its bytecode, whatever this process writes
+        # an installed server has compiled bytecode
         env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode or directory / "bytecode")}
         env["PYTHONPATH"] = str(root)
         server = start_server(directory / "server", flags, env=env, root=root)

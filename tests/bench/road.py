@@ -1,12 +1,12 @@
-"""How often a request returns to a module that it has left: ``python -m tests.bench.road [PUT GET watch]``.
+"""Count how often a request returns to a module that it has left: ``python -m tests.bench.road [PUT GET watch]``.
 
-A server with its store in memory runs in this process without admission plug-ins. ``sys.setprofile`` notes the module
-of each function that the event loop calls from the first byte of a request to the last byte of its answer. The road is
-the sequence of modules, where neighbours of one name count once. ``--show`` prints it. The counts are exact: of twelve
-requests the shortest road is taken.
+A server with its store in memory runs in this process without admission plug-ins. ``sys.setprofile`` records the module
+of each function that the event loop calls from the first byte of a request to the last byte of its response. The road
+is the sequence of these modules, without consecutive duplicates. ``--show`` prints it. The result is the shortest road
+of twelve requests, so that counts are exact.
 
-``returns`` is how often the road enters a module that it has left, ``again`` the number of modules for which that
-happens at least once. ``--etcd URL`` takes etcd for the store, whose work is then outside of the process.
+``returns`` is how often the road enters a module that it has left; ``again`` is the number of such modules. With
+``--etcd URL`` the store is an etcd, whose work is outside of the process.
 """
 
 import argparse
@@ -33,7 +33,7 @@ PACKAGE = f"{Path(apiext.__file__).parent}{os.sep}"
 TRIES = 12
 ARRIVED, ANSWERED = "Incoming.data_received", "ApiHandler._send"
 EVENT = frozenset(("storage/fanout.py", "storage/pump.py"))
-"""The modules that a watch event begins in: they find its watchers, and write to them."""
+"""The modules in which the road of a watch event begins."""
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -66,7 +66,7 @@ COLLECTION = "/apis/road.example.com/v1/namespaces/default/walks"
 
 
 def road(calls: Iterable[str]) -> list[str]:
-    """Return the modules of a sequence of calls, neighbours of one name once."""
+    """Return the modules of a sequence of calls, without consecutive duplicates."""
     return [module for module, _ in groupby(call.partition(":")[0] for call in calls)]
 
 
@@ -82,7 +82,7 @@ def again(calls: Iterable[str]) -> int:
 
 
 class Recorder:
-    """Notes the calls of the event loop's thread, as ``module:function``, while it is on."""
+    """Records the calls of the event loop's thread, as ``module:function``, during ``of``."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -91,13 +91,13 @@ class Recorder:
 
     @contextlib.contextmanager
     def of(self, wanted: str) -> Iterator[None]:
-        """Record a request (PUT, GET), or what happens because of a watch event (watch)."""
+        """Record the calls of a request (PUT, GET), or of a watch event (watch)."""
         self.calls, self._wanted, self._within = [], wanted, False
         yield
         self._wanted = ""
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
-        """Be the profile function of the event loop's thread."""
+        """The profile function of the event loop's thread (``sys.setprofile``)."""
         if not self._wanted or event not in ("call", "return"):
             return
         name = self._name(frame.f_code)
@@ -135,13 +135,13 @@ def _function(code: CodeType) -> str:
 
 
 class _Client:
-    """A client on one connection."""
+    """A client with one connection."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer of a request that succeeds."""
+        """Send a request that must succeed; return the decoded response."""
         raw = None if body is None else json.dumps(body).encode()
         self._connection.request(method, path, raw, {"Content-Type": "application/json"})
         answer = self._connection.getresponse()
@@ -150,7 +150,7 @@ class _Client:
         return json.loads(text)
 
     def watch(self) -> http.client.HTTPResponse:
-        """Return the open answer of a watch."""
+        """Open a watch; return its response."""
         self._connection.request("GET", f"{COLLECTION}?watch=1")
         return self._connection.getresponse()
 
@@ -160,7 +160,7 @@ def _is_ready(path: Path) -> bool:
 
 
 def measured(kinds: Iterable[str], recorder: Recorder, port: int) -> dict[str, list[str]]:
-    """Return the calls of the shortest road of each kind."""
+    """Return kind of request → the calls of its shortest road."""
     client, watcher = _Client(port), _Client(port)
     client.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION)
     walk = {"apiVersion": "road.example.com/v1", "kind": "Walk", "metadata": {"name": "a"}, "spec": {"a": 0}}

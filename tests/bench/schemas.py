@@ -1,4 +1,5 @@
-"""Knows what schemas cost: their functions on one object, many definitions in memory, a large one beside reads."""
+"""Measure schemas: their functions on an object, many definitions in memory, reads during writes of a large
+definition."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ Row = tuple[str, float, str, float]
 
 
 def _member(number: int) -> dict[str, Any]:
-    """Return the schema of a property; all are different, so that no work is shared."""
+    """Return the schema of a property; all are different, so that the server cannot share work."""
     kinds: list[dict[str, Any]] = [
         {"type": "string", "maxLength": 1000 + number},
         {"type": "string", "pattern": f"^([a-z0-9 ]*|v{number})$"},
@@ -55,7 +56,7 @@ def _object() -> dict[str, Any]:
 
 
 def _best(work: Callable[[Any], object], make: Callable[[], Any], rounds: int) -> float:
-    """Return the seconds of the fastest of some rounds, each on a value of its own."""
+    """Return the seconds of the fastest of some rounds, each with a new value."""
     best = 1e9
     for _ in range(rounds):
         value = make()
@@ -112,7 +113,8 @@ def wide(name: str, count: int) -> bytes:
 
 
 def beside(bench: Rig, paced: Callable[[Rig, int], list[float]]) -> list[float]:
-    """Return the seconds of each of some paced reads while wide definitions are created, updated and deleted."""
+    """Return the seconds of each of some reads while definitions with many properties are created, updated and
+    deleted."""
     context = multiprocessing.get_context("spawn")
     over = context.Event()
     writer = context.Process(target=_define_on, args=(bench.address, over), daemon=True)
@@ -141,7 +143,7 @@ def _define_on(address: tuple[str, int], over: Event) -> None:
 
 
 def real(bench: Rig) -> Iterator[Row]:
-    """Measure memory and start with the definitions that projects publish, where they are at hand."""
+    """Measure memory and start with published definitions of projects, if these files exist."""
     files = shared("data/real/definitions")
     if files is None:
         return

@@ -1,4 +1,4 @@
-"""Knows what selective lists of a large collection cost: by label and by field, remembered and first."""
+"""Measure lists with selectors in a large collection: by label and by field, first and with an index."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = tuple[str, float, str, float]
 
 OBJECTS = 10_000
 GROUPS = 1_000  # ten objects in each
-PER_ROW = 4.0  # µs of a row on its way out
+PER_ROW = 4.0  # µs to send an object of a list
 
 
 def _thing(number: int) -> bytes:
@@ -27,7 +27,7 @@ def _thing(number: int) -> bytes:
 
 
 def _select_fields(bench: Rig) -> None:
-    """Let p30 and p31 be selected by."""
+    """Make p30 and p31 selectable fields."""
     path = f"{DEFINITIONS}/benches.{GROUP}"
     fields = [{"jsonPath": ".spec.p30"}, {"jsonPath": ".spec.p31"}]
     patch = [{"op": "add", "path": "/spec/versions/0/selectableFields", "value": fields}]
@@ -36,7 +36,8 @@ def _select_fields(bench: Rig) -> None:
 
 
 def _per_list(bench: Rig, query: Callable[[int], str], batches: int, size: int, clients: int) -> float:
-    """Return seconds of server CPU for each list, in batches; a tenth as many objects are written before each."""
+    """Return the CPU seconds of a list. Lists are sent in batches; a tenth as many objects are written before each
+    batch."""
     spent, turn = 0.0, iter(range(10**9))
 
     def write() -> bytes:
@@ -53,7 +54,7 @@ def _per_list(bench: Rig, query: Callable[[int], str], batches: int, size: int, 
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Yield the figures; ten of 10,000 objects match, different ones for each list."""
+    """Yield the figures. Ten of 10,000 objects match each list, and the lists select different objects."""
     _select_fields(bench)
     wire.run(bench.address, (wire.request("POST", bench.path(), _thing(it)) for it in range(OBJECTS)), 16)
     for name, text in (("label", "labelSelector=part%3Dg{}"), ("field", "fieldSelector=spec.p30%3Df{}")):

@@ -1,7 +1,7 @@
-"""Measures how costs grow with what should not matter: `scripts/bench --surface [NAME…]`.
+"""Measure how costs grow with unrelated objects and clients: `scripts/bench --surface [NAME…]`.
 
-Each dimension of surface.yaml is measured at three sizes, each on a fresh server. Its exponent is the slope of the
-logarithm of the cost over that of the size: a property of the code, so that no goal depends on the machine.
+Each dimension of surface.yaml is measured at three sizes, each on a fresh server. Its exponent is the slope of
+log(cost) over log(size). It depends on the code, not on the machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GROUP = "surface.example.com"
 
 @dataclass(frozen=True)
 class Dimension:
-    """A row of the table."""
+    """A row of surface.yaml."""
 
     name: str
     of: str
@@ -59,7 +59,7 @@ class Slope:
 
     @property
     def holds(self) -> bool:
-        """True if the exponent is within the bound of the table."""
+        """True if the exponent does not exceed that of the table."""
         return self.exponent <= self.dimension.exponent
 
     @property
@@ -76,15 +76,16 @@ class Slope:
 
 
 def dimensions() -> list[Dimension]:
-    """Return the rows of the table."""
+    """Return the rows of surface.yaml."""
     rows = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     return [Dimension(**{**row, "sizes": tuple(row["sizes"])}) for row in rows]
 
 
 def measure(names: Iterable[str] = (), root: Path = ROOT) -> Iterator[Slope]:
-    """Measure dimensions by name, all if none is named, each size on a fresh server of a source tree.
+    """Measure the named dimensions, or all, each size with a new server of a source tree.
 
-    A dimension that exceeds its exponent is measured twice more, for other work disturbs: the least counts.
+    If a dimension exceeds its exponent, it is measured twice more, since other work of the machine disturbs; the
+    smallest exponent counts.
     """
     wanted = set(names)
     with tempfile.TemporaryDirectory(prefix="apiext-surface-") as temporary:
@@ -113,7 +114,7 @@ def _measured(dimension: Dimension, size: int, root: Path, bytecode: Path) -> fl
 
 
 def define(bench: Rig, kind: str = "Thing", **fields: Any) -> None:
-    """Establish the definition of plain objects with a selectable field; ``fields`` are more of spec."""
+    """Establish a definition with a selectable field; ``fields`` are further properties of spec."""
     plural = f"{kind.lower()}s"
     text = {"type": "string"}
     spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"color": text, **fields}}
@@ -154,7 +155,7 @@ def fill(bench: Rig, bodies: Iterable[bytes], where: str = "") -> None:
 
 
 def cost(bench: Rig, requests: Iterable[bytes], items: int, lines: int = 1) -> float:
-    """Return the seconds of CPU that requests take, for one of so many items, at the reference's pace."""
+    """Return the CPU seconds of requests divided by ``items``, scaled to the reference machine."""
     with spent(bench) as used:
         wire.run(bench.address, requests, lines)
     return used[0] / items
@@ -162,7 +163,7 @@ def cost(bench: Rig, requests: Iterable[bytes], items: int, lines: int = 1) -> f
 
 @contextlib.contextmanager
 def spent(bench: Rig) -> Iterator[list[float]]:
-    """Yield a list that has the seconds of CPU of the server, at the reference's pace, once the block is over."""
+    """Yield a list; after the block it contains the CPU seconds of the server, scaled to the reference machine."""
     used: list[float] = []
     before, looks = bench.cpu(), len(bench.paces) - 1
     yield used
@@ -172,26 +173,26 @@ def spent(bench: Rig) -> Iterator[list[float]]:
 
 
 def patches(count: int, of: str = "", start: int = 0) -> list[bytes]:
-    """Return merge patches of an object."""
+    """Return ``count`` merge patches of an object; ``of`` is its path."""
     numbers = range(start, start + count)
     return [wire.request("PATCH", of or path("other"), b'{"spec":{"n":%d}}' % number) for number in numbers]
 
 
 def written(bench: Rig) -> float:
-    """Return the cost of a patch of an object that nothing asks for."""
+    """Return the cost of a patch of an object that no watch or list selects."""
     fill(bench, [body("other")])
     return least_of_two(bench, patches(WRITES + 50))
 
 
 def least_of_two(bench: Rig, requests: list[bytes]) -> float:
-    """Return the cost of a request, the lesser of two halves; the first fifty only warm up."""
+    """Return the cost of a request: the smaller mean of two halves. The first fifty requests are not measured."""
     wire.run(bench.address, requests[:50])
     halves = requests[50::2], requests[51::2]
     return min(cost(bench, half, len(half)) for half in halves)
 
 
 def idle(bench: Rig) -> None:
-    """Wait until the server has had nothing to do for a while."""
+    """Wait until the server has been idle for 0.4 seconds."""
     used = -1.0
     while cpu_of(bench.server.pid) - used > 0.01:
         used = cpu_of(bench.server.pid)
@@ -210,7 +211,7 @@ Cost = Callable[[Rig, int], float]
 
 
 def watched(paths: Callable[[int], str], ask: Cost = lambda bench, _: written(bench)) -> Cost:
-    """Return what measures a write, or something else, beside so many watches of these paths."""
+    """Return a Cost that measures a write, or ``ask``, with ``size`` watches of these paths."""
 
     def measured(bench: Rig, size: int) -> float:
         define(bench)
@@ -224,7 +225,8 @@ def watched(paths: Callable[[int], str], ask: Cost = lambda bench, _: written(be
 
 
 def contended(make: Callable[[int], bytes]) -> Cost:
-    """Return what measures a write of one object by so many clients at a time; ``make(n)`` is the n-th request."""
+    """Return a Cost that measures writes of one object by ``size`` concurrent clients; ``make(n)`` is the n-th
+    request."""
 
     def measured(bench: Rig, size: int) -> float:
         define(bench)
@@ -236,7 +238,7 @@ def contended(make: Callable[[int], bytes]) -> Cost:
 
 
 def _applied(number: int, managers: int = 64, name: str = "one") -> bytes:
-    """Return an apply of an own field by one of some managers."""
+    """Return an apply by one of some managers, each of which applies a separate field."""
     field = f'"f{number % managers}":{number}'
     spec = f'{{"apiVersion":"{GROUP}/v1","kind":"Thing","spec":{{{field}}}}}'.encode()
     url = path(name, query=f"fieldManager=m{number % managers}")
@@ -244,7 +246,7 @@ def _applied(number: int, managers: int = 64, name: str = "one") -> bytes:
 
 
 def converted(bench: Rig, size: int) -> float:
-    """Return the cost of a write beside so many watches by labels of a version that a webhook makes."""
+    """Return the cost of a write with this many watches by labels of a version that a webhook converts."""
     with in_another_process() as (config, _):
         conversion.define(bench, "hooked", config)
         conversion.fill(bench, "hooked", "default", 1)
@@ -263,7 +265,7 @@ def converted(bench: Rig, size: int) -> float:
 
 
 def missing_owners(bench: Rig, size: int) -> float:
-    """Return the cost of an owner, of an object that names so many that never were: it is created, and collected."""
+    """Return the cost, for each owner, of creating and collecting an object with this many missing owners."""
     define(bench)
     fill(bench, [body("warm")])
 
@@ -279,7 +281,7 @@ def missing_owners(bench: Rig, size: int) -> float:
 
 
 def dependents(bench: Rig, size: int) -> float:
-    """Return the cost of the deletion of a dependent whose owner has so many."""
+    """Return the cost of the deletion of a dependent whose owner has this many dependents."""
     define(bench)
     fill(bench, [body("owner")])
     uid = bench.api.get(path("owner")).expect(200)["metadata"]["uid"]
@@ -292,7 +294,7 @@ def dependents(bench: Rig, size: int) -> float:
 
 
 def first_events(bench: Rig, size: int) -> float:
-    """Return the memory after so many watches, by selectors of their own, had the state as their first events."""
+    """Return the memory after this many watches with different selectors have received initial events."""
     define(bench)
     fill(bench, (body(f"o{number}", text="x" * 500) for number in range(3_000)))
     watchers = wire.Watchers(bench.address, (watching(f"labelSelector=a%21%3Dv{number}") for number in range(size)))
@@ -316,7 +318,7 @@ def labels_in_turn(bench: Rig, size: int) -> float:
 
 
 def closed_lists(bench: Rig, size: int) -> float:
-    """Return the memory after so many rounds of clients that ask for a large list, read nothing of it, and close."""
+    """Return the memory after this many rounds of clients that request a large list and close without reading."""
     define(bench)
     fill(bench, (body(f"o{number}", text="x" * 500) for number in range(4_000)))
     for turn in range(size):
@@ -331,7 +333,7 @@ def closed_lists(bench: Rig, size: int) -> float:
 
 
 def updates_of_large_objects(bench: Rig, size: int) -> float:
-    """Return the memory after so many updates of an object of half a megabyte."""
+    """Return the memory after this many updates of an object of half a megabyte."""
     define(bench)
     fill(bench, [body("other", text="x" * 500_000)])
     wire.run(bench.address, patches(size))
@@ -339,14 +341,14 @@ def updates_of_large_objects(bench: Rig, size: int) -> float:
 
 
 def deleted_collection(bench: Rig, size: int) -> float:
-    """Return the cost of the deletion of an object with its collection of so many."""
+    """Return the cost, for each object, of the deletion of a collection with this many objects."""
     define(bench)
     fill(bench, (body(f"o{number}") for number in range(size)))
     return cost(bench, [wire.request("DELETE", path())], size)
 
 
 def distinct_values(bench: Rig, size: int) -> float:
-    """Return the cost of an object of a list by ``!=``, as each of so many has a value of its own."""
+    """Return the cost, for each object, of a list by ``!=`` of this many objects with different values."""
     define(bench)
     fill(bench, (body(f"o{number}", color=f"c{number}") for number in range(size)))
     ask = wire.request("GET", path(query="fieldSelector=spec.color%21%3Dc1&limit=1000000"))
@@ -355,7 +357,7 @@ def distinct_values(bench: Rig, size: int) -> float:
 
 
 def distinct_labels(bench: Rig, size: int) -> float:
-    """Return the cost of a list by the value of a label that so many objects have, each its own."""
+    """Return the cost of a list by a label for which this many objects have different values."""
     define(bench)
     fill(bench, (body(f"o{number}", {"labels": {"own": f"v{number}"}}) for number in range(size)))
     return least_of_two(
@@ -364,14 +366,14 @@ def distinct_labels(bench: Rig, size: int) -> float:
 
 
 def object_size(bench: Rig, size: int) -> float:
-    """Return the cost of a patch of an object of so many KiB."""
+    """Return the cost of a patch of an object of this many KiB."""
     define(bench)
     fill(bench, [body("other", **{f"f{number}": "x" * 1000 for number in range(size)})])
     return least_of_two(bench, patches(110))
 
 
 def managers(bench: Rig, size: int) -> float:
-    """Return the cost of an apply to an object that so many managers apply to."""
+    """Return the cost of an apply to an object with this many managers."""
     define(bench)
     fill(bench, [body("one")])
     wire.run(bench.address, (_applied(number, size) for number in range(size)))
@@ -379,7 +381,7 @@ def managers(bench: Rig, size: int) -> float:
 
 
 def list_map_items(bench: Rig, size: int) -> float:
-    """Return the cost of an apply of one item of a list map that has so many."""
+    """Return the cost of an apply of one item of a list map with this many items."""
     item = {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
     listed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": item}
     define(bench, items=listed)
@@ -394,7 +396,7 @@ def list_map_items(bench: Rig, size: int) -> float:
 
 
 def namespaces(bench: Rig, size: int) -> float:
-    """Return the cost of a write beside so many namespaces with an object each."""
+    """Return the cost of a write with this many namespaces, which contain one object each."""
     define(bench)
     spaces = [f"n{number}" for number in range(size)]
     made = ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in spaces)
@@ -404,14 +406,14 @@ def namespaces(bench: Rig, size: int) -> float:
 
 
 def objects(bench: Rig, size: int) -> float:
-    """Return the cost of a write beside so many objects."""
+    """Return the cost of a write with this many other objects."""
     define(bench)
     fill(bench, (body(f"o{number}") for number in range(size)))
     return written(bench)
 
 
 def definitions(bench: Rig, size: int) -> float:
-    """Return the cost of a definition that is created beside so many, until it is established."""
+    """Return the cost of creating and establishing a definition with this many other definitions."""
     for number in range(size):
         define(bench, f"K{number}")
     with spent(bench) as used:
@@ -421,7 +423,7 @@ def definitions(bench: Rig, size: int) -> float:
 
 
 def roles(bench: Rig, size: int) -> float:
-    """Return the cost of a write of a user beside so many roles, each bound to another user."""
+    """Return the cost of a write by a user with this many roles, each bound to another user."""
     define(bench)
     api = "rbac.authorization.k8s.io"
 
@@ -444,7 +446,7 @@ def roles(bench: Rig, size: int) -> float:
 
 
 def policies(bench: Rig, size: int) -> float:
-    """Return the cost of a write beside so many admission policies for another kind."""
+    """Return the cost of a write with this many admission policies for another kind."""
     define(bench)
     define(bench, "Ruled")
     api = "admissionregistration.k8s.io"
@@ -470,14 +472,14 @@ def restarted(bench: Rig) -> float:
 
 
 def restart_by_objects(bench: Rig, size: int) -> float:
-    """Return the cost of a start with so many objects."""
+    """Return the cost of a start with this many objects."""
     define(bench)
     fill(bench, (body(f"o{number}") for number in range(size)))
     return restarted(bench)
 
 
 def restart_by_definitions(bench: Rig, size: int) -> float:
-    """Return the cost of a start with so many definitions."""
+    """Return the cost of a start with this many definitions."""
     for number in range(size):
         define(bench, f"K{number}")
     return restarted(bench)
@@ -531,7 +533,7 @@ COSTS: dict[str, Cost] = {
     "restart-by-objects": restart_by_objects,
     "restart-by-definitions": restart_by_definitions,
 }
-"""By name: (server, size) → seconds of CPU or MiB."""
+"""Name of a dimension → the function that measures it."""
 
 FLAGS: dict[str, Sequence[str]] = {"roles": ("--authorization-mode=RBAC",)}
-"""More flags of the servers of a dimension."""
+"""Name of a dimension → further flags of its servers."""

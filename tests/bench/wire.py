@@ -1,4 +1,4 @@
-"""Speak HTTP/1.1 on raw sockets: the load generator must cost little compared with the server."""
+"""Send HTTP/1.1 on raw sockets, since the load generator must cost little compared with the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {"PATCH": "application/merge-patch+json"}
 
 
 def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: str = "") -> bytes:
-    """Return the bytes of a request; a body is JSON, that of a PATCH a merge patch, unless ``kind`` says else."""
+    """Return the bytes of a request. ``kind`` is the Content-Type; the default is JSON, for a PATCH a merge patch."""
     if body:
         headers += f"Content-Length: {len(body)}\r\nContent-Type: {kind or KINDS.get(method, 'application/json')}\r\n"
     return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{headers}\r\n".encode() + body
@@ -23,7 +23,7 @@ def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: 
 
 @dataclass
 class Run:
-    """The results of a run of requests: their number, its seconds, bytes of the last body, seconds of each request."""
+    """The results of a run: the number of requests, total seconds, bytes of the last body, seconds of each request."""
 
     count: int = 0
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class Run:
 
 
 class Line:
-    """One kept-alive connection with one request under way."""
+    """A persistent connection, with at most one request at a time."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address)
@@ -48,7 +48,7 @@ class Line:
         self.socket.sendall(data)
 
     def receive(self) -> int:
-        """Read available bytes; return the size of the body if the answer is complete, else -1."""
+        """Read available bytes; return the size of the body if the response is complete, else -1."""
         data = self.socket.recv(PIECE)
         if not data:
             raise ConnectionError("the server hung up")
@@ -68,7 +68,7 @@ class Line:
         return self.size if self._left == 0 else -1
 
     def ask(self, data: bytes) -> int:
-        """Send a request and wait for its answer; return the size of the body."""
+        """Send a request and wait for its response; return the size of the body."""
         self.send(data)
         while (size := self.receive()) < 0:
             pass
@@ -76,7 +76,7 @@ class Line:
 
 
 def run(address: tuple[str, int], requests: Iterable[bytes], lines: int = 1) -> Run:
-    """Send requests over some connections, the next on each when its answer is there."""
+    """Send requests over ``lines`` connections; a connection sends the next request after each response."""
     todo, done = iter(requests), Run()
     poll = select.epoll()
     open_lines: dict[int, Line] = {}
@@ -113,7 +113,7 @@ def _begin(address: tuple[str, int], todo: Iterator[bytes], lines: dict[int, Lin
 
 
 class Watchers:
-    """Many open watches, ``count`` of each path, whose bytes are counted and thrown away."""
+    """Open watches, ``count`` of each path; their bytes are counted but not stored."""
 
     def __init__(self, address: tuple[str, int], path: str | Iterable[str], count: int = 1) -> None:
         self._poll = select.epoll()
@@ -158,19 +158,19 @@ class Watchers:
 
     @property
     def size(self) -> int:
-        """How many bytes the only watch has had."""
+        """The number of bytes that the only watch has received."""
         (size,) = self.received.values()
         return size
 
     def until_lines(self, more: int, within: float = 120.0) -> None:
-        """Read the only watch until so many more events have come."""
+        """Read the only watch until it has received ``more`` further events."""
         wanted, end = self.lines + more, time.monotonic() + within
         while self.lines < wanted:
             self.receive(1.0)
             assert time.monotonic() < end, f"{wanted - self.lines} of {more} events never came"
 
     def until(self, size: int, within: float = 120.0) -> None:
-        """Read until every watch has had so many bytes; AssertionError when some never get them."""
+        """Read until every watch has received ``size`` bytes; raise AssertionError after ``within`` seconds."""
         end = time.monotonic() + within
         while min(self.received.values()) < size:
             self.receive(1.0)
@@ -179,7 +179,7 @@ class Watchers:
                 raise AssertionError(f"{behind} watchers were not sent everything")
 
     def close(self) -> None:
-        """Hang up all."""
+        """Close all watches."""
         self._poll.close()
         for sock in self._sockets.values():
             sock.close()

@@ -1,4 +1,4 @@
-"""Reads the numbered behaviours of docs/BEHAVIOUR.md, and counts those that passing tests show."""
+"""Read the numbered rows of docs/BEHAVIOUR.md, and count the rows whose tests pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = "behaviour rows"
 
 @cache
 def shown_in() -> dict[str, list[str]]:
-    """Return the files of tests that the page names for each row."""
+    """Return row → the files of tests that the page names for it."""
     found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
     assert len(found) == len(dict(found)), "a number stands twice in docs/BEHAVIOUR.md"
     return {row: re.findall("`([^`]+)`", tests) for row, tests in found}
@@ -30,36 +30,37 @@ def all_rows() -> frozenset[str]:
 
 
 def rows_of(item: pytest.Item) -> Iterator[str]:
-    """Yield the rows that a test is marked with."""
+    """Yield the rows in the marks of a test."""
     for mark in item.iter_markers("rows"):
         yield from mark.args
 
 
 class BehaviourRows:
-    """A pytest plugin: notes the rows of each test, prints how many hold."""
+    """A pytest plugin: records the rows of each test, and prints the number of rows whose tests pass."""
 
     def __init__(self) -> None:
-        """Start with nothing shown."""
+        """Create the plugin without results."""
         self._shown: set[str] = set()
         self._broken: set[str] = set()
 
     @pytest.hookimpl
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Refuse marks that name no row."""
+        """Raise UsageError for a mark with a row that does not exist."""
         for item in items:
             if unknown := set(rows_of(item)) - all_rows():
                 raise pytest.UsageError(f"{item.nodeid} is marked with rows that do not exist: {sorted(unknown)}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Let a report carry the rows of its test, to the process that sums up."""
+        """Add the rows of a test to its report, for the process of pytest-xdist that prints the summary."""
         report = yield
         report.user_properties.append((_ROWS, list(rows_of(item))))
         return report
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note the rows of a test that ran: shown when it passed, broken when anything of it failed."""
+        """Record the rows of a test: as shown if the test passed, as broken if the test, its setup or its teardown
+        failed."""
         rows = dict(report.user_properties).get(_ROWS, [])
         if report.failed or hasattr(report, "wasxfail"):
             self._broken.update(rows)
@@ -68,7 +69,7 @@ class BehaviourRows:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print how many rows passing tests show."""
+        """Print the number of rows whose tests all passed."""
         holding = self._shown - self._broken
         terminalreporter.write_line(f"behaviour: {len(holding)} of {len(all_rows())}")
         if terminalreporter.verbosity > 0:

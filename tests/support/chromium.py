@@ -1,4 +1,4 @@
-"""Chromium without a window, spoken to by its DevTools protocol."""
+"""Run Chromium without a window, and control it with the DevTools protocol."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Page:
     def __init__(self, address: str) -> None:
         self.errors: list[str] = []
         self.prompted = ""
-        """The answer to a dialog that a script of the page opens."""
+        """The text that is entered into each dialog of the page."""
         self._line = websocket.create_connection(address, timeout=WITHIN, suppress_origin=True)
         self._numbers = itertools.count(1)
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # the clipboard is for a page with focus
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)  # only a page with focus can use the clipboard
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""
@@ -49,24 +49,24 @@ class Page:
         return result
 
     def open(self, url: str) -> None:
-        """Go to a URL and wait until its page is loaded."""
+        """Open a URL and wait until its page is loaded."""
         number = self._send("Page.navigate", {"url": url})
         while (told := self._read()).get("method") != "Page.loadEventFired":
             assert told.get("id") != number or "errorText" not in told["result"], told
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression, of its promise if it is one."""
+        """Return the value of an expression; await a promise."""
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
         told = self.call("Runtime.evaluate", **asked)
         assert "exceptionDetails" not in told, told["exceptionDetails"]
         return told["result"].get("value")
 
     def shows(self, text: str) -> None:
-        """Wait until the page shows a text."""
+        """Wait until the page contains a text."""
         until(lambda: text in self.evaluate("document.body.innerText"), f"the page shows {text!r}", WITHIN)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._line.close()
 
     def _send(self, method: str, parameters: dict[str, Any]) -> int:
@@ -75,7 +75,7 @@ class Page:
         return number
 
     def _read(self) -> dict[str, Any]:
-        """Return the next message; dialogs are answered, errors noted."""
+        """Return the next message. Answer dialogs, and add errors to ``errors``."""
         told: dict[str, Any] = json.loads(self._line.recv())
         parameters = told.get("params", {})
         match told.get("method"):
@@ -90,7 +90,7 @@ class Page:
 
 @contextlib.contextmanager
 def browser_page(directory: Path) -> Iterator[Page]:
-    """Run a browser with one page; skips the test where there is none."""
+    """Run a browser with one page; skip the test if no browser is installed."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip("chromium is not on this machine")

@@ -1,4 +1,4 @@
-"""Knows how to make client certificates with any subject, for servers under test."""
+"""Issue client certificates with any subject, for servers under test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Subject = tuple[tuple[x509.ObjectIdentifier, str], ...]
 
 
 class ClientAuthority:
-    """A certificate authority for client certificates; ``file`` is its own."""
+    """A certificate authority for client certificates; ``file`` is its own certificate."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self._directory = directory
@@ -62,7 +62,8 @@ def _name(subject: Subject) -> x509.Name:
 
 
 def dialling(certificate: Path | None = None) -> ssl.SSLContext:
-    """Return the context of a client that verifies no server certificate and may send its own."""
+    """Return the TLS context of a client that accepts any server certificate, and sends a client certificate if one is
+    given."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

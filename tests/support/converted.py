@@ -1,4 +1,4 @@
-"""A slow webhook for watches of a collection: shows the number of an object as a label that is not stored."""
+"""A slow conversion webhook for watches: it adds a label with the number of an object, which is not stored."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,20 +17,21 @@ OWN = Dimension(("label", "own"), lambda entry: entry.labels.get("own"), "own")
 
 
 def view(raw: bytes, revision: int) -> bytes:
-    """Return an object ``{"n": 1}`` with a label ``own: v1``."""
+    """Return the converted object: ``{"n": 1}`` gets the label ``own: v1``."""
     number = orjson.loads(raw).get("n")
     return orjson.dumps({"metadata": {"labels": {"own": f"v{number}"}}})
 
 
 def shown(entry: Entry) -> ViewedEntry:
-    """Return an entry as it is converted."""
+    """Return the converted entry of a stored entry."""
     return ViewedEntry.of(entry, view, EncodedView(view(entry.raw, entry.revision), entry.revision))
 
 
 class SlowWebhook:
-    """A stage that answers after a random number of turns, and forgets its answers at random.
+    """A Stage that converts entries after a random number of loop iterations, and randomly loses cached results.
 
-    ``calls`` counts its calls and ``objects`` the objects in them. Calls that ``fails`` names have no answer.
+    ``calls`` counts its calls, ``objects`` the objects in them. If ``fails`` is true for an entry, its conversion
+    fails.
     """
 
     def __init__(self, random: Random, turns: int = 5, forgets: float = 0.1) -> None:
@@ -68,7 +69,7 @@ class SlowWebhook:
         pass
 
     def group(self, value: str, namespace: str | None = None, key: str = "") -> WatchGroup:
-        """Return a group that selects a value of the label ``own``."""
+        """Return a group that selects objects with this value of the label ``own``."""
         term = Term(OWN, lambda found: found == value, frozenset((value,)))
         return replace(
             watch_group(namespace, term.matches, key=key), stage=self, converted=ConvertedRoute("v2", self, term)

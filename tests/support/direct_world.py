@@ -1,4 +1,4 @@
-"""A world of the store contract over two clients of any store of etcd's kind: the server's, and that of another."""
+"""A World of the store contract with two clients of an etcd or embedded store: the server's, and another one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from apiext.storage.keys import Keys
 
 
 class DirectWorld:
-    """A store over one client; ``other`` writes past it."""
+    """A CachedStore with the client ``etcd``; the client ``other`` writes directly to the same etcd."""
 
     def __init__(self, group: asyncio.TaskGroup, etcd: Etcd, other: Etcd, prefix: str) -> None:
         self.group = group

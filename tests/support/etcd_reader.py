@@ -1,4 +1,4 @@
-"""Knows how to read etcd through its JSON gateway: a reader that shares no code with the server under test."""
+"""Read etcd through its JSON gateway, without code of the server under test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.processes import Etcd
 
 @dataclass(frozen=True)
 class Event:
-    """One change of one key; a deletion has no value."""
+    """A change of a key; the value of a deletion is None."""
 
     key: str
     revision: int
@@ -28,7 +28,7 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """The events of a watcher of the API."""
+        """The type of the watch event for this change."""
         return "DELETED" if self.value is None else "ADDED" if self.created else "MODIFIED"
 
 
@@ -48,18 +48,18 @@ def head(etcd: Etcd) -> int:
 
 
 def state(etcd: Etcd, prefix: str) -> dict[str, int]:
-    """Return the last part of every key below a prefix → its mod revision."""
+    """Return the last part of each key below a prefix → its mod_revision."""
     found = etcd.call("kv/range", {**_bounds(prefix), "keys_only": True}).get("kvs", [])
     return {_text(kv["key"]).rpartition("/")[2]: int(kv["mod_revision"]) for kv in found}
 
 
 def history(etcd: Etcd, prefix: str, since: int) -> list[Event]:
-    """Return every change below a prefix from a revision to now, in order; etcd must not have compacted it."""
+    """Return all changes below a prefix from a revision on, in order; etcd must not have compacted this revision."""
     until, events = head(etcd), []
     address = urlsplit(etcd.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     try:
-        # Asking for the key behind the head too ends the reading: progress comes once all is sent.
+        # etcd sends a progress message after all events: then the history is complete
         request = {"create_request": {**_bounds(prefix), "start_revision": since, "prev_kv": False}}
         connection.request("POST", "/v3/watch", json.dumps(request))
         response = connection.getresponse()

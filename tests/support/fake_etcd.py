@@ -1,4 +1,4 @@
-"""An etcd in memory behind the interface of apiext.etcd.client.Etcd: revisions, guards, compaction, watches, faults."""
+"""An etcd in memory with the interface of apiext.etcd.client.Etcd: revisions, guards, compaction, watches, faults."""
 
 import asyncio
 from bisect import bisect_right
@@ -24,7 +24,7 @@ MAX_REQUEST = 1_572_864
 
 @dataclass
 class _History:
-    """The states of one key: revisions ascending, None for a deletion."""
+    """All states of a key, with ascending revisions; the state of a deletion is None."""
 
     revisions: list[int] = field(default_factory=list)
     states: list[KeyValue | None] = field(default_factory=list)
@@ -35,7 +35,7 @@ class _History:
 
 
 class FakeWatch:
-    """A watch that delivers in a later turn of the loop, unless it is held."""
+    """A watch that delivers events in a later iteration of the event loop, unless ``hold`` was called."""
 
     def __init__(self, etcd: "FakeEtcd", span: tuple[bytes, bytes], start: int, prev_kv: bool) -> None:
         self.etcd = etcd
@@ -100,9 +100,9 @@ class FakeWatch:
 class FakeEtcd:
     """One etcd member that is always reachable, unless a test sets a fault.
 
-    ``held``: watches send nothing. ``down``: calls fail. ``batch``: events of one batch. ``full``: puts are refused
-    until the alarm is disarmed. ``corrupt``: another alarm is raised. ``size``, ``in_use``: bytes of its file, and the
-    used part of it.
+    ``held``: watches send no events. ``down``: calls fail. ``batch``: maximum number of events in a batch. ``full``:
+    puts are refused until the alarm NOSPACE is disarmed. ``corrupt``: the alarm CORRUPT is raised. ``size``,
+    ``in_use``: bytes of the database file, and its used bytes.
     """
 
     def __init__(self) -> None:
@@ -121,23 +121,23 @@ class FakeEtcd:
         self._keys: dict[bytes, _History] = {}
         self._log: list[WatchEvent] = []
 
-    # -- what tests do to it
+    # -- faults and writes of tests
 
     def hold(self) -> None:
-        """Let watches say nothing until ``release``."""
+        """Stop all events of watches until ``release``."""
         self.held = True
 
     def release(self) -> None:
-        """Let watches tell what happened."""
+        """Deliver the events since ``hold``."""
         self.held = False
         self._wake()
 
     def forget_before(self, revision: int) -> None:
-        """Compact at once; held watches will find their place gone."""
+        """Compact at once; held watches then end with a compaction error."""
         self.compacted = revision
 
     def replace(self, revision: int, values: dict[bytes, bytes]) -> None:
-        """Become another store, as after a restore: these values at this revision, watches end."""
+        """Replace the content, as a restore from a backup does: these values at this revision; watches end."""
         self._keys = {}
         self._log = []
         self.revision = revision - len(values)
@@ -149,15 +149,15 @@ class FakeEtcd:
             watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
 
     def put(self, key: str, value: bytes) -> int:
-        """Write as another client."""
+        """Write a key as another client; return the revision."""
         return self._write(key.encode(), value)
 
     def remove(self, key: str) -> int:
-        """Delete as another client."""
+        """Delete a key as another client; return the revision."""
         return self._write(key.encode(), None)
 
     def state(self, prefix: str, revision: int = 0) -> dict[str, tuple[int, bytes]]:
-        """Return mod_revision and value of all keys below a prefix."""
+        """Return key → (mod_revision, value) of all keys below a prefix, now or at a revision."""
         found = {key: past.at(revision or self.revision) for key, past in self._keys.items()}
         return {
             key.decode(): (kv.mod_revision, kv.value)
@@ -169,7 +169,7 @@ class FakeEtcd:
         """Return all events after a revision."""
         return self._log[bisect_right(self._log, revision, key=lambda event: event.kv.mod_revision) :]
 
-    # -- the interface
+    # -- the interface of Etcd
 
     async def start(self) -> None:
         pass
@@ -219,7 +219,7 @@ class FakeEtcd:
         return await self._guarded(key, None, expected, guards)
 
     async def lease_grant(self, ttl: int) -> int:
-        """Grant a lease, which never ends here."""
+        """Grant a lease, which never expires here."""
         await self._call("lease_grant")
         return ttl
 
@@ -262,7 +262,7 @@ class FakeEtcd:
         self.watches.add(watch)
         return watch
 
-    # -- inside
+    # -- implementation
 
     async def _call(self, name: str) -> None:
         self.calls.append(name)

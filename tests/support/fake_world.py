@@ -1,4 +1,4 @@
-"""Knows how a store runs over an etcd in memory."""
+"""A World of the store contract with an etcd in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.fake_etcd import FakeEtcd
 
 
 class FakeWorld:
-    """A store over a FakeEtcd; ``kept`` encrypts its values."""
+    """A CachedStore over a FakeEtcd; ``kept`` encrypts its values."""
 
     def __init__(self, group: asyncio.TaskGroup, kept: Encryptions | None = None) -> None:
         self.group = group

@@ -1,4 +1,4 @@
-"""Knows how to run a whole process, its C libraries included, under a wall clock that a file moves (libfaketime)."""
+"""Run processes, with their C libraries, under a wall clock that a file sets (libfaketime)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ needs_faketime = pytest.mark.skipif(not LIBRARY, reason="no libfaketime here: in
 
 
 class WallClock:
-    """The wall clock of a process started with ``environment``; its monotonic clock is the machine's."""
+    """The wall clock of processes that run with ``environment``; their monotonic clock is that of the machine."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -25,7 +25,7 @@ class WallClock:
         self.set(timedelta())
 
     def set(self, ahead: timedelta) -> None:
-        """Be ahead of the machine's clock by this much."""
+        """Set how far the clock is ahead of the machine's clock."""
         self.ahead = ahead
         scratch = self._file.with_suffix(".new")
         scratch.write_text(f"{ahead.total_seconds():+.0f}\n")
@@ -33,7 +33,7 @@ class WallClock:
 
     @property
     def now(self) -> datetime:
-        """The time that the process sees."""
+        """The current time on this clock."""
         return datetime.now(UTC) + self.ahead
 
     @property

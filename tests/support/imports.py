@@ -1,7 +1,7 @@
 """Run ``apiext serve`` and report its imports: python -m tests.support.imports REPORT READY_FILE FLAG…
 
-REPORT gets JSON at the end: ``start`` are the modules of a start until the server was ready, ``loop`` those that the
-thread of the event loop imported later, ``threads`` those that other threads imported.
+At the end it writes JSON to REPORT: ``start`` are the modules imported until the server was ready, ``loop`` the modules
+that the thread of the event loop imported later, ``threads`` the modules that other threads imported.
 """
 
 import json
@@ -14,7 +14,7 @@ from apiext.__main__ import main
 
 
 class Recorder:
-    """A finder that finds nothing and records which thread asked."""
+    """An import finder that finds no module; it records the name and the thread of each import."""
 
     def __init__(self, ready: Path) -> None:
         self.ready = ready

@@ -13,7 +13,7 @@ SUBS = 1 << 20
 
 @dataclass
 class StoredContent:
-    """Changes by revision."""
+    """The changes in the file: ``puts`` are revision → (key, value), ``gone`` the (revision, key) of deletions."""
 
     head: int = 0
     compacted: int = 0
@@ -22,7 +22,7 @@ class StoredContent:
 
     @property
     def revisions(self) -> set[int]:
-        """All revisions of which something is kept."""
+        """All revisions with a put or a deletion."""
         return {*self.puts, *(revision for revision, _ in self.gone)}
 
     def changes_of(self, key: bytes) -> list[int]:
@@ -32,7 +32,7 @@ class StoredContent:
 
 
 async def opened(store: Path) -> StoredContent:
-    """Open a store as a server does, then read the file by SQLite alone."""
+    """Open and close a store as a server does, then read its file with SQLite."""
     async with opened_store(store) as running:
         kept = StoredContent(running.durable, running.compacted)
     db = sqlite3.connect(store)

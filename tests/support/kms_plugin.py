@@ -1,4 +1,4 @@
-"""A KMS plug-in for tests, with faults on demand: a real gRPC server on a unix socket."""
+"""A KMS plug-in for tests, with faults that tests set: a real gRPC server on a unix socket."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def message(name: str, **values: Any) -> Any:
 
 
 def read(name: str, raw: bytes) -> Any:
-    """Return a message from its bytes."""
+    """Decode a message."""
     found = message(name)
     found.ParseFromString(raw)
     return found
 
 
 def turned(key_id: str, data: bytes) -> bytes:
-    """Encrypt or decrypt data with a key of the plug-in: XOR, without any secrecy."""
+    """Encrypt or decrypt data with a key of the plug-in, by XOR (not secure)."""
     stream = b"".join(hashlib.sha256(b"%b %d" % (key_id.encode(), at)).digest() for at in range(len(data) // 32 + 1))
     return bytes(one ^ other for one, other in zip(data, stream, strict=False))
 
 
 @dataclass
 class Plugin:
-    """Faults of the plug-in, and the (method, uid) of each call.
+    """A plug-in with settable faults; ``calls`` has the (method, uid) of each call.
 
-    ``fault`` is the gRPC status and text of all calls, ``garbage`` the bytes of all answers, ``delay`` the seconds
-    before each; ``changed`` are changed fields of answers by method.
+    ``fault`` is the gRPC status and text of all calls, ``garbage`` the bytes of all responses, ``delay`` the seconds
+    before each response; ``changed`` is method → fields that replace those of the response.
     """
 
     path: str
@@ -73,11 +73,11 @@ class Plugin:
 
     @property
     def endpoint(self) -> str:
-        """Return the EncryptionConfiguration for this plug-in."""
+        """The ``endpoint`` in an EncryptionConfiguration."""
         return f"unix:///{self.path}" if self.path.startswith("@") else f"unix://{self.path}"
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen on the socket."""
         server = grpc.server(futures.ThreadPoolExecutor(8))
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(self._answerer(method))
@@ -90,7 +90,7 @@ class Plugin:
         self._server = server
 
     def stop(self) -> None:
-        """Be gone, with the socket."""
+        """Stop the server and remove its socket."""
         if self._server is not None:
             self._server.stop(0).wait()
             self._server = None
@@ -98,7 +98,7 @@ class Plugin:
             Path(self.path).unlink(missing_ok=True)
 
     def count(self, method: str) -> int:
-        """Return how often a method was called."""
+        """Return the number of calls of a method."""
         return sum(called == method for called, _ in self.calls)
 
     def _answerer(self, method: str) -> Any:
@@ -133,7 +133,7 @@ class Plugin:
 
 @contextlib.contextmanager
 def running_plugin(path: Path | str, **how: Any) -> Iterator[Plugin]:
-    """Run a plug-in on a socket."""
+    """Run a plug-in on a unix socket, with these fields of ``Plugin``."""
     plugin = Plugin(str(path), **how)
     plugin.start()
     try:
@@ -143,5 +143,5 @@ def running_plugin(path: Path | str, **how: Any) -> Iterator[Plugin]:
 
 
 def provider(plugin: Plugin, name: str = "p", **more: Any) -> dict[str, Any]:
-    """Return the provider of a configuration."""
+    """Return the provider of an EncryptionConfiguration that uses this plug-in."""
     return {"kms": {"apiVersion": "v2", "name": name, "endpoint": plugin.endpoint, **more}}

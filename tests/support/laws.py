@@ -1,4 +1,4 @@
-"""Sets how many examples a costly law tries, in proportion to the profile of the run."""
+"""Settings of hypothesis for expensive tests, in proportion to the profile of the run."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from tests.plugin import EXAMPLES
 
 
 def examples(count: int, **more: Any) -> hypothesis.settings:
-    """Return settings with ``count`` examples on CI, and ten times as many under the profile `long`."""
+    """Return settings with ``count`` examples on CI, and ten times as many in the profile `long`."""
     return hypothesis.settings(max_examples=count * hypothesis.settings.default.max_examples // EXAMPLES, **more)

@@ -1,4 +1,4 @@
-"""Knows how a program is run in a control group that bounds its memory, where this machine allows one."""
+"""Run programs in a control group that limits their memory, if this machine allows it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from apiext.conformance.support.waiting import until
 
 MIB = 1 << 20
-_GROUPS = (  # the first is of version 1
+_GROUPS = (  # cgroup version 1, then version 2
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
     (Path("/sys/fs/cgroup"), "memory.max"),
 )
@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class MemoryGroup:
-    """A bound of memory; ``prefix`` are the words before a command that make it run below the bound."""
+    """A memory limit of ``mib`` MiB; a command that begins with the words in ``prefix`` runs with this limit."""
 
     mib: int
     prefix: Sequence[str]
@@ -30,9 +30,9 @@ class MemoryGroup:
 
 @contextlib.contextmanager
 def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
-    """Create a control group with a limit of ``mib`` MiB; None, and a printed reason, if this machine allows none.
+    """Create a control group with a limit of ``mib`` MiB; yield None and print the reason if this is impossible.
 
-    Root creates one of version 1 or 2; another user requests a scope from systemd.
+    Root creates a group of version 1 or 2; other users request a scope from systemd.
     """
     reasons: list[str] = []
     for parent, limit in _GROUPS:
@@ -55,7 +55,7 @@ def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
 
 
 def _made(parent: Path, limit: str, mib: int) -> Path:
-    """Return a new control group with this bound; raises OSError."""
+    """Return a new control group with this limit; raise OSError."""
     group = parent / f"apiext-{os.getpid()}-{next(_numbers)}"
     group.mkdir()
     try:
@@ -67,13 +67,13 @@ def _made(parent: Path, limit: str, mib: int) -> Path:
 
 
 def _remove(group: Path) -> None:
-    """Remove a control group as soon as its programs have ended."""
+    """Remove a control group as soon as its programs have exited."""
     until(lambda: not (group / "cgroup.procs").read_text(), "the group is empty", 10)
     group.rmdir()
 
 
 def _fault(command: Sequence[str]) -> str:
-    """Return why a command fails, empty if it does not."""
+    """Return the reason of a command's failure, empty if it succeeds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,8 +1,8 @@
-"""Starts a server that is broken on purpose, to prove that the fault tests would notice.
+"""Start a server with a deliberate bug, to prove that the fault tests find it.
 
     python -m tests.support.mutants NAME serve [flags of apiext serve]
 
-This is the one black-box test file that touches the server's code; the tests start it as a command and never import it.
+Only this module of the black-box tests imports the server's code. The tests start it as a command and never import it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ONE_IN = 25
 
 
 def dropped_event() -> None:
-    """Now and then a change reaches the cache, but no watcher."""
+    """Put some changes only into the cache, and deliver them to no watcher."""
     publish, count = Fanout.publish, itertools.count(1)
 
     def mutated(self: Fanout, change: Any) -> None:
@@ -31,7 +31,7 @@ def dropped_event() -> None:
 
 
 def stale_read() -> None:
-    """Now and then a read shows the object as the read before saw it."""
+    """Let some reads return the object of the previous read."""
     get, count, seen = CachedState.get, itertools.count(1), {}
 
     def mutated(self: CachedState, namespace: str, name: str, **kind: bool) -> Any:
@@ -44,7 +44,7 @@ def stale_read() -> None:
 
 
 def no_revision_compare() -> None:
-    """An update overwrites whatever is there by now."""
+    """Let updates overwrite the stored object without a comparison of revisions."""
     put = EtcdStore.put
 
     async def mutated(self: EtcdStore, key: str, raw: bytes, expected: int, *others: Any) -> Any:

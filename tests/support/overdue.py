@@ -1,4 +1,5 @@
-"""Ends a test that takes too long and says where its tasks wait; where its threads are, faulthandler says before."""
+"""End a test that takes too long, and report where its tasks wait. Before, faulthandler prints the stacks of its
+threads."""
 
 from __future__ import annotations
 
@@ -14,20 +15,20 @@ from typing import Any
 
 import pytest
 
-GRACE = 5.0  # seconds after pytest's faulthandler_timeout, which tells the stacks of all threads
-BUILDS = 1200.0  # of a client's test, which may build a program first
-AGAIN = 30.0  # until the next step of an ended test is ended, too
-EXIT = 60.0  # after the last line of pytest, for running threads
+GRACE = 5.0  # seconds after pytest's faulthandler_timeout, which prints the stacks of all threads
+BUILDS = 1200.0  # seconds for a test of a client, which may build a program first
+AGAIN = 30.0  # seconds until the next step of an ended test is ended, too
+EXIT = 60.0  # seconds for running threads after the last line of pytest
 _CLIENTS = Path(__file__).resolve().parents[1] / "clients"
 
 
 class TookTooLong(BaseException):
-    """Not an Exception, so that a test which expects an exception does not catch it."""
+    """The end of an overdue test. It is no Exception, so that a test that expects an exception does not catch it."""
 
 
 @contextmanager
 def bounded(what: str, seconds: float) -> Iterator[None]:
-    """Raise TookTooLong in the main thread when the block takes longer, and again while it does not end."""
+    """Raise TookTooLong in the main thread if the block takes longer, and again each AGAIN seconds until it ends."""
 
     def over(_: int, __: FrameType | None) -> None:
         raise TookTooLong("\n  ".join([f"{what}: not within {seconds:g} s", *waiting()]))
@@ -42,10 +43,10 @@ def bounded(what: str, seconds: float) -> Iterator[None]:
 
 
 def waiting() -> list[str]:
-    """Return for each task of the loop that runs here the calls in which it waits, the innermost last."""
+    """Return a line for each task of the running event loop, with its waiting calls, the innermost last."""
     try:
         return [f"{task.get_name()}: {' > '.join(_calls(task.get_coro()))}" for task in asyncio.all_tasks()]
-    except RuntimeError:  # none runs
+    except RuntimeError:  # no event loop runs
         return []
 
 
@@ -56,11 +57,12 @@ def _calls(coroutine: Any) -> Iterator[str]:
 
 
 class Overdue:
-    """A pytest plugin: bounds each test with its fixtures, and the end of the process; the long profile has its own."""
+    """A pytest plugin: limits the time of each test with its fixtures, and of the end of the process. Tests with the
+    mark ``long`` have no limit."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Bound a test."""
+        """Limit the time of a test."""
         if item.get_closest_marker("long"):
             return (yield)
         with bounded(item.nodeid, _allowed(item)):
@@ -79,8 +81,8 @@ class Overdue:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Limit the time after the last line of pytest, when Python waits for each thread that is no daemon."""
-        if not hasattr(config, "workerinput"):  # the main process waits for those of pytest-xdist, and ends them
+        """Limit the time after the last line of pytest, when Python waits for all threads that are not daemons."""
+        if not hasattr(config, "workerinput"):  # the main process of pytest-xdist ends the other processes
             faulthandler.dump_traceback_later(EXIT, exit=True, file=sys.__stderr__)
 
 

@@ -1,7 +1,7 @@
-"""Find phrases that a reader has to guess the meaning of, in code, documents and descriptions of built-in kinds.
+"""Find phrases with an unclear meaning in code, documents and descriptions of built-in kinds.
 
-In code, docstrings, comments, log lines and help texts are read.
-A message that an API answers is a string literal of an error, and stays as upstream has it.
+In code it checks docstrings, comments, log lines and help texts. It does not check messages of errors, since those are
+upstream's texts.
 """
 
 from __future__ import annotations

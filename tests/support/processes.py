@@ -1,4 +1,4 @@
-"""Knows how etcd and the server are started, signalled and stopped as processes of their own."""
+"""Start, signal and stop etcd and the server as processes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ REFERENCE_FLAGS = (
 MEMORY = "--store=memory"
 NAMES_A_STORE = ("--store", "--etcd-servers", "APIEXT_STORE", "APIEXT_ETCD_SERVERS")
 store: list[str] = []
-"""Flags of the store of --store, for servers whose test names none; empty for the default."""
+"""Flags for the store that pytest's ``--store`` names, for servers whose test names no store; empty for the default."""
 
 
 def with_store(flags: Sequence[str], directory: Path, env: dict[str, str] | None = None) -> list[str]:
-    """Return the flags of a server with those of its store; each data directory has a prefix of its own in an etcd."""
+    """Add the flags of the store to those of a server; in an etcd, each data directory has its own prefix."""
     named = {flag.partition("=")[0] for flag in flags}
     if not store or named.union(env or ()).intersection(NAMES_A_STORE):
         return [*flags]
@@ -50,7 +50,7 @@ def with_store(flags: Sequence[str], directory: Path, env: dict[str, str] | None
 
 
 def free_port() -> int:
-    """Return a TCP port that was free a moment ago."""
+    """Return a free TCP port; another process may take it before its use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 
 def etcd_binary() -> str:
-    """Return the etcd to test with: $ETCD_BINARY, else the best that is installed; skips the test without one."""
+    """Return the etcd for tests: $ETCD_BINARY, else the best that is installed; skip the test if there is none."""
     try:
         return str(find_binary(os.environ.get("ETCD_BINARY")).path)
     except NoBinary as error:
@@ -66,7 +66,7 @@ def etcd_binary() -> str:
 
 
 def stop(process: subprocess.Popen[bytes], within: float = 15.0) -> int:
-    """Ask a process to end, insist after ``within`` seconds; return its exit code."""
+    """Send SIGTERM to a process, and SIGKILL after ``within`` seconds; return its exit code."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
@@ -96,7 +96,7 @@ class Etcd:
 
 @contextlib.contextmanager
 def running_etcd(directory: Path, *flags: str) -> Iterator[Etcd]:
-    """Run an etcd in ``directory``; it answers a linearizable read before the caller goes on."""
+    """Run an etcd in ``directory``; yield it as soon as it answers a linearizable read."""
     client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     directory.mkdir(parents=True, exist_ok=True)
     command = [
@@ -126,7 +126,7 @@ def _etcd_answers(etcd: Etcd) -> bool:
 
 @dataclass
 class Server:
-    """A running server; one that another process started has no process here."""
+    """A running server; ``process`` is None if another process started it."""
 
     url: str
     process: subprocess.Popen[bytes] | None = None
@@ -135,11 +135,11 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """The process to signal."""
+        """The id of the process that gets signals."""
         return int(self.ready["pid"])
 
     def client(self) -> Client:
-        """Return a client of a server on plain http."""
+        """Return a client for a server with plain http."""
         return Client(self.url)
 
     def log_tail(self) -> str:
@@ -148,12 +148,12 @@ class Server:
 
 
 def log_lines(text: str) -> list[dict[str, Any]]:
-    """Return the lines of a server's log, each of which is a JSON object."""
+    """Return the decoded lines of a server's log; each line is a JSON object."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def errors(text: str) -> list[str]:
-    """Return the messages of the errors in a server's log."""
+    """Return the messages with the level error in a server's log."""
     return [str(line["message"]) for line in log_lines(text) if line["level"] == "error"]
 
 
@@ -173,16 +173,17 @@ def start_server(
     env: dict[str, str] | None = None,
     root: Path = ROOT,
 ) -> Server:
-    """Start a server over ``directory`` and return once its ready file is there; AssertionError with its log else.
+    """Start a server with the data directory ``directory``, and wait for its ready file; AssertionError with its log
+    else.
 
-    ``root`` is the working directory of the process: ``python -m`` looks for modules there first.
+    ``root`` is the working directory of the process, from which ``python -m`` imports modules.
     """
     directory.mkdir(parents=True, exist_ok=True)
     ready_file, log_file = directory / "ready.json", directory / "server.log"
     ready_file.unlink(missing_ok=True)
     given = with_store(flags, directory, env)
     if store == [MEMORY] and len(given) > len(flags) and log_file.exists():
-        pytest.skip(f"{MEMORY}: the test starts a server again on what the first one stored")
+        pytest.skip(f"{MEMORY}: the test restarts a server and needs the objects that the first one stored")
     with log_file.open("ab") as log:
         arguments = [*command, *given, f"--data-dir={directory}", f"--ready-file={ready_file}"]
         process = start_process(arguments, log, env, root)
@@ -199,7 +200,7 @@ def start_server(
 def start_process(
     command: Sequence[str], log: IO[bytes], env: dict[str, str] | None = None, root: Path = ROOT
 ) -> subprocess.Popen[bytes]:
-    """Start a command with no stdin, from the project's root unless another directory is given."""
+    """Start a command without stdin in the directory ``root``."""
     return subprocess.Popen(
         list(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=root, env={**os.environ, **(env or {})}
     )
@@ -218,7 +219,7 @@ def _ready(server: Server, ready_file: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def running_server(flags: Sequence[str] = (), directory: Path | None = None, **how: Any) -> Iterator[Server]:
-    """Run a server over a directory of its own and stop it in order."""
+    """Run a server, in a temporary directory if none is given; stop it with SIGTERM after the block."""
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-test-")))
@@ -230,7 +231,7 @@ def running_server(flags: Sequence[str] = (), directory: Path | None = None, **h
 
 @contextlib.contextmanager
 def named_or_running(url: str | None, flags: Sequence[str], directory: Path) -> Iterator[Server]:
-    """Yield the server that ``--server`` names, else run one."""
+    """Yield the server with this URL if there is one, else run a server."""
     if url:
         yield Server(url)
         return

@@ -1,7 +1,7 @@
-"""Write into an embedded store at random and record each acknowledgement: the process of the power cut test.
+"""Write randomly to an embedded store and record each acknowledgement: the process of the power cut test.
 
-Arguments: a directory, a seed, how many writes, and SQLite's ``synchronous``. The file ``notes`` in the directory has a
-line for each acknowledged write and compaction, and for each key before it gets a lease.
+Arguments: a directory, a seed, the number of writes, and SQLite's ``synchronous``. The file ``notes`` in the directory
+gets a line for each acknowledged write and compaction, and for each key before it gets a lease.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from apiext.etcd.errors import EtcdError
 from tests.support.embedded import client_of
 
 WRITERS = 8
-CHECKPOINT = 12  # pages: many of them while a short record is made
+CHECKPOINT = 12  # pages; small, so that even a short recording has many checkpoints
 
 
 class Notes:
-    """Lines in their order, each by one write of the system."""
+    """A file of lines, each written with one system call."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -33,7 +33,7 @@ class Notes:
 
 
 async def write(etcd: Etcd, notes: Notes, chance: Random, number: int, count: int) -> None:
-    """Write keys of this writer alone, one after the other."""
+    """Write keys that only this writer uses, one after the other."""
     known: dict[bytes, int] = {}
     leased: set[bytes] = set()
     for turn in range(count):
@@ -74,7 +74,7 @@ async def main(directory: Path, seed: int, count: int, synchronous: str) -> None
     async with client_of(store) as etcd, asyncio.TaskGroup() as group:
         for number in range(WRITERS):
             group.create_task(write(etcd, notes, Random(seed * 100 + number), number, count // WRITERS))
-    await asyncio.sleep(1.2)  # leases end
+    await asyncio.sleep(1.2)  # leases expire
     os._exit(0)
 
 

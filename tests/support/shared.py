@@ -1,4 +1,4 @@
-"""Knows the optional data beside a checkout, and counts the cases left out where it is missing."""
+"""Find optional data beside a checkout, and count the cases that are skipped if it is missing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
-KEPT = ("data/reference/", ROOT / "apiext" / "conformance" / "reference")  # the project has a copy of these
+KEPT = ("data/reference/", ROOT / "apiext" / "conformance" / "reference")  # the project contains a copy of this part
 
 left_out: Counter[str] = Counter()
 
 
 def shared(path: str, cases: int = 1) -> Path | None:
-    """Return a path below the shared data, or None after noting how many cases are left out for want of it."""
+    """Return a path below the shared data; if it is missing, count ``cases`` skipped cases and return None."""
     start, copy = KEPT
     if path.startswith(start):
         return copy / path.removeprefix(start)

@@ -1,4 +1,4 @@
-"""A sink that records the frames of a watcher, and a watch group whose frames are lines of JSON."""
+"""A Sink that records the frames of a watcher, and a watch group whose frames are JSON lines."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from apiext.storage.watching import WatchGroup
 
 
 class Seen(NamedTuple):
-    """One frame: ADDED, MODIFIED, DELETED, BOOKMARK, END (of initial events) or ERROR."""
+    """A frame; ``type`` is ADDED, MODIFIED, DELETED, BOOKMARK, END (of initial events) or ERROR."""
 
     type: str
     key: str
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 
 
 class RecordingSink:
-    """Keeps every frame; ``writes`` counts the writes they came in."""
+    """Records all frames in ``seen``; ``writes`` counts the calls of ``write``."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -47,25 +47,25 @@ class RecordingSink:
         self._news.set()
 
     async def until(self, condition: Callable[["RecordingSink"], bool]) -> None:
-        """Wait until the condition holds; ten seconds at most."""
+        """Wait until the condition holds, at most ten seconds."""
         async with asyncio.timeout(10):
             while not condition(self):
                 self._news.clear()
                 await self._news.wait()
 
     async def reached(self, revision: int) -> list[Seen]:
-        """Wait for a frame of the revision or a later one, or the end; returns all events so far."""
+        """Wait for a frame with this revision or a later one, or for the end; return all events until then."""
         await self.until(lambda sink: sink.ended or any(seen.revision >= revision for seen in sink.seen))
         return self.events
 
     @property
     def events(self) -> list[Seen]:
-        """The frames about objects, without the stored bytes."""
+        """The frames of types ADDED, MODIFIED and DELETED, without the stored bytes."""
         return [seen._replace(raw="") for seen in self.seen if seen.type in {"ADDED", "MODIFIED", "DELETED"}]
 
 
 def line(*parts: object) -> bytes:
-    """Return one frame."""
+    """Encode a frame."""
     return orjson.dumps(parts) + b"\n"
 
 
@@ -82,7 +82,7 @@ def watch_group(
     route: Term | None = None,
     first: Callable[[Entry], bytes] | None = None,
 ) -> WatchGroup:
-    """Return a group; without a key each is its own."""
+    """Return a watch group; two groups are equal only if they have the same key."""
     return WatchGroup(
         key=key or object(),
         namespace=namespace,
@@ -97,7 +97,7 @@ def watch_group(
 
 
 def fold(seen: Iterable[Seen]) -> dict[str, int]:
-    """Return the state that the events add up to: revision by key."""
+    """Apply events in order; return key → revision of the existing objects."""
     state: dict[str, int] = {}
     for event in seen:
         if event.type == "DELETED":

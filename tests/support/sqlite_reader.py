@@ -1,4 +1,4 @@
-"""Knows how to read the file of an embedded store beside its server: a reader that shares no code with the server."""
+"""Read the file of an embedded store while its server runs, without code of the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUBS = 1 << 20
 
 
 def history(store: Path, prefix: str) -> list[Event]:
-    """Return every change below a prefix that was not compacted, in order."""
+    """Return all changes below a prefix that were not compacted, in order."""
     db = sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=20)
     try:
         rows = db.execute("SELECT id, key, version, value FROM kv ORDER BY id").fetchall()

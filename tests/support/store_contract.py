@@ -1,4 +1,4 @@
-"""The contract of a store, run with the fake etcd and with a real one."""
+"""The contract tests of a CachedStore, for the fake etcd, real etcds and embedded stores."""
 
 import asyncio
 from typing import Protocol
@@ -30,21 +30,21 @@ SECRETS = GroupResource("", "secrets")
 
 
 class World(Protocol):
-    """A store over an etcd, and a second client that writes to this etcd."""
+    """A CachedStore over an etcd, and a second client that writes to this etcd."""
 
     store: CachedStore
 
     async def put(self, key: str, value: bytes) -> int:
-        """Write a key directly; returns its revision."""
+        """Write a key with the second client; return its revision."""
 
     async def remove(self, key: str) -> int:
-        """Delete a key directly; returns the deletion's revision."""
+        """Delete a key with the second client; return the revision of the deletion."""
 
     async def compact(self, revision: int) -> None:
-        """Compact directly."""
+        """Compact with the second client."""
 
     async def restart(self) -> CachedStore:
-        """Replace the store by a new one over the same etcd, as after a restart of the server."""
+        """Replace the store by a new one over the same etcd, as a restart of the server does."""
 
 
 async def things(world: World) -> Collection:
@@ -55,12 +55,12 @@ async def things(world: World) -> Collection:
 
 
 def body(**fields: object) -> bytes:
-    """Return a stored value."""
+    """Return the JSON of an object with these labels."""
     return orjson.dumps({"metadata": {"labels": {name: str(value) for name, value in fields.items()}}}) + b"\n"
 
 
 async def history(world: World, col: Collection) -> list[Seen]:
-    """Write a little story; returns its events."""
+    """Create, update and delete some objects; return the watch events."""
     store = world.store
     a = await store.create(col, "one", "a", body(n=1))
     b = await store.create(col, "two", "b", body(n=1))
@@ -81,7 +81,7 @@ async def history(world: World, col: Collection) -> list[Seen]:
 
 
 class StoreContract:
-    """Subclasses give the fixture ``world``."""
+    """The tests; subclasses define the fixture ``world``."""
 
     @pytest.mark.rows("ETC-005", "RV-001")
     async def test_a_write_returns_the_entry_under_its_own_revision(self, world: World) -> None:
@@ -367,7 +367,7 @@ class StoreContract:
     async def test_changes_of_others_are_seen_wherever_objects_lie(
         self, world: World, resource: GroupResource, namespace: str
     ) -> None:
-        """Keys have three forms of places before the name, and a fourth without a group and a namespace."""
+        """Keys have different parts before the name: with or without a group, and with or without a namespace."""
         store = world.store
         col = store.add(resource, bool(namespace))
         await col.wait_ready()
@@ -442,7 +442,7 @@ def _seen(kind: str, entry: Entry) -> Seen:
 
 
 async def _caught_up(world: World, col: Collection, sink: RecordingSink) -> list[Seen]:
-    """Return the frames of a sink after a later watch has been served."""
+    """Return the events of a sink, after a second watch has received its initial events."""
     probe = RecordingSink()
     watcher = col.watch(watch_group(), None, probe, initial=True, bookmarks=True)
     await probe.until(lambda it: any(seen.type == "END" for seen in it.seen))

@@ -1,4 +1,4 @@
-"""Random calls to a store of etcd's kind, with answers in a form in which two stores can be compared."""
+"""Random calls to an etcd or embedded store, with responses that can be compared between two stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ WAIT = 2.0
 
 @dataclass(frozen=True)
 class Put:
-    """A put or delete, guarded; ``expected`` and those of guards: how many changes of the key ago, -1: absent."""
+    """A put, or a delete if ``value`` is None. ``expected`` is the revision of the key that many changes ago, -1 means
+    absent; ``guards`` are (key, expected)."""
 
     key: int
     value: bytes | None
@@ -31,7 +32,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Read:
-    """A range at so many revisions before the head, -1 for one that has not happened, None for now."""
+    """A range at the revision ``back`` revisions before the newest one; -1 means a future revision, None the newest."""
 
     first: int
     last: int | None
@@ -43,21 +44,21 @@ class Read:
 
 @dataclass(frozen=True)
 class Compact:
-    """A compaction to so many revisions before the head."""
+    """A compaction at the revision ``back`` revisions before the newest one."""
 
     back: int
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A lease of this number."""
+    """The grant of a lease with this number."""
 
     lease: int
 
 
 @dataclass(frozen=True)
 class Watch:
-    """A watch from so many revisions before the head."""
+    """A watch from the revision ``back`` revisions before the newest one."""
 
     first: int
     last: int | None
@@ -98,20 +99,20 @@ calls = st.lists(
 
 
 class Player:
-    """Plays calls against one store, from the revision on that it is at; keys and leases are this player's own."""
+    """Sends calls to one store, beginning at its current revision; only this player uses its keys and leases."""
 
     def __init__(self, transport: Transport, prefix: bytes, leases: int) -> None:
         self._transport = transport
         self._prefix = prefix
         self._leases = leases
         self._zero = self._head = 0
-        self._past: dict[int, list[int]] = {}  # revisions of changes of a key; 0 for a deletion
-        self._log: dict[int, list[int]] = {}  # revisions of all changes of a key
+        self._past: dict[int, list[int]] = {}  # key → revisions of its changes, 0 for a deletion
+        self._log: dict[int, list[int]] = {}  # key → revisions of all its changes
         self._deleted: set[int] = set()  # revisions of deletions
         self._compacted = 0
 
     async def play(self, sequence: list[Any]) -> list[Answer]:
-        """Return the answers to all calls, with revisions counted from the first."""
+        """Return the responses to all calls; revisions are relative to the first one."""
         probe = messages.RangeRequest(key=b"\0", count_only=True)
         found = messages.RangeResponse.FromString(await self._send(messages.RANGE, probe.SerializeToString()))
         self._zero = self._head = found.header.revision
@@ -182,7 +183,7 @@ class Player:
     async def _watch(self, call: Watch) -> Answer:
         start = max(self._head - call.back, self._zero + 1)
         if start == self._compacted and start in self._deleted:
-            return ("none",)  # etcd before 3.5.13 forgets a deletion at the compacted revision
+            return ("none",)  # etcd before 3.5.13 loses a deletion at the compacted revision
         end = self._end(call.last)
         request = messages.WatchRequest()
         request.create_request.key = self._key(call.first)
@@ -233,7 +234,8 @@ class Player:
         return self._prefix + b"\xff" if last == len(KEYS) else self._key(last)
 
     def _plain(self, message: Any) -> Answer:
-        """Return the fields of a message without those that differ between stores, and revisions from the first one."""
+        """Return the fields of a message without fields that differ between stores; revisions are relative to the first
+        one."""
         found: list[Any] = []
         for field, value in message.ListFields():
             name = field.name

@@ -1,4 +1,4 @@
-"""Measure work of a server: its CPU, its peak of memory, and the delay of other requests meanwhile."""
+"""Measure the CPU time of a server, its peak memory, and the delay of other requests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from tests.support.processes import Server
 
 Found = TypeVar("Found")
 
-QUIET = 0.053  # seconds of the spin below on an idle machine
-CALM = 1.0  # seconds that /readyz may take meanwhile
+QUIET = 0.053  # seconds of the loop in slowness() on an idle machine
+CALM = 1.0  # maximum seconds of a GET of /readyz
 
 
 def slowness() -> tuple[float, float]:
-    """Return how many times slower than quiet this machine is just now, in CPU and by the clock, at least 1."""
+    """Return by which factors this machine is now slower than an idle one, in CPU time and wall-clock time, at least
+    1."""
     cpu, clock, total = time.process_time(), time.monotonic(), 0
     for number in range(1_000_000):
         total += number & 3
@@ -29,7 +30,7 @@ def slowness() -> tuple[float, float]:
 
 
 async def turns_beside(work: Coroutine[Any, Any, Found]) -> tuple[Found, int]:
-    """Return the result of a piece of work, and the number of loop turns of other tasks meanwhile."""
+    """Return the result of a coroutine, and the number of loop iterations of other tasks during it."""
     turns = 0
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
@@ -40,7 +41,7 @@ async def turns_beside(work: Coroutine[Any, Any, Found]) -> tuple[Found, int]:
 
 
 def spent(server: Server) -> float:
-    """Return the seconds of CPU of the server; 0 when it is none of ours."""
+    """Return the CPU seconds of the server; 0 if this process did not start it."""
     if server.process is None:
         return 0.0
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
@@ -48,7 +49,7 @@ def spent(server: Server) -> float:
 
 
 def memory(server: Server, name: str) -> float:
-    """Return VmRSS or VmHWM of the server in MiB; 0 when it is none of ours."""
+    """Return VmRSS or VmHWM of the server in MiB; 0 if this process did not start it."""
     if server.process is None:
         return 0.0
     lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
@@ -56,14 +57,14 @@ def memory(server: Server, name: str) -> float:
 
 
 def forget_peak(server: Server) -> None:
-    """Let the peak of the server's memory begin anew."""
+    """Reset the peak of the server's memory (VmHWM)."""
     if server.process is not None:
         Path(f"/proc/{server.pid}/clear_refs").write_text("5")
 
 
 @contextmanager
 def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator[None]:
-    """Check the CPU and memory that the server uses inside the block, and that it answers /readyz meanwhile."""
+    """Check the CPU and memory that the server needs during the block, and that it answers /readyz."""
     over, waits = threading.Event(), [0.0]
 
     def ask() -> None:
@@ -84,7 +85,7 @@ def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator
         asker.join()
     took, grown = spent(server) - took, memory(server, "VmHWM") - had
     slow, late = map(max, zip(begun, slowness(), strict=True))
-    asking = 0.002 * len(waits)  # of the CPU is ours
+    asking = 0.002 * len(waits)  # CPU seconds for the GETs of /readyz
     print(f"{took:.2f} s of CPU ({slow:.1f} times slower than quiet), {grown:.1f} MiB, {max(waits):.3f} s")
     prompt(took, cpu * slow + asking, f"CPU on a machine {slow:.1f} times slower than quiet")
     assert grown < mib, f"{grown:.1f} MiB"

@@ -1,4 +1,4 @@
-"""Gives groups of tests to the processes of pytest-xdist; reports tests that were left out or run again."""
+"""Distribute groups of tests to the processes of pytest-xdist; report tests that were skipped or run again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from tests.support import shared
 
 FIRST = ("clients", "conformance", "apiext", "hostile", "etcd", "faults", "unit/cel", "unit/schema")
-"""The groups that take long: they start first, so that short ones fill up the end of a run."""
+"""The long groups. They start first, so that short groups use the remaining time at the end of a run."""
 
 
 def group_of(nodeid: str) -> str:
-    """Return the tests that one process runs as a whole: a file, a package of unit tests, or a tier of one cache.
+    """Return the group of a test, which one process runs: a file, a package of unit tests, or a tier.
 
-    Servers that many files share live as long as the process, so files cost no more of them than there are processes.
+    A process starts a server that several files share only once.
     """
     directory, name = nodeid.partition("::")[0].rsplit("/", 1)
     tier, _, package = directory.removeprefix("tests").removeprefix("/").partition("/")
@@ -33,17 +33,17 @@ def _rank(item: pytest.Item) -> int:
 
 
 def why(message: str) -> str:
-    """Return the line of a failure that tells why its test is run once more."""
+    """Return the line of a failure that is the reason for running the test again."""
     lines = message.splitlines() or [""]
     return next((line for line in lines if "address already in use" in line.lower()), lines[0])
 
 
 class Tiers:
-    """A pytest plugin: tests that share servers stay in one process, and long groups start first."""
+    """A pytest plugin: one process runs all tests of a group, and long groups start first."""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Return the scheduler of pytest-xdist: it gives a whole group to a process."""
+        """Return the scheduler for pytest-xdist; it assigns complete groups to processes."""
         from xdist.scheduler import LoadScopeScheduling  # absent without pytest-xdist, which then never calls this
 
         class ByGroup(LoadScopeScheduling):
@@ -63,26 +63,27 @@ class Tiers:
 
     @pytest.hookimpl
     def pytest_collection_finish(self) -> None:
-        """Freeze the thousands of tests for the garbage collector, so that a test does not pay for them."""
+        """Exclude the thousands of test objects from garbage collection, so that collections during tests are short."""
         gc.collect()
         gc.freeze()
 
     @pytest.hookimpl
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Hand on what one of several processes left out."""
+        """Pass the skipped cases of this process to the main process."""
         if (output := getattr(session.config, "workeroutput", None)) is not None:
             output["left_out"] = dict(shared.left_out)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take it over: each of them has collected everything."""
+        """Add the skipped cases of a process. Each process counts all cases, so the maximum is correct."""
         for path, count in getattr(node, "workeroutput", {}).get("left_out", {}).items():
             shared.left_out[path] = max(shared.left_out[path], count)
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the tests that were skipped without the data beside a checkout, and those that ran twice."""
+        """Print the cases that were skipped since the data beside the checkout is missing, and the tests that ran
+        twice."""
         for path, count in sorted(shared.left_out.items()):
-            terminalreporter.write_line(f"left out for want of ../shared/{path}: {count} cases")
+            terminalreporter.write_line(f"skipped, since ../shared/{path} is missing: {count} cases")
         for report in terminalreporter.stats.get("rerun", []):
             terminalreporter.write_line(f"run once more: {report.nodeid}: {why(report.longrepr.reprcrash.message)}")

@@ -1,4 +1,4 @@
-"""Counts work by calls of functions: the same on a busy machine, which no clock is."""
+"""Measure work as a number of function calls, which, unlike time, does not depend on the load of the machine."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def calls(work: Callable[[], object]) -> int:
-    """Return how many functions, Python's and C's, a piece of work calls."""
+    """Return the number of calls of Python and C functions by ``work``."""
     count = 0
 
     def called(frame: FrameType, event: str, argument: Any) -> None:

@@ -1,4 +1,4 @@
-"""Knows the workers behind one port: which processes they are, and how to talk to one of them."""
+"""Find the workers behind one port, and send requests to one of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r'^apiext_worker_info\{worker="([0-9]+)",of="([0-9]+)"\} 1$
 
 
 class Pinned:
-    """A client of one worker: all its requests go over one connection."""
+    """A client of one worker; it sends all requests over one connection."""
 
     def __init__(self, url: str, number: int) -> None:
         self._place = urlsplit(url).netloc
@@ -36,7 +36,7 @@ class Pinned:
         return None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.connection.close()
 
     def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
@@ -48,7 +48,7 @@ class Pinned:
 
 
 def pids(server: Server) -> dict[int, int]:
-    """Return the processes of the workers by number."""
+    """Return number of the worker → process id."""
     told = subprocess.run(
         ["ps", "--ppid", str(server.pid), "-o", "pid=,args="], capture_output=True, text=True, check=False
     )
@@ -57,7 +57,7 @@ def pids(server: Server) -> dict[int, int]:
 
 
 def number_of(api: Client) -> int:
-    """Return which worker a new connection comes to."""
+    """Return the number of the worker that accepts a new connection."""
     seen = _NUMBER.search(api.get("/metrics").text)
-    assert seen is not None, "one of several workers says so in its metrics"
+    assert seen is not None, "a worker reports its number in its metrics"
     return int(seen[1])

@@ -1,4 +1,4 @@
-"""The pytest plugin of the project: the option --server, servers to test against, the count of behaviour rows."""
+"""The pytest plugin of the project: options such as --server, fixtures of servers, and the count of behaviour rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STORES = ("sqlite", "memory", "etcd")
 MIGRATIONS = "/apis/storagemigration.k8s.io/v1beta1"
 pytest_plugins = ["apiext.conformance.fixtures"]
 
-EXAMPLES = 40  # of a law on CI; `scripts/test long` tries ten times as many
+EXAMPLES = 40  # examples of each law on CI; `scripts/test long` tries ten times as many
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=EXAMPLES
 )
@@ -48,8 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    asyncio.set_event_loop(None)  # else looptime creates a loop that is never closed
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
+    asyncio.set_event_loop(None)  # without this, looptime creates an event loop that is never closed
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job; programs under test would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "has(*facts): what a look at the server must find for the test")
     config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    """Name the etcd that is tested with."""
+    """Return the line of the report header with the etcd of this run."""
     try:
         etcd = find_binary(os.environ.get("ETCD_BINARY"))
     except NoBinary as error:
@@ -69,14 +69,14 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd that tests may read and write behind the server's back."""
+    """An etcd that tests may read and write directly."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _store(request: pytest.FixtureRequest) -> None:
-    """Give the servers whose test names no store the one of --store."""
+    """Set the store of ``--store`` for servers whose test names no store."""
     chosen: str = request.config.getoption("--store")
     if chosen == "etcd" and not request.config.getoption("--server"):
         etcd: Etcd = request.getfixturevalue("own_etcd")
@@ -87,14 +87,14 @@ def _store(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with default admission on plain http; or the one of --server."""
+    """A server with default admission on plain http, or the server of ``--server``."""
     with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("server")) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
 def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server set up as the recorded one was; or the one of --server."""
+    """A server configured like the recorded reference server, or the server of ``--server``."""
     with named_or_running(
         request.config.getoption("--server"), REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")
     ) as it:
@@ -103,7 +103,8 @@ def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="session")
 def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of what only --runtime-config turns on, where no controller changes that; or the one of --server."""
+    """A server with the APIs that --runtime-config enables, without controllers for them; or the server of
+    ``--server``."""
     if url := request.config.getoption("--server"):
         if Client(url).get(MIGRATIONS).status == 404:
             pytest.skip("the server of --server does not serve storagemigration.k8s.io/v1beta1")

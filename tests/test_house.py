@@ -1,4 +1,4 @@
-"""The rules of the house that are not run by another tool."""
+"""Rules of this project that no other tool checks."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.support.shared import ROOT
 
 PACKAGE = ROOT / "apiext"
 GENERATED = "pb"
-# A tag is a sentence; one word is only upstream's name of a constant.
+# A tag has several words; a single word is the name of an upstream constant.
 UPSTREAM = re.compile(r"# upstream: (\S+ .+)")
-# A path of a developer's machine, or of a folder that only one machine has.
+# A path that exists only on the machine of a developer.
 MACHINE = re.compile(r"(?<![\w.$}\])/-])/(?:root|home|Users|work|mnt|workspace)/\w")
 
 
 def listed(*patterns: str) -> list[str]:
-    """Return the project's files, committed or about to be, as git sees them."""
+    """Return the project's files, committed or untracked, from git."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
     if shutil.which("git") is None:
         pytest.skip("no git here: the files of the project are not known")
@@ -83,7 +83,7 @@ def _sizes() -> Iterator[tuple[str, int, str]]:
 
 
 def test_the_largest_parts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Print what may have to be cut; no number is a limit, since a part is cut where its subject ends."""
+    """Print the largest modules, functions and classes, which may have to be divided; there is no limit."""
     sizes = list(_sizes())
     with capsys.disabled():
         for kind in ("lines of a module", "lines of a function", "fields of a class"):
@@ -102,7 +102,7 @@ def test_each_package_says_what_it_is_and_holds_no_code() -> None:
         kept = [
             node for node in body[1:] if not isinstance(node, ast.Import | ast.ImportFrom | ast.Assign | ast.AnnAssign)
         ]
-        lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in kept)  # with its types
+        lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in kept)  # with types
         assert not kept or (lazy and len(kept) == 2), f"{name_of(path)} holds code"
 
 
@@ -189,7 +189,7 @@ def test_nothing_names_a_machine() -> None:
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of each hand-written file of the project that may cite a document."""
+    """Yield (name, text) of each hand-written file of the project."""
     for name in listed("*.py", "*.pyi", "*.yaml", "*.yml", "*.md", "*.toml", "*.sh", "scripts/*", "contrib/*"):
         if "/reference/" not in name and f"/{GENERATED}/" not in name and name != name_of(Path(__file__)):
             yield name, (ROOT / name).read_text(encoding="utf-8", errors="replace")
@@ -249,13 +249,13 @@ def test_the_changelog_has_the_form_of_keepachangelog() -> None:
 
 
 OURS_AND_STANDARDS = {"DIF", "UTF", "DNS", "P", "SHA", "KEP", "RFC", "ISO"}
-"""Prefixes of numbers: of a difference of ours, or of a published standard."""
+"""Prefixes of numbers of our differences, and of published standards."""
 CODE = re.compile(r"(?<![\w/.%-])([A-Z][A-Z0-9]{0,3})-\d{1,4}(?![\w-])")
 PAGE = re.compile(r"(?<![\w/.*-])(?:[\w.*-]+/)*([\w*-]+\.md)\b|(§)")
 
 
 def _references_outside(name: str, text: str, pages: set[str]) -> Iterator[str]:
-    """Yield references to pages and numbers that neither the project nor a published standard has."""
+    """Yield references to pages and numbers that exist neither in the project nor in a published standard."""
     families = {row.rpartition("-")[0] for row in all_rows()} | OURS_AND_STANDARDS
     for number, line in enumerate(re.sub(r"https?://\S+", "", text).splitlines(), 1):
         found = [it[0] for it in CODE.finditer(line) if it[1] not in families]
@@ -299,7 +299,7 @@ def test_the_image_runs_as_a_numeric_user() -> None:
 
 
 def _compose() -> list[str]:
-    """Return the command that this machine has for compose files, nothing when it has none."""
+    """Return the command for compose files on this machine, empty if there is none."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if (
             shutil.which(command[0])
@@ -314,7 +314,7 @@ def test_compose_itself_takes_the_file(tmp_path: Path) -> None:
     if not command:
         pytest.skip("docker compose is not on this machine")
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    if command == ["docker-compose"]:  # version 1, which knows all but this
+    if command == ["docker-compose"]:  # version 1, which does not support start_interval
         text = re.sub(r"^ +start_interval: .*\n", "", text, flags=re.M)
     (tmp_path / "docker-compose.yml").write_text(text, encoding="utf-8")
     asked = [*command, "--file", str(tmp_path / "docker-compose.yml"), "config", "--quiet"]
@@ -323,7 +323,7 @@ def test_compose_itself_takes_the_file(tmp_path: Path) -> None:
 
 
 def _chosen(directory: Path, interpreters: dict[str, str], python: str = "") -> subprocess.CompletedProcess[str]:
-    """Ask scripts/setup which interpreter it takes where those of the PATH say how they were built."""
+    """Run ``scripts/setup python`` with a PATH of these interpreters: name → the output for its build options."""
     for name, built in interpreters.items():
         told = f"echo {built}" if built else "exit 1"
         (directory / name).write_text(f"#!/bin/sh\n{told}\n", encoding="utf-8")
@@ -364,7 +364,7 @@ def test_the_environment_is_made_with_a_fast_interpreter(
 
 
 def _patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
-    """Yield the patterns that modules of the package keep, with their names."""
+    """Yield (name, pattern) of the module-level patterns of the package."""
     for found in pkgutil.walk_packages([str(PACKAGE)], "apiext."):
         if not found.name.endswith("__main__"):
             module = importlib.import_module(found.name)
@@ -372,7 +372,7 @@ def _patterns() -> Iterator[tuple[str, re.Pattern[Any]]]:
 
 
 def _repeats_a_group_possessively(part: Any) -> bool:
-    """Look through a parsed pattern, which is made of sequences."""
+    """Report whether a parsed pattern, or a part of it, repeats a group possessively."""
     if isinstance(part, parser.SubPattern | list | tuple):
         if len(part) == 2 and part[0] is sre.ATOMIC_GROUP:
             return True
@@ -384,7 +384,7 @@ def _repeats_a_group_possessively(part: Any) -> bool:
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:
-    """Before Python 3.11.5 (Debian has 3.11.2) such a group may match only a half of a repetition."""
+    """Before Python 3.11.5 (Debian has 3.11.2) such a pattern may match a part of a repetition."""
     assert _repeats_a_group_possessively(parser.parse("(?:ab?c)*+"))
     assert not _repeats_a_group_possessively(parser.parse("[ab]*+c++(?:a*)*"))
     patterns = list(_patterns())
@@ -402,20 +402,21 @@ UNLESS_GIVEN = {
     "time.gmtime": 1, "time.localtime": 1, "time.ctime": 1, "time.asctime": 1, "time.strftime": 2,
     "email.utils.formatdate": 1, "email.utils.localtime": 1,
 }  # fmt: skip
-"""Functions that read the wall clock where they get fewer arguments than these."""
+"""Function → number of arguments; with fewer arguments it reads the wall clock."""
 TIMERS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
-OURS = {"apiext.meta.time.now", "apiext.auth.certificates.now"}  # which return the time of the wall clock
+OURS = {"apiext.meta.time.now", "apiext.auth.certificates.now"}  # functions that return the time of the wall clock
 HOLDS = {"own", "from and until"}
-"""The allowed words about a value in tests/clocks.yaml: it belongs to one request, or it is valid from and until."""
+"""The allowed words in tests/clocks.yaml: "own", the value belongs to one request; "from and until", its validity
+period."""
 
 
 class _Clocks(ast.NodeVisitor):
-    """Finds where a module reads a clock: the functions that read the wall clock, and the names of its timers."""
+    """Finds the functions of a module that read the wall clock, and the timers that it uses."""
 
     def __init__(self) -> None:
         self.wall: set[str] = set()
         self.timers: set[str] = set()
-        self._names: dict[str, str] = {}  # a name of the module → its full name, such as time.monotonic
+        self._names: dict[str, str] = {}  # name in the module → full name, such as time.monotonic
         self._within: list[str] = []
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -483,9 +484,10 @@ def test_clocks_are_found() -> None:
 
 
 def test_each_reader_of_a_clock_is_listed() -> None:
-    """Each value computed from the wall clock belongs to one request, or tests/clocks.yaml has its validity period.
+    """tests/clocks.yaml lists each value that depends on the wall clock: it belongs to one request or has a validity
+    period.
 
-    A clock is set back, or sleeps: a cached value that has only an end is wrong then.
+    A clock may be set back or stop; then a cached value that has only an end would be wrong.
     """
     listed_clocks = yaml.safe_load((ROOT / "tests" / "clocks.yaml").read_text(encoding="utf-8"))
     found = set[str]()

@@ -1,4 +1,4 @@
-"""A server as a user has it, with its kubeconfig."""
+"""Fixtures: servers as users run them, kubeconfigs, and each installed kubectl."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ STORIES = ("crontabs.stable.example.com", "shirts.stable.example.com")
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """As everywhere, and without the hundreds of groups that conformance leaves: old kubectls read five a second."""
+    """A new server with plain http. It has few API groups, since old kubectls read only five groups per second."""
     with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("clients")) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
 def kubeconfig(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The kubeconfig that the server wrote, or one for the server of --server."""
+    """The kubeconfig that the server wrote, or a new one for the server of ``--server``."""
     if written := server.ready.get("kubeconfig"):
         return str(written)
     path = tmp_path_factory.mktemp("kubeconfig") / "config"
@@ -58,7 +58,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _each(versions: Iterable[str]) -> list[Any]:
-    """Return versions as parameters: the oldest, the middle and the newest run on CI, the rest are long."""
+    """Return versions as parameters. CI tests the oldest, the middle and the newest; all other versions have the mark
+    ``long``."""
     known = sorted(versions, key=_numbers)
     often = {*known[:1], *known[len(known) // 2 : len(known) // 2 + 1], *known[-1:]}
     return [pytest.param(it, marks=[] if it in often else [pytest.mark.long]) for it in known] or ["none"]
@@ -66,7 +67,7 @@ def _each(versions: Iterable[str]) -> list[Any]:
 
 @pytest.fixture(params=_each({*KUBECTLS, kubectl.of_modules()} - {""}))
 def kubectl_of(request: pytest.FixtureRequest, kubeconfig: str, tmp_path: Path) -> Kubectl:
-    """Each kubectl that is there, and the newest, which is built."""
+    """Each installed kubectl, and the newest, which is built from its Go module."""
     if request.param == "none":
         pytest.skip("no kubectl on this machine: put one on PATH or name some in KUBECTL_PATHS")
     path = KUBECTLS.get(request.param) or kubectl.built(request.param)
@@ -75,7 +76,7 @@ def kubectl_of(request: pytest.FixtureRequest, kubeconfig: str, tmp_path: Path) 
 
 @pytest.fixture
 def clean(server: Server) -> Iterator[Client]:
-    """No definition of a story is left over, before and after."""
+    """A client; the definitions of all stories are deleted before and after the test."""
     client = Client(server.url)
     _remove(client)
     yield client
@@ -84,14 +85,14 @@ def clean(server: Server) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def secure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server as one starts it without flags: https, a token, a kubeconfig with both."""
+    """A server with default flags: https, a token, and a kubeconfig with both."""
     with running_server(["--port=0"], tmp_path_factory.mktemp("secure")) as started:
         yield started
 
 
 @pytest.fixture
 def secure(secure_server: Server) -> Iterator[Client]:
-    """A client of that server, without a definition of a story before and after."""
+    """A client of ``secure_server``; the definitions of all stories are deleted before and after the test."""
     client = secure_client(secure_server)
     _remove(client)
     yield client
@@ -99,7 +100,7 @@ def secure(secure_server: Server) -> Iterator[Client]:
 
 
 def secure_client(server: Server) -> Client:
-    """Return a client with the authority and the token of the kubeconfig that a server wrote."""
+    """Return a client with the CA and the token of the kubeconfig that a server wrote."""
     kubeconfig = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text(encoding="utf-8"))
     authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"])
     token = kubeconfig["users"][0]["user"]["token"]

@@ -1,4 +1,4 @@
-"""Knows which kubectls are there, and runs one as a user would."""
+"""Find installed kubectls, and run one as a user would."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MODULE = Path(__file__).with_name("go_kubectl")
 
 
 def found() -> dict[str, str]:
-    """Return a short name → path for $KUBECTL_PATHS, PATH's kubectl, its versioned neighbours and Debian's."""
+    """Return version → path of the kubectls in $KUBECTL_PATHS, on PATH, beside that of the Cloud SDK, and of Debian."""
     paths = [path for path in os.environ.get("KUBECTL_PATHS", "").split(os.pathsep) if path]
     if on_path := shutil.which("kubectl"):
         real = Path(on_path).resolve()
         neighbours = (
             sorted(real.parent.glob("kubectl.1.*")) if real.parent.parts[-2:] == ("google-cloud-sdk", "bin") else []
         )
-        # the one of the Cloud SDK only picks among its neighbours
+        # kubectl of the Cloud SDK only starts one of the versions beside it
         paths += [str(path) for path in neighbours] or [on_path]
     debian = ROOT / ".venv" / "debian" / "usr" / "bin" / "kubectl"
     paths += [str(debian)] if debian.exists() else []
@@ -32,7 +32,8 @@ def found() -> dict[str, str]:
 
 
 def of_modules() -> str:
-    """Return the version of the kubectl that its public Go module makes, newer than any package; empty without Go."""
+    """Return the version of kubectl in go_kubectl/go.mod, which is newer than any package; empty if Go is not
+    installed."""
     if shutil.which("go") is None:
         return ""
     named = re.search(r"k8s\.io/kubectl v0\.(\S+)", MODULE.joinpath("go.mod").read_text(encoding="utf-8"))
@@ -41,7 +42,8 @@ def of_modules() -> str:
 
 
 def built(version: str) -> str:
-    """Return the path of that kubectl, built if need be; skips with the reason when it cannot be."""
+    """Build the kubectl of ``of_modules`` if necessary; return its path. Skip the test with the reason if this
+    fails."""
     place, minor = "k8s.io/component-base/version", version.split(".")[1]
     values = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
     linked = " ".join(f"-X {place}.{key}={it}" for key, it in values.items())
@@ -56,7 +58,7 @@ def _version(path: str) -> str:
 
 @dataclass
 class Kubectl:
-    """One kubectl against one server, with a home of its own so that no cache is shared."""
+    """A kubectl with the kubeconfig of a server. Each has its own home directory, so that they share no cache."""
 
     path: str
     version: tuple[int, ...]
@@ -65,18 +67,18 @@ class Kubectl:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment it runs in; what lives for a moment needs no garbage collector, which takes a fifth of it."""
+        """The environment of the process; GOGC=off saves a fifth of the time of short commands."""
         return {**os.environ, "HOME": str(self.home), "KUBECONFIG": self.kubeconfig, "GOGC": "off"}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command that goes on, such as a watch."""
+        """Start a command that runs until it is stopped, such as a watch."""
         return subprocess.Popen(
             [self.path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=MANIFESTS,
             env=self.environment, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
+        """Run a command and wait for its exit."""
         return subprocess.run(
             [self.path, *arguments], capture_output=True, text=True, cwd=MANIFESTS, timeout=60, check=False,
             env={**self.environment, **environment}, stdin=subprocess.DEVNULL,

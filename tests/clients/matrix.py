@@ -1,4 +1,4 @@
-"""Counts the stories of each client family, and prints them as a table at the end of a run."""
+"""Count the stories of each client family, and print a table at the end of a run."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Generator
 import pytest
 
 MODULES = {"test_python_client": "kubernetes (official Python client)"}
-"""Families of modules whose tests have no mark of their own."""
+"""Module → family, for modules whose tests have no mark ``client``."""
 
 _FAMILY = "client family"
 
 
 def family_of(item: pytest.Item) -> str:
-    """Return the client family of a story: its mark, the kubectl that it is given, or its module's."""
+    """Return the client family of a story: from its mark ``client``, its kubectl, or its module."""
     if mark := item.get_closest_marker("client"):
         return str(mark.args[0])
     given = getattr(getattr(item, "callspec", None), "params", {})
@@ -26,23 +26,23 @@ def family_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let a report carry the family of its story, to the process that sums up."""
+    """Add the family of a story to its report, for the process of pytest-xdist that prints the table."""
     report = yield
     report.user_properties.append((_FAMILY, family_of(item)))
     return report
 
 
 class Families:
-    """A pytest plugin: counts how stories ended, prints the table."""
+    """A pytest plugin: counts passed, failed and skipped stories, and prints the table."""
 
     def __init__(self) -> None:
-        """Start with none."""
+        """Create the plugin without results."""
         self._shown: dict[str, Counter[str]] = {}
         self._why: dict[str, str] = {}
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note how a story ended."""
+        """Record the result of a story."""
         family = dict(report.user_properties).get(_FAMILY)
         if not family:
             return

@@ -24,7 +24,7 @@ CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 
 
 class Site(http.server.SimpleHTTPRequestHandler):
-    """Serves files, quietly."""
+    """Serves files without log lines."""
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
@@ -32,7 +32,7 @@ class Site(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
-    """A directory of a web server, and its origin."""
+    """The directory of a web server, and its origin."""
     directory = tmp_path / "site"
     directory.mkdir()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Site, directory=str(directory))) as served:
@@ -44,7 +44,7 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def recipe_page(heading: str, replaced: str, server: Server) -> str:
-    """Return the page that the recipe shows below a text, for another server than the recipe's."""
+    """Return the HTML page below a text of the recipe, with this server's URL instead of ``replaced``."""
     text = RECIPE.read_text(encoding="utf-8").partition(heading)[2]
     page = re.findall(r"```html\n(.*?)```", text, re.DOTALL)[0]
     assert replaced in page
@@ -52,13 +52,13 @@ def recipe_page(heading: str, replaced: str, server: Server) -> str:
 
 
 def crontab(name: str) -> dict[str, object]:
-    """Return an object of the README's kind."""
+    """Return a CronTab, as in the README."""
     spec = {"cronSpec": "0 3 * * *"}
     return {"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name}, "spec": spec}
 
 
 def with_crontab(server: Server) -> Client:
-    """Return a client of a server that has the definition and one object."""
+    """Create the definition and one object on a server; return a client of it."""
     token, tls = "", None
     if server.url.startswith("https"):
         directory = Path(server.ready["kubeconfig"]).parent
@@ -93,7 +93,7 @@ FOREIGN = """new Promise((done) => {
   document.addEventListener("securitypolicyviolation", done);
   document.body.append(Object.assign(document.createElement("script"), { textContent: "globalThis.entered = 1" }));
 }).then(() => null)"""
-"""Adds a script to the page; its promise ends when the policy has refused it."""
+"""Adds a script to the page; the promise is resolved when the content security policy has refused the script."""
 
 
 def test_a_page_reads_server_sent_events(tmp_path: Path, site: tuple[Path, str]) -> None:

@@ -1,4 +1,4 @@
-"""Built-in kinds with every kubectl: made, shown, applied, asked about; those from 1.32 on speak protobuf."""
+"""Built-in kinds with every kubectl: create, get, apply and explain. Kubectl 1.32 and newer use protobuf."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS = (1, 24)
 
 @pytest.fixture
 def place(server: Server) -> Iterator[str]:
-    """A namespace of its own."""
+    """A new namespace."""
     api, name = Client(server.url), f"built-in-{secrets.token_hex(3)}"
     api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
     yield name
@@ -140,7 +140,7 @@ def test_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) ->
 
 @pytest.mark.rows("KUB-004")
 def test_workloads(kubectl_of: Kubectl, place: str) -> None:
-    """Create, change, show and evict workloads; a second apply changes nothing."""
+    """Create, change, print and evict workloads; a second apply changes nothing."""
     kubectl, here = kubectl_of, f"--namespace={place}"
     if kubectl.version < EVENTS:
         pytest.skip("kubectl before 1.27 makes beta versions of workloads, which are not served")
@@ -199,7 +199,7 @@ def test_quotas_and_priority_classes(kubectl_of: Kubectl, place: str) -> None:
 
 @pytest.mark.rows("KUB-004")
 def test_rollouts(kubectl_of: Kubectl, server: Server, place: str) -> None:
-    """Status, history and undo of a deployment whose controller is the test."""
+    """Status, history and undo of a deployment; the test acts as its controller."""
     kubectl, here, api = kubectl_of, f"--namespace={place}", Client(server.url)
     if kubectl.version < EVENTS:
         pytest.skip("kubectl before 1.27 makes beta versions of workloads, which are not served")

@@ -1,4 +1,4 @@
-"""Built-in kinds with the official Python client, which writes JSON and its own spelling of times."""
+"""Built-in kinds with the official Python client, which writes JSON and times in its own format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the generated client is not clean under -W error
+    warnings.simplefilter("ignore")  # the generated client emits warnings
     pytest.importorskip("kubernetes", reason="the official Python client is not installed")
     from kubernetes import client, config, watch
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 @pytest.fixture
 def connection(kubeconfig: str) -> Iterator[Any]:
-    """A connection with the server's own kubeconfig."""
+    """A client connection with the kubeconfig of the server."""
     with config.new_client_from_config(kubeconfig) as opened:
         yield opened
 
 
 @pytest.fixture
 def place(connection: Any) -> Iterator[str]:
-    """A namespace of its own."""
+    """A new namespace."""
     core, name = client.CoreV1Api(connection), f"python-{secrets.token_hex(3)}"
     core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=name)))
     yield name

@@ -1,4 +1,4 @@
-"""@kubernetes/client-node: the JavaScript client, as a program of its users."""
+"""@kubernetes/client-node: a JavaScript program as users of the client write it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.clients import toolchain
 from tests.support.processes import Server
 
 PROGRAM = toolchain.HERE / "stories" / "with_client_node.mjs"
-VERSIONS = (("1.4.0", 20), ("2.0.1", 22))  # of the client, and the oldest Node.js for it
+VERSIONS = (("1.4.0", 20), ("2.0.1", 22))  # version of the client, oldest Node.js for it
 
 
 @pytest.mark.rows("KUB-006", "RV-010", "DEC-001", "NEG-005")
@@ -40,7 +40,7 @@ def test_a_program_of_its_users(
 
 
 def _node(at_least: int) -> str:
-    """Return a Node.js that is new enough: the one on PATH, else one that npm gives."""
+    """Return a Node.js that is new enough: that on PATH, else one that npm installs."""
     here = shutil.which("node")
     if here is None:
         pytest.skip("Node.js is not on this machine")

@@ -1,4 +1,4 @@
-"""The server in the place of kube-apiserver: envtest's contract flag by flag, and the suite of an operator."""
+"""The server instead of kube-apiserver in envtest: the flags that envtest passes, and the suite of an operator."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_launcher_keeps_envtests_contract(assets: Path, tmp_path: Path) -> N
 
 
 def _assert_roles_count(api: Client, url: str, clients: Authority) -> None:
-    """A user of a certificate may do what roles say, from the moment they say it."""
+    """Check that a user of a certificate gets the permissions of a role as soon as it is bound."""
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     tls.load_cert_chain(*map(str, clients.issue("joe", "devs")))
@@ -123,7 +123,7 @@ def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
 
 
 def _environment(assets: Path) -> dict[str, str]:
-    """Return the environment of the suites; if the server ends, fail with its error, such as a port in use."""
+    """Return the environment of the suites. They print the server's log, so that a failed start shows its error."""
     return {
         "KUBEBUILDER_ASSETS": str(assets),
         "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT": "true",
@@ -136,7 +136,7 @@ def _environment(assets: Path) -> dict[str, str]:
 def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
     suite = toolchain.go_build("go_envtest", test=True)
     environment = _environment(assets)
-    with ThreadPoolExecutor() as pool:  # as `go test ./...` runs packages
+    with ThreadPoolExecutor() as pool:  # `go test ./...` runs packages in parallel
         runs = [
             pool.submit(toolchain.succeed, [suite, "-test.v"], toolchain.HERE / "go_envtest", 180, environment)
             for _ in range(2)

@@ -1,4 +1,4 @@
-"""Go clients: managers of controller-runtime, the typed clientset of definitions, Helm's library, Flux's."""
+"""Go clients: managers of controller-runtime, the typed clientset of definitions, the libraries of Helm and Flux."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLUX = (
 
 @pytest.fixture
 def environment(secure_server: Server, tmp_path: Path) -> dict[str, str]:
-    """Address and credentials of the server, for a program."""
+    """Environment variables with the address and credentials of the server, for a program."""
     return {"KUBECONFIG": str(secure_server.ready["kubeconfig"]), "HOME": str(tmp_path)}
 
 
@@ -61,7 +61,7 @@ def test_what_operators_have_beyond_a_first_manager(environment: dict[str, str],
     assert [line for line in said.splitlines() if line in EXTRAS] == list(EXTRAS), said[-4000:]
 
 
-@pytest.mark.long  # its modules take minutes to build for the first time
+@pytest.mark.long  # the first build of its modules takes minutes
 @pytest.mark.client("Flux's ResourceManager")
 @pytest.mark.rows("KUB-006", "SSA-001", "NEG-002", "CND-004", "NSP-005", "WRI-018")
 def test_flux_applies_tells_drift_and_prunes(environment: dict[str, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Stories a kubectl user lives through; each runs with every kubectl that is there."""
+"""Tasks of a kubectl user; each test runs with every installed kubectl."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_watching(kubectl_of: Kubectl) -> None:
 
 
 class Lines:
-    """The lines of a command that goes on, each awaited with a bound."""
+    """The lines of a running command; each is awaited with a time limit."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""Roles that count, as kubectl's users and administrators work with them."""
+"""RBAC with kubectl: tasks of users and administrators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ subjects: [{kind: User, name: ann-NAME, apiGroup: rbac.authorization.k8s.io}]
 
 @pytest.fixture(scope="module")
 def judging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server as kubeadm starts one, as far as authorization goes."""
+    """A server with the authorization mode RBAC."""
     with running_server(["--port=0", "--authorization-mode=RBAC"], tmp_path_factory.mktemp("judging")) as started:
         yield started
 

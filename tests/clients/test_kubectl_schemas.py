@@ -1,4 +1,4 @@
-"""The documents' examples of schemas, applied with one kubectl as a new user would."""
+"""The examples of schemas in the Kubernetes documentation, applied with one kubectl as a new user would."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OLD = next((name for version, name in VERSIONS if version[:2] == (1, 20)), "")
 
 
 def user(version: str, kubeconfig: str, home: Path) -> Kubectl:
-    """Return the kubectl of a version, for the server, with a home of its own."""
+    """Return the kubectl of a version for the server, with its own home directory."""
     if not version:
         pytest.skip("no such kubectl on this machine: put one on PATH or name some in KUBECTL_PATHS")
     return Kubectl(KUBECTLS[version], tuple(map(int, version.split("."))), kubeconfig, home)
@@ -36,19 +36,19 @@ def user(version: str, kubeconfig: str, home: Path) -> Kubectl:
 
 @pytest.fixture
 def newest(kubeconfig: str, tmp_path: Path) -> Kubectl:
-    """The newest kubectl there is."""
+    """The newest installed kubectl."""
     return user(NEWEST, kubeconfig, tmp_path)
 
 
 def write(kubectl: Kubectl, documents: list[Any]) -> str:
-    """Write a manifest into the user's home; return its path."""
+    """Write a manifest into the home directory; return its path."""
     path = kubectl.home / f"{secrets.token_hex(4)}.yaml"
     path.write_text(yaml.safe_dump_all(documents))
     return str(path)
 
 
 def definition(schema: dict[str, Any], version: str = "v1") -> dict[str, Any]:
-    """Return the definition of crontabs with a schema, in either version of the API."""
+    """Return the definition of crontabs with a schema, in v1 or v1beta1."""
     spec: dict[str, Any] = {"group": "stable.example.com", "scope": "Namespaced", "names": NAMES}
     one = {"name": "v1", "served": True, "storage": True}
     if version == "v1":
@@ -74,7 +74,7 @@ def crontab(content: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def contents(kubectl: Kubectl) -> dict[str, Any]:
-    """Return what every crontab has beside its type and metadata, by name."""
+    """Return name → fields of every crontab without apiVersion, kind and metadata."""
     items = yaml.safe_load(kubectl("get", "ct", "-o", "yaml"))["items"]
     return {
         item["metadata"]["name"]: {key: item[key] for key in item.keys() - {"apiVersion", "kind", "metadata"}}
@@ -110,7 +110,7 @@ def test_a_schema_does_what_is_shown(name: str, version: str, kubeconfig: str, t
     ended = kubectl.run("create", "--validate=false", "-f", write(kubectl, documents))
     good = {key: given.get("becomes", given["give"]) for key, given in objects.items() if "refused" not in given}
     assert contents(kubectl) == good, ended.stderr
-    # one refusal has lines of its own in kubectl's words, several are one line of the server's each
+    # kubectl prints several lines for one refused object, and one line each for several
     said = re.split(r'CronTab(?:\.stable\.example\.com)? "(\S+)" is invalid: ', ended.stderr)
     refusals = dict(zip(said[1::2], said[2::2], strict=True))
     assert refusals.keys() == objects.keys() - good.keys()
@@ -262,7 +262,7 @@ def test_extensions_are_published_unfolded(newest: Kubectl) -> None:
     until(lambda: "a" in published(), "the schema is published", within=10)
     shown = published()
     assert shown["a"] == either | {"anyOf": types}
-    # the KEP sketches the two as one allOf and says that it is no promise; the meaning is the same
+    # the KEP has an example with one allOf instead of two keywords; the meaning is the same
     assert shown["b"] == either | {"allOf": [{"anyOf": types}], "anyOf": patterns}
     assert shown["c"]["properties"].keys() == {"apiVersion", "kind", "metadata"}
     assert sorted(shown["c"]["required"]) == ["apiVersion", "kind"]

@@ -1,4 +1,4 @@
-"""The documents' examples of several versions, applied and used with every kubectl."""
+"""The examples of several versions in the Kubernetes documentation, with every kubectl."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = {
 
 @pytest.fixture
 def group(server: Server) -> Iterator[str]:
-    """A group of its own, without definitions afterwards."""
+    """A new group; its definition is deleted after the test."""
     name = fresh_group()
     yield name
     api = Client(server.url)

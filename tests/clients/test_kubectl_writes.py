@@ -102,7 +102,7 @@ def test_each_kind_of_patch(kubectl_of: Kubectl) -> None:
     versions[0]["additionalPrinterColumns"] = [column]
     patched = kubectl(
         "patch", crd, "-p", json.dumps({"spec": {"versions": versions}})
-    )  # strategic: its Go type is known
+    )  # a strategic merge patch, since kubectl has the Go type
     assert patched == "customresourcedefinition.apiextensions.k8s.io/crontabs.stable.example.com patched\n"
     kubectl("patch", crd, "-p", '{"spec":{"names":{"shortNames":["ct","crt"]}}}')
     assert json.loads(kubectl("get", crd, "-o", "json"))["spec"]["names"]["shortNames"] == ["ct", "crt"]
@@ -270,7 +270,7 @@ def test_trying_out(kubectl_of: Kubectl, tmp_path: Path) -> None:
     assert told.returncode == 1
     assert "-  replicas: 1\n+  replicas: 2\n" in told.stdout
     same = kubectl.run("diff", "--server-side", "--force-conflicts", "-f", "session/cr.yaml")
-    assert same.returncode in {0, 1}, same.stderr  # 1: its own manager would come
+    assert same.returncode in {0, 1}, same.stderr  # 1: the diff contains the new manager
     assert "replicas: 2" not in same.stdout
 
 

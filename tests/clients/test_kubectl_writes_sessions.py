@@ -18,7 +18,7 @@ SESSIONS = Path(__file__).with_name("sessions")
 OLD = (1, 21)
 STEP = re.compile(r"^\$ (.*)\n((?:.*\n)*?)\[exit (\d+)\]\n", re.M)
 
-# what changes from one run to the next
+# parts of the output that differ between runs → a constant
 PLAIN: tuple[tuple[str, str], ...] = (
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
     (r"[0-9a-f]{8}-[0-9a-f-]{27}", "UID"),
@@ -34,13 +34,13 @@ PLAIN: tuple[tuple[str, str], ...] = (
     (r"diff\.go:\d+", "diff.go"),
     (r"(?m) +$", ""),
 )
-# what other versions of kubectl say in other words
+# other wording of newer versions of kubectl
 NEWER: tuple[tuple[str, str], ...] = (
     (r" from default namespace$", ""),
     (r" annotate$", " annotated"),
-    (r'"kubectl\.1\.\d+"', '"kubectl"'),  # the name of the program is that of the manager
+    (r'"kubectl\.1\.\d+"', '"kubectl"'),  # kubectl uses the name of its program as manager
 )
-# parts that the recorded server did not have, or that other versions of kubectl do not print
+# parts that only this server, or only the recorded kubectl, prints
 UNLIKE: dict[str, str] = {
     "kubectl get crd": "other definitions may be there",
     "kubectl explain": "layouts differ between versions; test_kubectl.py looks at the contents",
@@ -60,7 +60,7 @@ def steps(name: str) -> list[tuple[str, str, int]]:
 
 
 def plain(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
-    """Return output without what differs from run to run."""
+    """Replace the parts of output that differ between runs."""
     for pattern, instead in (*PLAIN, *more):
         text = re.sub(pattern, instead, text, flags=re.M)
     return text.rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""Operators, informers and commands that run while the server is killed, then etcd: each goes on by itself."""
+"""Operators, informers and commands that run while the server is killed, then etcd: all continue without a restart."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.support.processes import Etcd, Server, running_etcd, start_server, st
 CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 MAPS = "/api/v1/namespaces/default/configmaps"
 STORIES = toolchain.HERE / "stories"
-WITHIN = 60.0  # seconds until each has seen what happened; their own pauses are some seconds long
+WITHIN = 60.0  # seconds until each program has noticed a change; some programs wait for seconds before a retry
 
 
 class World:
-    """An etcd and a server over it, which are killed and come back where they were."""
+    """An etcd and a server over it. Tests kill them and start them again with the same port and data."""
 
     def __init__(self, etcd: Etcd, directory: Path) -> None:
         self.etcd = etcd
@@ -53,7 +53,7 @@ class World:
         return secure_client(self.server)
 
     def kill_the_server(self) -> None:
-        """Kill it and start it again on the same data and port."""
+        """Kill the server and start it again with the same data and port."""
         os.kill(self.server.pid, signal.SIGKILL)
         assert self.server.process is not None
         self.server.process.wait(30)
@@ -61,7 +61,7 @@ class World:
         self._begin()
 
     def restart_etcd(self) -> None:
-        """Kill etcd and start it again, under a server that goes on."""
+        """Kill etcd and start it again, while the server runs."""
         command = Path(f"/proc/{self.etcd.process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
         self.etcd.process.kill()
         self.etcd.process.wait()
@@ -73,7 +73,7 @@ class World:
 
 @dataclass
 class Follower:
-    """A program that follows crontabs; its expected reaction to a new one and to a deleted one."""
+    """A program that watches crontabs, and its expected reactions to a new and a deleted object."""
 
     name: str
     command: Sequence[str]
@@ -82,20 +82,20 @@ class Follower:
 
     @property
     def said(self) -> list[str]:
-        """Its output."""
+        """The lines of its output."""
         return (self.directory / f"{self.name}.said").read_text(errors="replace").splitlines()
 
     def comes(self, api: Client, name: str) -> bool:
-        """Report whether it has printed a new object."""
+        """Report whether the program has printed a new object."""
         return f"+{name}" in self.said
 
     def goes(self, api: Client, name: str) -> bool:
-        """Report whether it has printed a deletion."""
+        """Report whether the program has printed a deletion."""
         return f"-{name}" in self.said
 
     @contextlib.contextmanager
     def running(self, kubeconfig: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run it."""
+        """Run the program."""
         with (self.directory / f"{self.name}.said").open("wb") as out:
             process = subprocess.Popen(
                 list(self.command),
@@ -112,7 +112,7 @@ class Follower:
 
 
 class Kopf(Follower):
-    """It sets a status, and holds objects until it has cleaned up."""
+    """A kopf operator: it sets a status, and its finalizer delays deletions until it has cleaned up."""
 
     def comes(self, api: Client, name: str) -> bool:
         return (api.get(f"{CRONTABS}/{name}").json.get("status") or {}).get("phase") == "Scheduled"
@@ -122,18 +122,18 @@ class Kopf(Follower):
 
 
 class Manager(Follower):
-    """It keeps a config map of each object, and leads as long as it renews its lease."""
+    """A manager of controller-runtime with leader election: it creates a config map for each object."""
 
     def comes(self, api: Client, name: str) -> bool:
         answer = api.get(f"{MAPS}/{name}")
         return answer.status == 200 and answer.json["data"] == {"image": f"image-of-{name}"}
 
     def goes(self, api: Client, name: str) -> bool:
-        return api.get(f"{MAPS}/{name}").status == 404  # by the server's collector
+        return api.get(f"{MAPS}/{name}").status == 404  # the server's garbage collector deletes it
 
 
 class Maps(Follower):
-    """It follows config maps, of which there is one beside each crontab."""
+    """A program that watches config maps; the test writes one for each crontab."""
 
     def comes(self, api: Client, name: str) -> bool:
         return f"+beside-{name}" in self.said
@@ -177,7 +177,7 @@ def _remove(api: Client, name: str) -> None:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """A server with the definition, and one object."""
+    """An etcd and a server, with the definition and one object."""
     with running_etcd(tmp_path / "etcd") as etcd:
         world = World(etcd, tmp_path / "server")
         try:
@@ -251,7 +251,7 @@ def test_kubectl_goes_on_while_etcd_restarts(world: World, tmp_path: Path) -> No
 
     with get.running(kubeconfig) as watching, wait.running(kubeconfig) as waiting:
         until(lambda: saw("ADDED", "awaited"), f"it is listed: {get.said}", WITHIN)
-        pause(1.0)  # for the other to watch, too
+        pause(1.0)  # until the watch of the other command is open, too
         world.restart_etcd()
         _write(world.api, "later")
         until(lambda: saw("ADDED", "later"), f"it goes on: {get.said}", WITHIN)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the generated client is not clean under -W error
+    warnings.simplefilter("ignore")  # the generated client emits warnings
     kubernetes = pytest.importorskip("kubernetes", reason="the official Python client is not installed")
     from kubernetes import watch
 
@@ -27,7 +27,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def client(kubeconfig: str) -> Any:
-    """A client made from the kubeconfig."""
+    """A client with the kubeconfig."""
     return kubernetes.config.new_client_from_config(kubeconfig)
 
 

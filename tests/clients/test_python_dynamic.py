@@ -1,4 +1,4 @@
-"""The Python client's dynamic client: it reads discovery and learns every resource and subresource from there."""
+"""The dynamic client of the Python client: it gets all resources and subresources from discovery."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # the generated client is not clean under -W error
+    warnings.simplefilter("ignore")  # the generated client emits warnings
     kubernetes = pytest.importorskip("kubernetes", reason="the official Python client is not installed")
     from kubernetes import dynamic
     from kubernetes.dynamic import exceptions
@@ -29,14 +29,14 @@ def manifest(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def client(kubeconfig: str, tmp_path: Path) -> Any:
-    """A dynamic client with a cache of its own."""
+    """A dynamic client with a new cache."""
     plain = kubernetes.config.new_client_from_config(kubeconfig)
     return dynamic.DynamicClient(plain, cache_file=str(tmp_path / "discovery.json"))
 
 
 @pytest.fixture
 def crontabs(client: Any) -> Any:
-    """The resource of the recorded sessions, established."""
+    """The established resource of the recorded sessions."""
     definitions = client.resources.get(api_version="apiextensions.k8s.io/v1", kind="CustomResourceDefinition")
     made = definitions.create(body=manifest("crd.yaml"))
 

@@ -1,4 +1,4 @@
-"""Python client libraries besides the official one, each with the program that its users would write."""
+"""Python client libraries besides the official client, each with a program as its users write it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 
 
 def needed(package: str) -> None:
-    """Skip when a package is not installed."""
+    """Skip the test if a package is not installed."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install -e '.[clients]'")
 

@@ -1,4 +1,4 @@
-"""The files and the tests of docs/tutorial.md and of the recipe for pytest, as they are written there."""
+"""The files and tests of docs/tutorial.md and of the recipe for pytest, extracted from these pages."""
 
 from __future__ import annotations
 

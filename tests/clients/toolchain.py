@@ -1,4 +1,4 @@
-"""Knows how programs of other languages are built and run, and why they cannot be where their tools are missing."""
+"""Build and run programs of other languages; skip tests with the reason if tools are missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apiext-clients"
-BUILD_WITHIN = 900.0  # seconds of a first build on two busy cores
+BUILD_WITHIN = 900.0  # maximum seconds of a first build on two busy cores
 _NO_NETWORK = (
     "dial tcp",
     "no such host",
@@ -40,7 +40,7 @@ _TOO_OLD = (
 def run(
     command: list[str], directory: Path, within: float = 120.0, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return its output, stderr included."""
+    """Run a command and wait for its exit; stdout of the result includes stderr."""
     return subprocess.run(
         command,
         cwd=directory,
@@ -65,10 +65,11 @@ def succeed(
 
 @functools.cache
 def go_build(module: str, package: str = ".", *, test: bool = False, linked: str = "", name: str = "main") -> str:
-    """Build a Go program, or a package's tests, of a module beside this file or elsewhere; return the binary's path.
+    """Build a Go program, or the tests of a package, from a Go module; return the path of the binary.
 
-    ``linked`` are flags of the linker, such as values of variables; ``name`` is the binary's, which some programs give
-    as theirs. Skips with the reason when Go is not there, is too old, or the modules cannot be had.
+    ``linked`` are flags of the linker, such as values of variables; ``name`` is the name of the binary, which some
+    programs print as their name. Skip the test with the reason if Go is missing or too old, or the modules cannot be
+    downloaded.
     """
     directory = HERE / module
     modules = _go(directory, "mod", "download")
@@ -78,7 +79,7 @@ def go_build(module: str, package: str = ".", *, test: bool = False, linked: str
     place.mkdir(parents=True, exist_ok=True)
     binary = place / (f"{name}.test" if test else name)
     how = ("test", "-c") if test else ("build",)
-    # without its paths a program is the same in every checkout, so that one which is there is not built again
+    # with -trimpath the binary is the same for every checkout, so that an existing binary is not built again
     built = _go(directory, *how, "-trimpath", f"-ldflags={linked}", "-o", str(binary), package)
     assert built.returncode == 0, built.stdout[-6000:]
     return str(binary)
@@ -86,7 +87,7 @@ def go_build(module: str, package: str = ".", *, test: bool = False, linked: str
 
 @functools.cache
 def go_sources(module: str, of: str) -> Path:
-    """Return a copy of the sources of a module that the module ``of`` beside this file needs. Skips as ``go_build``."""
+    """Return a copy of the sources of a module that the module ``of`` requires. Skip like ``go_build``."""
     downloaded = _go(HERE / of, "mod", "download", module)
     if downloaded.returncode:
         _skip_without_network(f"the module {module}", downloaded.stdout)
@@ -112,7 +113,7 @@ def _go(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @functools.cache
 def node_modules(package: str) -> str:
-    """Install an npm package into the cache; return the directory that NODE_PATH names. Skips as ``go_build`` does."""
+    """Install an npm package into the cache; return the directory for NODE_PATH. Skip like ``go_build``."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("Node.js and npm are not on this machine")
@@ -129,12 +130,12 @@ def node_modules(package: str) -> str:
 
 @functools.cache
 def cargo_build(project: str) -> str:
-    """Build a Rust program of a project beside this file; return the binary's path. Skips as ``go_build`` does."""
+    """Build the Rust program of a project beside this file; return the path of the binary. Skip like ``go_build``."""
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("Cargo is not on this machine")
     place = CACHE / project
-    # Cargo.lock has the chosen versions; Cargo rebuilds by the times of files
+    # Cargo rebuilds if the times of files change, so unchanged files are not copied
     shutil.copytree(HERE / project, place, copy_function=_renew, dirs_exist_ok=True)
     built = run([cargo, "build"], place, BUILD_WITHIN)
     if built.returncode:
@@ -143,14 +144,15 @@ def cargo_build(project: str) -> str:
 
 
 def _renew(source: str, target: str) -> None:
-    """Copy a file unless it is there as it is."""
+    """Copy a file unless the target has the same content."""
     if not Path(target).exists() or Path(target).read_bytes() != Path(source).read_bytes():
         shutil.copyfile(source, target)
 
 
 @functools.cache
 def java_command(project: str, module: str) -> list[str]:
-    """Compile a module of a Maven project beside this file; return how its classes are run. Skips as ``go_build``."""
+    """Compile a module of a Maven project beside this file; return the command that runs its classes. Skip like
+    ``go_build``."""
     maven, javac, java = (shutil.which(it) for it in ("mvn", "javac", "java"))
     if maven is None or javac is None or java is None:
         pytest.skip("Maven and a JDK are not on this machine")
@@ -183,12 +185,12 @@ def java_command(project: str, module: str) -> list[str]:
 
 
 def _digest(files: Iterable[Path]) -> str:
-    """Return what names the contents of some files."""
+    """Return a digest of the contents of some files."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def _are_there(libraries: Path) -> bool:
-    """Report whether Maven has listed a module's libraries, and they still exist."""
+    """Report whether the file with the list of a module's libraries, and all these libraries, exist."""
     if not libraries.exists():
         return False
     return all(Path(it).exists() for it in libraries.read_text(encoding="utf-8").strip().split(os.pathsep))

@@ -1,4 +1,4 @@
-"""Real etcds of every version at hand, and our client on both transports."""
+"""Fixtures: a real etcd of each installed version, and our client with both transports."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ TRANSPORTS = [pytest.param(dial, id="native"), pytest.param(grpcio.dial, id="grp
 
 
 def available() -> list[Binary]:
-    """Return the etcds that discovery finds, one of each version."""
+    """Return the etcds that ``find_binary`` finds, one of each version."""
     found: dict[Any, Binary] = {}
     named = os.environ.get("ETCD_BINARY")
     for wanted in [named] if named == "none" else (None, _in_wheel(), named):
@@ -107,14 +107,14 @@ def running(binary: Binary, directory: Path, *flags: str, scheme: str = "http") 
 
 @pytest.fixture(scope="session", params=BINARIES, ids=lambda binary: binary.text)
 def etcd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealEtcd]:
-    """A shared etcd; tests use keys of their own."""
+    """An etcd that all tests share; each test uses separate keys."""
     with running(request.param, tmp_path_factory.mktemp("etcd")) as started:
         yield started
 
 
 @pytest.fixture(params=TRANSPORTS)
 async def client(request: pytest.FixtureRequest, etcd: RealEtcd) -> AsyncIterator[Etcd]:
-    """Our client of it."""
+    """Our client of ``etcd``."""
     connected = Etcd([etcd.url], transport=request.param)
     await connected.start()
     yield connected

@@ -32,7 +32,7 @@ def _services() -> dict[str, type]:
 
 
 def _install() -> None:
-    # the stubs that etcd3 brings were generated for a protobuf that is long gone
+    # the stubs in etcd3 were generated for an old version of protobuf
     package = types.ModuleType("etcd3.etcdrpc")
     for name in messages.POOL.FindFileByName("etcd.proto").message_types_by_name:
         setattr(package, name, messages.message_class(name))
@@ -44,7 +44,7 @@ def _install() -> None:
 
 _install()
 
-import etcd3  # noqa: E402 - only now it can be imported
+import etcd3  # noqa: E402 - etcd3 imports the stubs above
 
 
 def etcd3_client(host: str, port: int) -> Any:

@@ -1,4 +1,4 @@
-"""The transport of the etcd client on grpc.aio: the same tests run on it and on our own HTTP/2."""
+"""A transport of the etcd client over grpc.aio; the same tests run with it and with our own HTTP/2."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +16,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", etcd_limits.MAX_MESSAGE),
     ("grpc.keepalive_time_ms", int(etcd_limits.PING_EVERY * 1000)),
     ("grpc.keepalive_timeout_ms", int(etcd_limits.PING_WAIT * 1000)),
-    ("grpc.enable_retries", 0),  # a repeated Txn must be our decision
+    ("grpc.enable_retries", 0),  # only our client may repeat a Txn
     ("grpc.use_local_subchannel_pool", 1),  # else two channels share one connection
 )
 
@@ -28,7 +28,7 @@ def _error(fault: grpc.aio.AioRpcError) -> EtcdError:
 
 
 class GrpcStream:
-    """One open stream: a queue towards the server, a task from it."""
+    """An open stream: a queue of messages to the server, and a task that receives messages."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -40,7 +40,7 @@ class GrpcStream:
         self._out.put_nowait(message)
 
     def cancel(self) -> None:
-        """End the stream without a word."""
+        """Cancel the stream without a message to the server."""
         self.ended = True
         if self.task is not None:
             self.task.cancel()
@@ -52,7 +52,7 @@ class GrpcStream:
 
 
 class GrpcTransport:
-    """One grpc.aio channel to one endpoint (the Transport port)."""
+    """A grpc.aio channel to one endpoint; implements Transport."""
 
     def __init__(self, channel: grpc.aio.Channel, spawn: Spawn) -> None:
         loop = asyncio.get_running_loop()
@@ -68,7 +68,7 @@ class GrpcTransport:
         self._streams: set[GrpcStream] = set()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer (the Transport port)."""
+        """Return the future of the response."""
         answer: asyncio.Future[bytes] = self._loop.create_future()
         if not self.live:
             answer.set_exception(EtcdError(UNAVAILABLE, "connection closed", sent=False))
@@ -98,7 +98,7 @@ class GrpcTransport:
                 answer.set_result(body)
 
     def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> GrpcStream:
-        """Open a two-way stream (the Transport port)."""
+        """Open a bidirectional stream."""
         if not self.live:
             raise EtcdError(UNAVAILABLE, "connection closed", sent=False)
         stream = GrpcStream()
@@ -136,17 +136,17 @@ class GrpcTransport:
         return (("token", self._token),) if self._token else ()
 
     def drain(self) -> None:
-        """Take no new calls; close when the open ones are done (the Transport port)."""
+        """Refuse new calls; close after the open calls have finished."""
         self.live = False
         if not self.lost.done():
             self.lost.set_result(None)
         for stream in list(self._streams):
             if stream.task is not None:
-                stream.task.cancel()  # its listener hears of it
+                stream.task.cancel()  # its listener gets the cancellation
         self._settle(0)
 
     def abort(self) -> None:
-        """Close now (the Transport port)."""
+        """Close at once."""
         self.drain()
         self._open = 0
         self._settle(0)
@@ -157,7 +157,7 @@ class GrpcTransport:
             self.closed.set_result(None)
 
     async def notice_loss(self) -> None:
-        """Drain when the connection goes: which endpoint comes next is our choice, not grpc's."""
+        """Drain when the connection is lost, so that our client, not grpc, chooses the next endpoint."""
         state = self._channel.get_state(try_to_connect=False)
         while state is grpc.ChannelConnectivity.READY:
             await self._channel.wait_for_state_change(state)
@@ -165,7 +165,7 @@ class GrpcTransport:
         self.drain()
 
     async def close_at_end(self, notice: object) -> None:
-        """Close the channel when the last call is done, or when the client is closed."""
+        """Close the channel after the last call, or when the client is closed."""
         try:
             await asyncio.wait([self.closed])
         finally:
@@ -176,7 +176,7 @@ class GrpcTransport:
 
 
 async def dial(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Transport:
-    """Connect to an endpoint through grpc.aio; EtcdError with ``sent=False`` when it does not work out."""
+    """Connect to an endpoint with grpc.aio; raise EtcdError with ``sent=False`` if this fails."""
     target = str(endpoint) if endpoint.scheme == "unix" else endpoint.authority
     try:
         if endpoint.scheme == "https":

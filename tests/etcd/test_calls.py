@@ -1,4 +1,4 @@
-"""Calls of our etcd client on both transports; the etcd3 package reads and writes independently."""
+"""Calls of our etcd client with both transports; the etcd3 package is an independent reader and writer."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ from tests.etcd.etcd3_client import etcd3_client
 
 @pytest.fixture
 def prefix() -> bytes:
-    """A part of the store that no other test touches."""
+    """A key prefix that no other test uses."""
     return b"/" + uuid.uuid4().hex.encode() + b"/"
 
 
@@ -28,7 +28,7 @@ def seer(etcd: RealEtcd) -> Any:
 
 
 class Listener:
-    """The events of a watch, and a way to wait for them."""
+    """Records the events of a watch; ``until`` waits for them."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

@@ -1,4 +1,4 @@
-"""The embedded store answers any sequence of calls as a real etcd does."""
+"""The responses of the embedded store to random calls are equal to those of a real etcd."""
 
 import asyncio
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _number = count(1)
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]:
-    """One etcd for all sequences: each has keys and leases of its own."""
+    """An etcd for all sequences; each sequence uses separate keys and leases."""
     with processes.running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 

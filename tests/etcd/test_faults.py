@@ -1,4 +1,4 @@
-"""The client when the etcd under it is killed, frozen, full, closed to strangers or behind TLS."""
+"""The client while etcd is killed, frozen or full, with passwords, and with TLS."""
 
 import asyncio
 import base64
@@ -45,7 +45,7 @@ async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> Non
     stop = asyncio.Event()
 
     async def writer(lane: int) -> None:
-        for n in range(etcd_limits.RELIST_GAP // 32):  # with one more, the watch could be ended for a new list
+        for n in range(etcd_limits.RELIST_GAP // 32):  # with more, the cache could list again
             if stop.is_set():
                 return
             key = b"/%d/%d" % (lane, n)
@@ -55,7 +55,7 @@ async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> Non
                 acknowledged[key] = result.revision
             except (errors.UnknownOutcome, errors.Unavailable):
                 doubtful.add(key)
-            await asyncio.sleep(0.01)  # there must be writes left for the last restart, however fast the machine
+            await asyncio.sleep(0.01)  # a pause, so that writes remain for the last restart even on a fast machine
 
     async with asyncio.TaskGroup() as group:
         for lane in range(32):
@@ -152,7 +152,7 @@ async def test_tls_to_an_etcd_without(tmp_path: Path, transport: Dial) -> None:
 
 
 async def test_out_of_space_and_back(tmp_path: Path, transport: Dial) -> None:
-    # beyond its quota etcd 3.5.1 refuses deletes, too: each write is counted at once, and one would go beyond it
+    # over its quota etcd 3.5.1 refuses deletes, too; with a batch limit of 1 it counts each write at once
     flags = ("--quota-backend-bytes=3000000", "--backend-batch-limit=1")
     with running(NEWEST, tmp_path, *flags) as etcd:
         client = Etcd([etcd.url], transport=transport)
@@ -176,7 +176,7 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: Dial) -> None:
 
 
 async def test_corrupt_and_back(tmp_path: Path, transport: Dial, caplog: pytest.LogCaptureFixture) -> None:
-    """Members that disagree take no writes: all of them refuse it when they come to it, so nothing is in doubt."""
+    """Corrupt members refuse all writes, so no outcome is unknown."""
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport)
         await client.start()
@@ -210,7 +210,7 @@ def token_of_now(etcd: RealEtcd) -> str:
 async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
-        await early.start()  # authentication is not enabled yet
+        await early.start()  # authentication is enabled below
         await early.create(b"/before", b"")
         for name, password in (("root", "secret"), ("poor", "mouse")):
             post(etcd, "auth/user/add", name=name, password=password)
@@ -223,15 +223,15 @@ async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
         heard.watch(client, b"/", await client.head_revision() + 1)
         assert (await client.create(b"/k", b"1")).ok
         await heard.until(1)
-        assert (await early.create(b"/l", b"1")).ok  # logs in after the first refusal
+        assert (await early.create(b"/l", b"1")).ok  # the client logs in after the first refusal
         for user, password in (("root", "guess"), ("nobody", ""), ("poor", "mouse"), ("", "")):
             stranger = Etcd([etcd.url], transport=transport, user=user, password=password, budget=5)
             with pytest.raises(errors.EtcdError) as caught:
                 await stranger.start()
             assert isinstance(caught.value, errors.AuthError) or not user
         etcd.stop()
-        etcd.start()  # forgets its tokens
-        await client.get(b"/k")  # a read is repeated until it works; a write would be in doubt
+        etcd.start()  # etcd loses its tokens
+        await client.get(b"/k")  # the client repeats a read until it succeeds; the outcome of a write would be unknown
         assert (await client.create(b"/m", b"1")).ok
         await heard.until(3)
         assert [key for _, _, key in heard.events] == [b"/k", b"/l", b"/m"]
@@ -241,7 +241,7 @@ async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
 
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
 async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: Binary, transport: Dial) -> None:
-    """A watch begun later logs in again, as calls do, whether or not a call has done so."""
+    """A later watch logs in again, as calls do, even if no call has done so."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     encoded = serialization.Encoding.PEM
     (tmp_path / "jwt.key").write_bytes(
@@ -256,7 +256,7 @@ async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: 
         post(etcd, "auth/role/add", name="root")
         post(etcd, "auth/user/grant", user="root", role="root")
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
-        await early.start()  # authentication is not enabled yet
+        await early.start()  # authentication is enabled below
         post(etcd, "auth/enable")
         client = Etcd([etcd.url], transport=transport, user="root", password="secret")
         await client.start()
@@ -273,7 +273,8 @@ async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: 
 
 
 async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: Dial) -> None:
-    """Nothing is served meanwhile, and everything afterwards: a watch that could not log in goes on."""
+    """With the wrong password all calls fail. With the correct password again, calls succeed and the watch
+    continues."""
     with running(NEWEST, tmp_path) as etcd:
         for name in ("root", "app"):
             post(etcd, "auth/user/add", name=name, password="secret")
@@ -295,7 +296,7 @@ async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transpor
         await asyncio.to_thread(change, "another")
         refused: errors.EtcdError | None = None
         async with asyncio.timeout(30):
-            while not isinstance(refused, errors.AuthError):  # each try waits for an etcd that is not there yet
+            while not isinstance(refused, errors.AuthError):  # each try waits until etcd is available
                 with pytest.raises(errors.EtcdError) as caught:
                     await client.get(b"/k")
                 refused = caught.value
@@ -313,7 +314,7 @@ async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transpor
 
 
 def certificate(directory: Path, name: str, issuer: Any = None) -> Any:
-    """Write NAME.pem and NAME.key for localhost, signed by an issuer or by itself; return (certificate, key)."""
+    """Write NAME.pem and NAME.key for localhost, signed by an issuer or self-signed; return (certificate, key)."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

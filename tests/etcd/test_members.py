@@ -57,7 +57,7 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial
             voter.start()
             written = False
             async with asyncio.timeout(30):
-                while not written:  # the outcome of a write during the stop may be unknown
+                while not written:  # a write during the stop may fail, or its outcome may be unknown
                     with suppress(errors.Unavailable, errors.UnknownOutcome):
                         written = (await client.create(f"/{time.monotonic()}".encode(), b"1")).ok
                 await heard.until(2)
@@ -65,7 +65,7 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial
 
 
 class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """A proxy that has lost what stands behind it."""
+    """A gRPC proxy without an available etcd."""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         async def refuse(_: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -118,7 +118,7 @@ async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, tr
 
 
 async def test_each_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The first one says nothing at all: a listener whose queue is full."""
+    """The first address never answers: the accept queue of its socket is full."""
     loop = asyncio.get_running_loop()
     silent = socket.create_server(("127.0.0.1", 0), backlog=0)
     with closing(silent), running(NEWEST, tmp_path) as etcd:

@@ -1,4 +1,4 @@
-"""Servers that tests start for themselves, and the fixtures of the pytest plug-in."""
+"""apiext.testing: servers for tests, and the fixtures of the pytest plug-in."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
 
 
 def test_a_server_can_be_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("json", "logging", "apiext"):  # no part of the server, though tests run here
+    for name in ("json", "logging", "apiext"):  # modules in the current directory, which the server must not import
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")
     monkeypatch.chdir(tmp_path)
     server = Server()
@@ -266,7 +266,7 @@ def test_a_server_holds_its_directory(api: Server) -> None:
 def test_a_server_outlives_the_thread_that_started_it() -> None:
     server = Server()
     try:
-        asyncio.run(asyncio.to_thread(server.start))  # the loop takes its threads along
+        asyncio.run(asyncio.to_thread(server.start))  # the thread ends with the event loop
         assert server._process is not None
         with pytest.raises(subprocess.TimeoutExpired):
             server._process.wait(1.5)
@@ -328,7 +328,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of pytest as a stranger's: with no plug-in but ours, whether it is installed or found in the sources."""
+    """Run pytest as a user's project does: only with our plug-in, installed or from the sources."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 

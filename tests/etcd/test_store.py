@@ -1,4 +1,4 @@
-"""The contract of a store, over a real etcd."""
+"""The contract of CachedStore, over a real etcd."""
 
 import asyncio
 import uuid
@@ -14,14 +14,14 @@ from tests.support.store_contract import StoreContract
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]:
-    """One etcd for all tests here; each has its own prefix."""
+    """An etcd for all tests of this module; each test has its own prefix."""
     with processes.running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 
 
 @pytest.fixture
 async def world(member: processes.Etcd) -> AsyncIterator[DirectWorld]:
-    """A started store."""
+    """A World with a started store."""
     etcd, other = Etcd([member.url]), Etcd([member.url])
     await etcd.start()
     await other.start()
@@ -35,4 +35,4 @@ async def world(member: processes.Etcd) -> AsyncIterator[DirectWorld]:
 
 
 class TestCachedStoreOverEtcd(StoreContract):
-    """CachedStore over apiext.etcd and an etcd process."""
+    """The contract for CachedStore over apiext.etcd and an etcd process."""

@@ -30,14 +30,14 @@ SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]:
-    """One etcd for all tests here."""
+    """An etcd for all tests of this module."""
     with processes.running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 
 
 @pytest.fixture(params=["etcd", "sqlite", pytest.param("memory", marks=pytest.mark.long)])
 async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[list[Etcd]]:
-    """Clients of two servers, and one of the test."""
+    """The clients of two servers, and a client of the test."""
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "etcd":
             url = request.getfixturevalue("member").url
@@ -52,7 +52,7 @@ async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 class PrefixWatch:
-    """Every event below the collection's prefix, from a watch that the stores have no part in."""
+    """All events below the collection's prefix, from a watch that does not use the stores."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, int, bytes | None]] = []
@@ -71,7 +71,7 @@ class PrefixWatch:
         self._news.set()
 
     def expected(self, watch: "Watch") -> list[Seen]:
-        """Return the expected events of a watch, from a naive reading of the log."""
+        """Compute the expected events of a watch from the log, in the simplest way."""
         state: dict[str, bytes] = {}
         events: list[Seen] = []
         for key, revision, value in self.log:
@@ -93,7 +93,7 @@ class PrefixWatch:
 
 
 class Watch:
-    """One watch and its choice."""
+    """A watch with a random namespace and selector."""
 
     def __init__(self, random: Random, start: int) -> None:
         self.start = start
@@ -125,7 +125,7 @@ class Watch:
 
 
 async def write(store: CachedStore, col: Collection, random: Random, until: float) -> None:
-    """Create, update and delete a few objects in races with other writers."""
+    """Create, update and delete a few objects, concurrently with other writers."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         namespace, name = random.choice(("one", "two")), f"o{random.randrange(8)}"
@@ -143,7 +143,7 @@ async def write(store: CachedStore, col: Collection, random: Random, until: floa
 
 
 async def watch(store: CachedStore, col: Collection, random: Random, until: float) -> list[Watch]:
-    """Open watches at past and present revisions, with pauses and bookmarks."""
+    """Open watches at past and current revisions, with pauses and bookmarks."""
     opened: list[Watch] = []
     loop = asyncio.get_running_loop()
     while loop.time() < until:
@@ -167,7 +167,7 @@ async def watch(store: CachedStore, col: Collection, random: Random, until: floa
 async def restart(
     etcd: Etcd, keys: Keys, group: asyncio.TaskGroup, random: Random, until: float
 ) -> tuple[list[CachedStore], list[Watch]]:
-    """Start further servers, and resume watches on them from before their time."""
+    """Start further stores, and resume watches on them at revisions before their start."""
     loop = asyncio.get_running_loop()
     stores: list[CachedStore] = []
     opened: list[Watch] = []

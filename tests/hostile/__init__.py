@@ -1,1 +1,1 @@
-"""Attacks on a server in little memory: it is not killed, other clients are answered, refusals are precise."""
+"""Attacks on a server in little memory: it survives, answers other clients, and its refusals are precise."""

@@ -1,4 +1,4 @@
-"""The server that is attacked: one for all modules, since no attack ends it."""
+"""The fixture of the attacked server: one server for all modules, since no attack may crash it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.hostile.harness import Victim, running_victim
 
 @pytest.fixture(scope="session")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """A server with plain HTTP below the bound of memory."""
+    """A server with plain HTTP and a memory limit."""
     with running_victim(tmp_path_factory.mktemp("victim")) as running:
         yield running

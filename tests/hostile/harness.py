@@ -1,6 +1,6 @@
-"""Runs a server in little memory, attacks it, and measures what another client notices.
+"""Run a server in little memory, attack it, and measure the delay of another client.
 
-An attack looks like this; README.md says how to choose one:
+An example of an attack; README.md describes which attacks belong here:
 
     def test_a_large_body(victim: Victim) -> None:
         with victim.attacked():
@@ -31,8 +31,8 @@ from tests.support.memory_group import MemoryGroup, memory_group
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, start_server, stop
 from tests.support.strain import memory, spent
 
-MEMORY = 512  # MiB of the server
-STALL = 0.5  # seconds of the server's CPU that a GET of another client may wait
+MEMORY = 512  # MiB: memory limit of the server
+STALL = 0.5  # maximum CPU seconds of the server during a GET of another client
 PLAIN = ("--insecure", "--port=0")
 BYSTANDER = "/api/v1/namespaces/default"
 Found = TypeVar("Found")
@@ -40,10 +40,10 @@ Found = TypeVar("Found")
 
 @dataclass
 class Victim:
-    """A server below a bound of memory, over an etcd outside of it.
+    """A server with a memory limit, over an etcd without this limit.
 
-    ``group`` is None on a machine without control groups: the server is then not bounded, and its peak is compared
-    instead. ``headers`` are those of the bystander.
+    ``group`` is None on a machine without control groups: then the server has no limit, and the test compares its peak
+    memory. ``headers`` are the headers of the bystander.
     """
 
     etcd: Etcd
@@ -56,11 +56,11 @@ class Victim:
 
     @property
     def api(self) -> Client:
-        """A client of the server that is the bystander, too."""
+        """A client of the server with the headers of the bystander."""
         return self.client(self.headers)
 
     def client(self, headers: dict[str, str]) -> Client:
-        """Return a client that sends these headers; it believes any certificate."""
+        """Return a client that sends these headers, and accepts any certificate."""
         tls = None
         if self.server.url.startswith("https"):
             tls = ssl.create_default_context()
@@ -68,18 +68,18 @@ class Victim:
         return Client(self.server.url, headers, tls)
 
     def start(self) -> None:
-        """Start the server below the bound."""
+        """Start the server with the memory limit."""
         prefix = self.group.prefix if self.group is not None else ()
         flags = [*self.flags, f"--etcd-servers={self.etcd.url}"]
         self.server = start_server(self.directory, flags, command=[*prefix, *self.command])
 
     def stop(self) -> None:
-        """Stop the server in order."""
+        """Stop the server with SIGTERM."""
         if self.server.process is not None:
             stop(self.server.process)
 
     def restart(self) -> None:
-        """Stop the server and start it again with the same store; it must answer, and not have been killed."""
+        """Restart the server with the same store. Check that it was not killed before, and that it answers."""
         self.check()
         self.stop()
         self.start()
@@ -87,12 +87,12 @@ class Victim:
         self.check()
 
     def needs_bound(self) -> None:
-        """Skip a test that means nothing without a bound of memory, such as one of many bodies at once."""
+        """Skip a test that makes no sense without a memory limit, such as many bodies at once."""
         if self.group is None:
             pytest.skip("this machine allows no control group for memory (the reason is printed above)")
 
     def check(self) -> None:
-        """Check that the server lives and stayed below its memory."""
+        """Check that the server runs, and that its peak memory is below the limit."""
         process = self.server.process
         assert process is not None
         if (code := process.poll()) is not None:
@@ -102,9 +102,9 @@ class Victim:
 
     @contextlib.contextmanager
     def attacked(self, stall: float = STALL) -> Iterator[Bystander]:
-        """Send GETs from another client during an attack; then check that they were answered and the server lives.
+        """Send GETs from another client during an attack; then check that they were answered and that the server runs.
 
-        No GET may wait for more than ``stall`` seconds of CPU that the server spends meanwhile.
+        During a GET the server may use at most ``stall`` CPU seconds.
         """
         bystander = Bystander(self)
         bystander.start()
@@ -119,10 +119,10 @@ class Victim:
 
 
 class Bystander:
-    """Another client, which sends one GET after the other on connections of their own.
+    """Another client, which sends GETs one after the other, each on a new connection.
 
-    ``cpu`` and ``clock`` are the seconds that one of them took at most; CPU is the server's in all its threads, and
-    does not depend on how busy the machine is.
+    ``cpu`` and ``clock`` are the maximum CPU seconds of the server, and wall-clock seconds, during a GET. CPU includes
+    all threads of the server, and does not depend on the load of the machine.
     """
 
     def __init__(self, victim: Victim) -> None:
@@ -134,13 +134,13 @@ class Bystander:
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
-        """Begin, and wait for the first answer."""
+        """Start to send GETs, and wait for the first response."""
         self._had = spent(self._victim.server)
         self._thread.start()
         until(lambda: self.count or self.fault, "the bystander's first answer")
 
     def stop(self) -> None:
-        """End with the GET under way."""
+        """Stop after the current GET."""
         self._over.set()
         self._thread.join()
 
@@ -158,7 +158,7 @@ class Bystander:
             pause(0.02)
 
     def __str__(self) -> str:
-        with contextlib.suppress(OSError, StopIteration):  # the server is gone
+        with contextlib.suppress(OSError, StopIteration):  # the server has exited
             took, peak = spent(self._victim.server) - self._had, memory(self._victim.server, "VmHWM")
             return (
                 f"{took:.2f} s of CPU, {peak:.0f} MiB at most; "
@@ -171,7 +171,7 @@ class Bystander:
 def running_victim(
     directory: Path, flags: Sequence[str] = PLAIN, *, command: Sequence[str] = SERVE, token: str = ""
 ) -> Iterator[Victim]:
-    """Run a server in MEMORY MiB over an etcd of its own; ``token`` is the bystander's, if the flags ask for one."""
+    """Run a server in MEMORY MiB with a new etcd; ``token`` is the token of the bystander, if it needs one."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with memory_group(MEMORY) as group, running_etcd(directory / "etcd") as etcd:
         victim = Victim(etcd, directory / "server", flags, group, command, headers)
@@ -183,13 +183,13 @@ def running_victim(
 
 
 def at_once(count: int, send: Callable[[int], Found]) -> list[Found]:
-    """Return what so many threads return that call ``send`` at a time, each with its number."""
+    """Call ``send(number)`` in ``count`` threads at the same time; return the results."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(send, range(count)))
 
 
 def refusal(answer: Answer) -> int:
-    """Return the code of a precise refusal: a Status of 4xx that says why."""
+    """Return the code of a precise refusal. Check that it is a Status of 4xx with a reason and a message."""
     assert 400 <= answer.status < 500, f"{answer.status}: {answer.raw[:500]!r}"
     told = json.loads(answer.raw) if answer.raw[:1] == b"{" else yaml.safe_load(answer.raw)
     assert (told["kind"], told["status"], told["code"]) == ("Status", "Failure", answer.status)

@@ -1,4 +1,4 @@
-"""A server that falls to any attack, so that the harness can be seen to notice: `serve --data-dir=… --ready-file=…`."""
+"""A server that survives no attack, to test the harness: `serve --data-dir=… --ready-file=…`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ HELD: list[bytes] = []
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request at a time: /grow keeps a gigabyte, /spin takes a second of CPU, /refuse says nothing."""
+    """Answers one request at a time: /grow allocates a gigabyte, /spin takes a second of CPU, /refuse refuses without a
+    reason."""
 
     def do_GET(self) -> None:
-        """Misbehave as the path says."""
+        """Misbehave according to the path."""
         if self.path == "/grow":
             HELD.append(b"x" * (1 << 30))
         if self.path == "/spin":

@@ -1,4 +1,4 @@
-"""Bodies of an allowed size that take the most memory: alone, and thirty at a time."""
+"""Bodies of an allowed size that need the most memory: single bodies, and thirty at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SPEC = {"type": "object", "properties": {"map": MAP, "set": SET}, "x-kubernetes-
 
 @dataclass(frozen=True)
 class Attack:
-    """One request; its path and body are made of the custom resource, the body in a part of its size as well."""
+    """A request to the custom resource. ``body(widgets, part)`` returns a body, which is ``part`` times smaller than
+    the largest."""
 
     method: str
     path: str
@@ -36,7 +37,7 @@ class Attack:
     headers: dict[str, str] = field(default_factory=dict)
 
     def request(self, victim: Victim, widgets: Resource, part: int = 1) -> Callable[[], Answer]:
-        """Return what sends the request, whose body is made once."""
+        """Return a function that sends the request; the body is created only once."""
         path = self.path.format(widgets=widgets.path())
         headers = {**self.headers, **({"Content-Type": self.media} if self.method != "GET" else {})}
         body = self.body(widgets, part) if self.method != "GET" else None
@@ -52,7 +53,7 @@ def core(kind: str, **rest: object) -> str:
 
 
 def message(number: int, raw: bytes) -> bytes:
-    """Return a field of a protobuf message that holds bytes."""
+    """Return a field of a protobuf message with the type bytes."""
     size, length = len(raw), bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)
@@ -132,7 +133,7 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def widgets(victim: Victim) -> Resource:
-    """A kind that takes anything, a small object and the largest that can be stored, and a small service."""
+    """A custom resource with any fields, a small object, an object of the maximum size, and a small service."""
     api = victim.api
     found = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC}}})
     found.create("small", any=[])
@@ -152,7 +153,7 @@ def test_a_body_alone(victim: Victim, widgets: Resource, name: str) -> None:
         refusal(answer)
 
 
-# bodies that differ in memory; other bodies of the same kind take no more
+# bodies that need different memory; other bodies of these kinds need no more
 AT_ONCE = {
     "a question": (30, 1), "ports in protobuf": (30, 8), "ports merged": (30, 16), "members": (16, 8),
     "objects": (30, 1), "items of a map": (16, 4), "flow of YAML": (16, 8), "colons of YAML": (8, 1),

@@ -1,4 +1,4 @@
-"""Connections of unauthenticated clients: unfinished heads, and silence."""
+"""Connections of unauthenticated clients: incomplete request heads, and idle connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hostile.harness import Victim
 
 @contextlib.contextmanager
 def connections(victim: Victim, count: int) -> Iterator[list[socket.socket]]:
-    """Hold so many connections."""
+    """Open ``count`` connections for the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count + 200:
         pytest.skip(f"this system gives {hard} descriptors to a process")
@@ -36,14 +36,14 @@ def connections(victim: Victim, count: int) -> Iterator[list[socket.socket]]:
 
 
 def is_open(line: socket.socket) -> bool:
-    """Report whether the server keeps a silent connection open."""
+    """Report whether the server has not closed a connection."""
     poll = select.poll()
     poll.register(line, select.POLLIN | select.POLLHUP | select.POLLERR)
     return not poll.poll(0)
 
 
 def send_all(lines: Sequence[socket.socket], piece: bytes) -> None:
-    """Send a piece on each connection that is open."""
+    """Send bytes on each open connection."""
     for line in lines:
         with contextlib.suppress(OSError):
             line.sendall(piece)

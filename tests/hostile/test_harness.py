@@ -1,4 +1,4 @@
-"""The harness notices a kill, a stall, and a refusal that says nothing."""
+"""The harness detects a killed server, a blocked server, and a refusal without a reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_kill_is_noticed(poor: Victim) -> None:
 
 
 def test_a_stall_is_noticed(poor: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "busy", lambda: 1.0)  # else the limit grows with the load of the machine
+    monkeypatch.setattr(waiting, "busy", lambda: 1.0)  # without this, the limit grows with the load of the machine
     monkeypatch.setattr(waiting, "slow", lambda: 1.0)
     with pytest.raises(TooLate, match="seconds of CPU"), poor.attacked():
         poor.api.get("/spin").expect(200)

@@ -1,4 +1,4 @@
-"""Roles, bindings and reviews of an allowed size harm neither a server with RBAC nor its next start."""
+"""Roles, bindings and reviews of an allowed size on a server with RBAC, and its restart afterwards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.hostile.harness import PLAIN, Victim, running_victim
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 INSIDE = f"{RBAC}/namespaces/default"
 JOE = {"Impersonate-User": "joe"}
-WIDE = 20_000  # resources, and as many names, of one rule
-RULES = 10_000  # in each of the other roles
+WIDE = 20_000  # number of resources, and of names, in a rule
+RULES = 10_000  # rules in each of the other roles
 ROLES = 2
 GROUPS = 300_000
 LAST = f"/api/v1/namespaces/default/configmaps/n{WIDE - 1}"

@@ -1,4 +1,4 @@
-"""Large texts harm no server whose policies join them, or whose definitions match them with slow patterns."""
+"""Large strings that policies concatenate, or that definitions match with slow patterns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 MUTATING_BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 MAPS = "/api/v1/namespaces/default/configmaps"
-SLOW = "[^x]{1000}y"  # no automaton fits: 2 ns for a byte and each of 8,000 instructions
+SLOW = "[^x]{1000}y"  # no automaton fits into memory: 2 ns for each byte and each of 8,000 instructions
 JOINED = "object.data.map(k, object.metadata.annotations['a'] + k).all(x, x != '')"
 ROWS = "object.data.map(k, bytes(object.metadata.annotations['a'])).size() > 0"
 
@@ -29,12 +29,12 @@ MUTATIONS = {
         "jsonPatch": {"expression": f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'a': {AGAIN}}}}}]"}
     },
 }
-STEPS = 7_500  # pairs of letters that exceed the steps of one object under twenty slow patterns; a tenth does not
-WIDE = 5  # patterns that compile to too much, of one definition: each takes 0.2 s of CPU
+STEPS = 7_500  # pairs of letters; twenty slow patterns exceed the steps of an object, a tenth of the pairs does not
+WIDE = 5  # patterns in a definition whose programs are too large; each takes 0.2 s of CPU
 
 
 def serve(api: Client, plural: str, text: dict[str, Any]) -> str:
-    """Serve objects whose spec.a is a text of a schema; return the path of their collection."""
+    """Create a definition whose spec.a is a string with this schema; return the path of its collection."""
     spec = {"type": "object", "properties": {"a": {"type": "string", **text}}}
     root = {"type": "object", "properties": {"spec": spec}}
     made = definition("hostile.example.com", plural, schema={"openAPIV3Schema": root})
@@ -47,7 +47,8 @@ def serve(api: Client, plural: str, text: dict[str, Any]) -> str:
 @pytest.mark.rows("ADM-006", "CEL-011")
 @pytest.mark.parametrize("expression", [JOINED, ROWS], ids=["joined", "bytes"])
 def test_a_policy_that_makes_large_texts(victim: Victim, expression: str) -> None:
-    """A dry run with a text of 200,000 characters and 40,000 names was killed in 2 GiB within five seconds."""
+    """One such dry run, with a string of 200,000 characters and 40,000 names, killed a server with 2 GiB within five
+    seconds."""
     api, name = victim.api, f"texts{len(expression)}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     constraints = {"resourceRules": [rule]}
@@ -55,7 +56,7 @@ def test_a_policy_that_makes_large_texts(victim: Victim, expression: str) -> Non
     api.post(POLICIES, {"metadata": {"name": name}, "spec": policy}).expect(201)
     bound = {"policyName": name, "validationActions": ["Deny"]}
     api.post(BINDINGS, {"metadata": {"name": name}, "spec": bound}).expect(201)
-    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # no annotations are an error
+    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # an error, since the object has no annotations
     until(lambda: api.post(f"{MAPS}?dryRun=All", small).status == 422, "the policy counts")
     names = dict.fromkeys(map(str, range(40_000)), "")
     large = {"metadata": {"name": "m", "annotations": {"a": "a" * 200_000}}, "data": names}
@@ -69,7 +70,8 @@ def test_a_policy_that_makes_large_texts(victim: Victim, expression: str) -> Non
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_a_mutation_that_names_a_text_again_and_again(victim: Victim, kind: str) -> None:
-    """One dry run with a text of 200,000 characters and 40,000 names was killed: its JSON has eight gigabytes."""
+    """One such dry run, with a string of 200,000 characters and 40,000 names, killed a server: its JSON has eight
+    gigabytes."""
     api, name = victim.api, f"again-{kind.lower()}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     mutation = {"patchType": kind, **MUTATIONS[kind]}
@@ -79,7 +81,7 @@ def test_a_mutation_that_names_a_text_again_and_again(victim: Victim, kind: str)
     }  # fmt: skip
     api.post(MUTATING, {"metadata": {"name": name}, "spec": policy}).expect(201)
     api.post(MUTATING_BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}}).expect(201)
-    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # no annotations are an error
+    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # an error, since the object has no annotations
     until(lambda: api.post(f"{MAPS}?dryRun=All", small).status != 201, "the policy counts")
     names = dict.fromkeys(map(str, range(40_000)), "")
     large = {"metadata": {"name": "m", "annotations": {"a": "a" * 200_000}}, "data": names}
@@ -94,7 +96,7 @@ def test_a_mutation_that_names_a_text_again_and_again(victim: Victim, kind: str)
 
 @pytest.mark.rows("VAL-001", "STR-010")
 def test_texts_under_slow_patterns(victim: Victim) -> None:
-    """One object of 1.4 MB took 15 seconds; eight kept the creates of another definition waiting for a minute."""
+    """One such object of 1.4 MB took 15 seconds; eight objects blocked creates of another definition for a minute."""
     api = victim.api
     slow = serve(api, "slows", {"pattern": SLOW})
     many = serve(api, "manies", {"allOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]})
@@ -117,7 +119,7 @@ def test_texts_under_slow_patterns(victim: Victim) -> None:
 
 @pytest.mark.rows("STR-010")
 def test_patterns_that_compile_to_much(victim: Victim) -> None:
-    """Six definitions of 20 such patterns, 31 KB, kept 860 MB."""
+    """Six definitions with 20 such patterns each (31 KB) occupied 860 MB."""
     fields = {f"p{number}": {"type": "string", "pattern": r"\pL" * 400 + str(number)} for number in range(WIDE)}
     root = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
 

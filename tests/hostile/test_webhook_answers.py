@@ -1,4 +1,4 @@
-"""Answers of a hostile webhook neither fill the server's memory nor hold up its other clients."""
+"""Responses of a hostile webhook do not fill the server's memory and do not delay other clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.rows("ADM-008")
 
 
 def without_end(before: bytes, again: bytes) -> Raw:
-    """Return an answer that goes on until the server closes the connection."""
+    """Return a response that continues until the server closes the connection."""
 
     def act(exchange: Exchange) -> None:
         with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ Place = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    """A webhook with an answer per path."""
+    """A webhook with a response for each path."""
     with in_another_process(**{name: (lambda _, said=said: said) for name, said in ANSWERS.items()}) as found:
         yield found
 

@@ -1,10 +1,10 @@
-"""Compare the workload kinds of a server with those of a reference server: the same requests, the differences printed.
+"""Send the same requests about workload kinds to a server and a reference server, and print the differences.
 
     python -m tests.reference.compare --server URL --reference URL [--token TOKEN] [--steps create,patch] [--random N]
 
-Each kind begins with its sample. Steps: ``create`` (dry run, then stored), ``table``, ``status``, ``update``, ``apply``
-(twice), ``patch`` (merge, JSON, strategic), ``delete``, and ``random``: objects with random fields of the OpenAPI
-document, most of them slightly wrong, as dry runs. The exit code is 1 if there was a difference.
+Each kind has a sample object. Steps: ``create`` (dry run, then stored), ``table``, ``status``, ``update``, ``apply``
+(twice), ``patch`` (merge, JSON, strategic), ``delete``, and ``random``: dry runs with random fields of the OpenAPI
+document, most of them slightly wrong. The exit code is 1 if there was a difference.
 """
 
 import argparse
@@ -51,7 +51,8 @@ class Server:
             self._connection = http.client.HTTPConnection(parts.netloc)
 
     def ask(self, method: str, path: str, body: Any = None, media: str = "", accept: str = "") -> Answer:
-        """Return the answer to one request; all requests use one connection, which is opened again if it was closed."""
+        """Send a request and return the response; all requests use one connection, which is opened again if it was
+        closed."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": media or "application/json", "Accept": accept or "application/json"}
         if self._token:
@@ -74,7 +75,7 @@ class Server:
 
 
 def settled(value: Any) -> Any:
-    """Return a value without the parts that differ between servers: uids, times, revisions."""
+    """Remove or replace the parts of a value that always differ between servers: uids, times, revisions."""
     if isinstance(value, dict):
         return {
             _UIDS.sub("UID", key): settled(below)
@@ -111,7 +112,8 @@ class Comparison:
         self.verdicts: Counter[str] = Counter()
 
     def ask(self, step: str, method: str, path: str, *rest: Any, shown: str = "") -> Answer:
-        """Send a request to both, print the differences of the answers, and return that of the reference."""
+        """Send a request to both servers, print the differences of the responses, and return the reference's
+        response."""
         there, here = self.there.ask(method, path, *rest), self.here.ask(method, path, *rest)
         self.requests[step] += 1
         found = list(differences(settled(there._asdict()), settled(here._asdict())))
@@ -128,7 +130,7 @@ class Comparison:
 
 
 def sampled(sample: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the sample as an object of that name."""
+    """Return the sample object with this name."""
     body = json.loads(json.dumps(sample["body"]))
     return {**body, "metadata": {**body.get("metadata", {}), "name": sample.get("name", name)}}
 
@@ -204,7 +206,7 @@ class Drawing:
         self._chance = chance
 
     def schema(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a schema merged with the one that it refers to."""
+        """Return a schema merged with the schema of its ``$ref``."""
         for one in (given, *given.get("allOf", ())):
             if "$ref" in one:
                 return {**self._schemas[one["$ref"].rpartition("/")[2]], **given}
@@ -235,7 +237,7 @@ class Drawing:
         return chance.choice(_WORDS) if kind == "string" else {}
 
     def filled(self, value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Return an object with its required fields and some more."""
+        """Add random values of the required fields, and of some other fields, to an object; return the object."""
         properties = schema.get("properties", {})
         share = max(0.05, 0.35 - depth * 0.06) if depth < 7 else 0
         for name, below in properties.items():
@@ -298,7 +300,7 @@ def draw(compare: Comparison, samples: list[Mapping[str, Any]], count: int, seed
 
 
 def main() -> int:
-    """Compare, and return the exit code."""
+    """Compare two servers; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True)
     parser.add_argument("--reference", required=True)

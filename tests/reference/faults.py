@@ -1,15 +1,15 @@
-"""Break one field at a time of a full object of each kind, and compare the answers of two servers.
+"""Make one field at a time of a full object of each kind invalid, and compare the responses of two servers.
 
     python -m tests.reference.faults --reference URL --token TOKEN --record FILE [--kinds pods,jobs] [--faults N]
     python -m tests.reference.faults --server URL --recorded FILE [--show N]
     python -m tests.reference.faults --recorded FILE --rows apiext/conformance/field_faults.yaml
 
-The first command sends the requests to a reference server and records its answers; the second sends the same requests
-to another server and compares: the verdict, the field of the first cause, the message. The third makes the table of the
-conformance test from recorded answers. ``full_objects.yaml`` has the objects.
-A fault is a value that is missing, empty, malformed, too long, negative, too large, unknown or repeated, or a field
-that the object does not have. ``--faults`` is how many faults each field of the type tree gets, all if left out.
-``--update`` changes a stored object instead of creating a new one. The exit code is 1 if an answer differed.
+The first command sends the requests to a reference server and records its responses. The second sends the same requests
+to another server and compares the code, the field of the first cause, and the message. The third writes the table of
+the conformance test from recorded responses. ``full_objects.yaml`` has the objects. A fault is a value that is missing,
+empty, malformed, too long, negative, too large, unknown or repeated, or a field that the object does not have.
+``--faults`` limits the number of faults of each field of the type tree; the default is all. ``--update`` changes a
+stored object instead of creating a new one. The exit code is 1 if a response differs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ NEEDED = (
     ),
     ("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "sa"}}),
 )
-"""Stored objects that the full objects refer to: paths and bodies."""
+"""The path and body of objects to which the full objects refer."""
 _GONE: Any = object()
 _SKIPPED = frozenset(("apiVersion", "kind", "managedFields", "status"))
 _LONG = "x" * 300
@@ -42,7 +42,7 @@ Steps = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """A request with one broken field: the kind's path, the field's path, and the body."""
+    """A request with an invalid field: the path of the kind, the path of the field, its value, and the body."""
 
     path: str
     steps: Steps
@@ -61,7 +61,7 @@ def field_of(steps: Steps) -> str:
 
 
 def broken_values(schema: Mapping[str, Any], value: Any) -> Iterator[Any]:
-    """Yield wrong values of a field that has a value."""
+    """Yield wrong values for a field that the object has."""
     if "default" not in schema or value not in ("", 0):
         yield _GONE
     kind, form = schema.get("type"), str(schema.get("format"))
@@ -100,7 +100,7 @@ def broken_values(schema: Mapping[str, Any], value: Any) -> Iterator[Any]:
 
 
 def added_values(drawing: Drawing, schema: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield values of a field that the object does not have."""
+    """Yield values for a field that the object does not have."""
     kind = schema.get("type")
     if kind == "object" and "properties" in schema:
         yield {}
@@ -112,7 +112,7 @@ def added_values(drawing: Drawing, schema: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def places(drawing: Drawing, given: Mapping[str, Any], value: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """Yield each field of an object with each of its wrong values."""
+    """Yield (path, wrong value) for each field of an object and each of its wrong values."""
     schema = drawing.schema(given)
     if isinstance(value, Mapping) and "properties" in schema:
         for name, below in schema["properties"].items():
@@ -176,7 +176,7 @@ def faults(document: Mapping[str, Any], sample: Mapping[str, Any], count: int, c
 
 
 def documents(server: Server, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the OpenAPI document of each kind's path."""
+    """Return group and version → OpenAPI document, for the paths of all samples."""
     found: dict[str, Any] = {}
     for sample in samples:
         parts = sample["path"].split("/")
@@ -188,7 +188,7 @@ def documents(server: Server, samples: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
-    """Send a request and return its short answer; the code is 0 if the server closed the connection."""
+    """Send a request; return its result as ``short`` does. The code is 0 if the server closed the connection."""
     try:
         return short(server.ask(method, path, body))
     except (http.client.HTTPException, ConnectionError):
@@ -196,7 +196,7 @@ def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
 
 
 def short(answer: Answer) -> list[Any]:
-    """Return the code, the field of the first cause, and the message of an answer."""
+    """Return the code, the field of the first cause, and the message of a response."""
     if answer.code < 300:
         return [answer.code, "", ""]
     body = answer.body if isinstance(answer.body, dict) else {"message": str(answer.body)}
@@ -205,7 +205,7 @@ def short(answer: Answer) -> list[Any]:
 
 
 class Prepared:
-    """Sends faults to one server; with ``update`` it stores the full object first, and replaces it."""
+    """Sends faults to a server. With ``update`` it first stores the full objects, and sends the faults as PUTs."""
 
     def __init__(self, server: Server, samples: Sequence[Mapping[str, Any]], *, update: bool) -> None:
         self._server = server
@@ -222,7 +222,7 @@ class Prepared:
             self._stored.setdefault(sample["path"], server.ask("POST", sample["path"], body).body)
 
     def ask(self, fault: Fault) -> list[Any]:
-        """Return the answer to a fault."""
+        """Send a fault; return the result as ``short`` does."""
         stored = self._stored.get(fault.path)
         if stored is None:
             return answered(self._server, "POST", f"{fault.path}?dryRun=All", fault.body)
@@ -233,7 +233,7 @@ class Prepared:
 
 
 def record(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Send all faults to the reference, and write its answers."""
+    """Send all faults to the reference server, and write its responses to a file."""
     server = Server(given.reference, given.token)
     pages = documents(server, samples)
     chance = random.Random(given.seed)
@@ -264,7 +264,7 @@ _WITH_TEMPLATES = frozenset(
     ("replicationcontrollers", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs")
 )
 _MAX_VALUE, _MAX_TEXT = 150, 200
-_STRUCT = "Invalid value: {"  # shown with names of Go there, with those of JSON here
+_STRUCT = "Invalid value: {"  # upstream writes Go's field names, this server those of JSON
 _DECIDED = frozenset(
     (
         "services spec.ipFamilies",
@@ -272,14 +272,15 @@ _DECIDED = frozenset(
         "services spec.ipFamilyPolicy",
         "horizontalpodautoscalers spec.behavior.scaleUp.policies",
         "horizontalpodautoscalers spec.behavior.scaleDown.policies",
-        "pods spec.serviceAccountName",  # admission refuses the pod before
+        "pods spec.serviceAccountName",  # upstream: an admission plug-in refuses the pod before validation
     )
 )
-"""Fields whose answers differ by decision (docs/DIFFERENCES.md) or plug-ins; the table has none of them."""
+"""Fields whose responses differ intentionally (docs/DIFFERENCES.md) or because of plug-ins; the table does not contain
+them."""
 
 
 def write_rows(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Write one refused fault of each field, and an accepted one of each fourth."""
+    """Write the table: a refused fault of each field, and an accepted fault of each fourth field."""
     tables: dict[tuple[str, int], dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     for line in Path(given.recorded).read_text().splitlines():
         row = json.loads(line)
@@ -302,7 +303,7 @@ def write_rows(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) 
 
 
 def is_from(sample: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    """Report whether a recorded body is a sample with the fault of its row."""
+    """Report whether a recorded body is this sample with the fault of the row."""
     body = {**sample["body"], "metadata": {**sample["body"].get("metadata", {}), "name": sample.get("name", "broken")}}
     try:
         wrong = broken(body, tuple(row["steps"]), row.get("value", _GONE))
@@ -312,7 +313,7 @@ def is_from(sample: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 
 
 def is_elsewhere(row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], number: int) -> bool:
-    """Report whether the table leaves a fault out: decided, or that of a pod or of the first object of the kind."""
+    """Report whether the table omits a fault: an intended difference, or a fault that another kind or object covers."""
     plural, steps = row["path"].rpartition("/")[2], row["steps"]
     if f"{plural} {field_of(steps)}" in _DECIDED:
         return True
@@ -337,7 +338,7 @@ def has(value: Any, steps: Sequence[str | int]) -> bool:
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the table: where, the value, and the code of a success or the field and text of an error."""
+    """Return a row of the table: the path, the value, and the code of a success, or the field and text of an error."""
     code, field, message = row["answer"]
     found = {"at": "/".join(map(str, row["steps"])), **({"value": row["value"]} if "value" in row else {})}
     if code == 201:
@@ -351,13 +352,13 @@ def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Count:
-    """Counts of one kind or field."""
+    """The numbers of equal and different responses for a kind or field."""
 
     def __init__(self) -> None:
         self.all = self.refused = self.verdict = self.path = self.text = self.refused_equal = 0
 
     def add(self, wanted: Sequence[Any], found: Sequence[Any]) -> None:
-        """Count one pair of answers."""
+        """Count a pair of responses."""
         same_verdict = wanted[0] == found[0]
         same_path = same_verdict and wanted[1] == found[1]
         self.all += 1
@@ -408,7 +409,7 @@ def compare(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> 
 
 
 def main() -> int:
-    """Record or compare, and return the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default="")
     parser.add_argument("--reference", default="")

@@ -1,1 +1,2 @@
-"""Programs as users of a client library write them: each runs by itself, with KUBECONFIG set, and fails loudly."""
+"""Programs as users of a client library write them. Each is started with KUBECONFIG, and exits with an error if it
+fails."""

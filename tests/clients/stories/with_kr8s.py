@@ -1,4 +1,4 @@
-"""kr8s: a definition and its objects, from creation to deletion, with a watch beside them."""
+"""kr8s: a definition and its objects, from creation to deletion, with a concurrent watch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # not the library under test
+    warnings.simplefilter("ignore")  # warnings of this library are no errors
     import kr8s
     from kr8s.objects import APIObject, CustomResourceDefinition, new_class
 
@@ -44,7 +44,7 @@ def main() -> None:
     watcher = threading.Thread(target=follow, daemon=True)
     watcher.start()
     crontab.create()
-    assert there.wait(10)  # a change before the watch begins is no event
+    assert there.wait(10)  # the watch does not report changes before its beginning
     assert crontab.exists()
     crontab.patch({"spec": {"replicas": 2}})
     crontab.label(team="night")

@@ -1,4 +1,4 @@
-"""kubernetes_asyncio: typed and custom objects, a watch beside the writes."""
+"""kubernetes_asyncio: typed and custom objects, with a watch during the writes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def follow(objects: Any, since: str, seen: list[str]) -> None:
 
 
 async def refusal(call: Awaitable[object]) -> int:
-    """Return the status code with which a call is refused."""
+    """Return the status code of a refused call."""
     try:
         await call
     except client.ApiException as error:

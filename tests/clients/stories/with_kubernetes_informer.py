@@ -1,4 +1,4 @@
-"""The official client's own informer of config maps prints each added and deleted object."""
+"""The informer of the official Python client: it prints each added and deleted config map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watch loop with the official client lists, watches, resumes after a cut connection, and prints the events."""
+"""A loop with the official client: it lists, watches, resumes after a closed connection, and prints the events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import urllib3
 from kubernetes import client, config, watch
 
 CRONTABS = ("stable.example.com", "v1", "default", "crontabs")
-PAUSE = 0.2  # seconds before another try
+PAUSE = 0.2  # seconds before a retry
 
 never = threading.Event()
 
@@ -21,7 +21,7 @@ def names(listed: dict[str, Any]) -> set[str]:
 
 
 def changes(api: client.CustomObjectsApi) -> Iterator[str]:
-    """Yield + and - with the name of each added and deleted object, without end."""
+    """Yield ``+name`` for each added and ``-name`` for each deleted object, without a limit."""
     known: set[str] = set()
     since = ""
     while True:

@@ -22,7 +22,7 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 def refusal(call: Callable[[], object]) -> int:
-    """Return the status code with which a call is refused."""
+    """Return the status code of a refused call."""
     try:
         call()
     except ApiError as error:

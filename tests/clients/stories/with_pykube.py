@@ -1,4 +1,4 @@
-"""pykube-ng: objects as it makes them from discovery, updates by merge patch of everything, watches."""
+"""pykube-ng: classes of objects from discovery, updates by a merge patch of the whole object, and watches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MANIFESTS = Path(__file__).parents[1] / "manifests"
 
 
 class Definition(APIObject):
-    """pykube knows the v1beta1 API only."""
+    """A CustomResourceDefinition of v1; pykube itself has only v1beta1."""
 
     version, endpoint, kind = "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition"
 

@@ -1,4 +1,4 @@
-"""Operators on numbers, times, strings, bytes and lists, with the overflow of 64 bits."""
+"""Operators on numbers, times, strings, bytes and lists, with the overflow errors of 64-bit integers."""
 
 import math
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def add(one: Value, other: Value) -> Value:
         if kind is float:
             return one + other
         if kind is str or kind is bytes:
-            spend_copy(one, other)  # costs bound this only if both types are known
+            spend_copy(one, other)  # CEL costs bound this only if both types are known
             return one + other
         if kind is Uint:
             return _uint(int(one) + int(other))
@@ -94,7 +94,7 @@ def subtract(one: Value, other: Value) -> Value:
 
 
 def multiply(one: Value, other: Value) -> Value:
-    """Return the product of two numbers of one type."""
+    """Return the product of two numbers of the same type."""
     kind = type(one)
     if kind is type(other):
         if kind is int:
@@ -107,7 +107,7 @@ def multiply(one: Value, other: Value) -> Value:
 
 
 def divide(one: Value, other: Value) -> Value:
-    """Return the quotient of two numbers of one type; integers are truncated towards zero."""
+    """Return the quotient of two numbers of the same type; truncate integer quotients towards zero."""
     kind = type(one)
     if kind is type(other):
         if kind is float:

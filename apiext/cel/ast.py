@@ -1,4 +1,4 @@
-"""Nodes of a parsed expression; positions, types and costs refer to the id of a node."""
+"""Nodes of a parsed expression. Other modules store positions, types and costs by the id of a node."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -17,23 +17,23 @@ class Node(Struct, eq=False):
 
 
 class Broken(Node, eq=False):
-    """Stand in for a part of the expression that has a syntax error."""
+    """A placeholder for a part of the expression that has a syntax error."""
 
 
 class Literal(Node, eq=False):
-    """A value written in the expression."""
+    """A literal value in the expression."""
 
     value: Scalar
 
 
 class Ident(Node, eq=False):
-    """A name; after the check, the name it resolved to."""
+    """A name; the type checker replaces it by the fully qualified name."""
 
     name: str
 
 
 class Select(Node, eq=False):
-    """``operand.field``, or with ``test`` the ``has()`` of it."""
+    """``operand.field``; if ``test`` is true, ``has(operand.field)``."""
 
     operand: Node
     field: str
@@ -41,7 +41,7 @@ class Select(Node, eq=False):
 
 
 class Call(Node, eq=False):
-    """A function or operator with its arguments; with ``target``, a call on a receiver."""
+    """A call of a function or operator; ``target`` is the receiver, or None."""
 
     function: str
     args: list[Node]
@@ -53,14 +53,14 @@ class Call(Node, eq=False):
 
 
 class ListOf(Node, eq=False):
-    """``[a, ?b]``; ``optional`` holds the indices written with a question mark."""
+    """``[a, ?b]``; ``optional`` contains the indices of elements with a question mark."""
 
     elements: list[Node]
     optional: frozenset[int] = NO_ELEMENTS
 
 
 class Entry(Struct, eq=False):
-    """``key: value`` of a map, or ``field: value`` of an object (then ``key`` is a Literal)."""
+    """``key: value`` of a map, or ``field: value`` of an object; ``key`` of an object is a Literal."""
 
     id: int
     key: Node
@@ -82,7 +82,7 @@ class ObjectOf(Node, eq=False):
 
 
 class Fold(Node, eq=False):
-    """A loop over a range with an accumulator, which macros expand to."""
+    """A loop over a list or map with an accumulator: the expansion of a macro such as ``all``."""
 
     over: Node
     var: str
@@ -98,7 +98,11 @@ MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
 
 
 class Parsed(Struct, eq=False):
-    """A parsed expression: its root, the offset of each id, and the macro calls that nodes were expanded from."""
+    """A parsed expression.
+
+    ``offsets`` contains the offset in the text of each node, by its id. ``macros`` maps the id of a node to the macro
+    call from which the parser created the node: (function, target, arguments).
+    """
 
     text: str
     root: Node

@@ -1,4 +1,4 @@
-"""The functions, macros and types of one version of the language."""
+"""The functions, macros and types of the CEL environments."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,11 +27,11 @@ from apiext.cel.library import (
 from apiext.cel.overloads import Library, Overload
 from apiext.cel.types import Type
 
-COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served version
+COMPATIBLE = (1, 36)  # new rules may use functions of this Kubernetes version: the one before the served version
 _SHORT = ("timestamp", "duration")
 _DEFINED = (types.TIMESTAMP.name, types.DURATION.name)
 UNDEFINED = frozenset((*_SHORT, *well_known.TYPES)) - {*_DEFINED}
-"""Names of types that the checker has, but not the planner."""
+"""Names of types that the type checker knows, but the planner does not."""
 SCALARS = ("bool", "bytes", "double", "int", "string", "uint")
 
 LIBRARIES: tuple[Library, ...] = (
@@ -41,14 +41,14 @@ LIBRARIES: tuple[Library, ...] = (
 )  # fmt: skip
 
 
-# a call's type, its overloads, and the number of type parameters made
+# (result type of a call, its overloads, number of type parameters that the checker created)
 Resolved = tuple[Type, tuple[Overload, ...], int]
 
 
 class Function:
-    """A function with its overloads of all libraries.
+    """A function with its overloads from all libraries.
 
-    ``charge`` is the charge of a call whose overload is unknown.
+    ``charge`` returns the cost of a call whose overload is unknown.
     """
 
     __slots__ = ("charge", "name", "overloads", "singleton")
@@ -61,14 +61,14 @@ class Function:
 
 
 class Extension(Struct, frozen=True, eq=False):
-    """Additions to the language: functions, and types of objects that expressions construct."""
+    """Additions to an environment: functions, and types of objects that expressions construct."""
 
     library: Library
     resolve: Resolve
 
 
 class Base(Struct):
-    """One version of the language."""
+    """One CEL environment."""
 
     functions: Mapping[str, Function]
     macros: Macros
@@ -77,11 +77,11 @@ class Base(Struct):
     resolved: dict[object, Resolved] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape | None:
-        """Return the shape of a type of objects that expressions construct, or None."""
+        """Return the fields of an object type that expressions can construct, or None for other types."""
         return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
     def remember(self, key: object, found: Resolved) -> None:
-        """Cache the overloads of a call by the types of its arguments."""
+        """Cache the overloads of a call; ``key`` contains the types of its arguments."""
         if len(self.resolved) >= limits.MAX_RESOLVED:
             self.resolved.clear()
         self.resolved[key] = found
@@ -89,7 +89,7 @@ class Base(Struct):
 
 @cache
 def base(version: str = "stored", extension: Extension | None = None) -> Base:
-    """Return a version of the language: "stored" has all functions, "new" those of COMPATIBLE."""
+    """Return an environment: "stored" has all functions, "new" only the functions of COMPATIBLE."""
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}
     names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}

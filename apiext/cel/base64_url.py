@@ -1,4 +1,4 @@
-"""Decode base64 with the alphabet of URLs as Go does."""
+"""Decode base64 with the URL-safe alphabet as Go does."""
 
 import base64
 import re
@@ -10,7 +10,7 @@ _PADDING = ord("=")
 
 
 def read_base64(text: str) -> bytes | int:
-    """Return the bytes of a padded text, or the index at which Go's decoder fails; line breaks are skipped."""
+    """Decode padded base64 that may contain line breaks. For invalid text return the index at which Go fails."""
     if len(text) % 4 or not _GOOD.match(text):
         wrong = _first_wrong(text.encode("utf-8", "surrogatepass"))
         if wrong is not None:

@@ -1,7 +1,7 @@
-"""Costs of calls: the charge of an evaluated call, and its estimate from declared sizes.
+"""Costs of calls: the actual cost of an evaluated call, and the estimated cost from declared sizes.
 
-They are those of upstream's library/cost.go. A row of a library names one Cost. Costs that several libraries use are
-here; any other is next to its function.
+The costs equal those of upstream's library/cost.go. Each row of a library has one Cost. This module defines the costs
+that several libraries use. Any other cost is defined next to its function.
 """
 
 from collections.abc import Callable
@@ -28,21 +28,21 @@ from apiext.cel.values import Value, cost_size, elements, is_list, is_map
 from apiext.cel.views import ObjectView, Preserved
 
 Charge: TypeAlias = Callable[[list[Value], Value], int]
-"""Return the cost of an evaluated call, given its arguments (the receiver first) and its result."""
+"""Returns the cost of an evaluated call, given its arguments (the receiver first) and its result."""
 Estimate: TypeAlias = Callable[[CallSizes], CallCost | None]
-"""Return (range of a call's cost without its arguments, size of its result); None means a cost of 1."""
+"""Returns (range of a call's cost without the cost of its arguments, size of its result); None means a cost of 1."""
 
 
 class Cost(NamedTuple):
-    """The charge and the estimate of one overload."""
+    """The actual cost and the estimated cost of one overload."""
 
     charge: Charge
     estimate: Estimate
-    by_name: bool = False  # charge also a call of the function whose overload is only known from its values
+    by_name: bool = False  # also the cost of a call of the function whose overload is unknown before the evaluation
 
 
 def one(args: list[Value], result: Value) -> int:
-    """Charge 1."""
+    """Return a cost of 1."""
     return 1
 
 
@@ -51,7 +51,7 @@ def _one_estimated(call: CallSizes) -> None:
 
 
 def scaled(size: float, factor: float = TRAVERSAL) -> int:
-    """Return a size times a factor, rounded up."""
+    """Return a size multiplied by a factor, rounded up."""
     return ceil(size * factor)
 
 
@@ -59,7 +59,7 @@ def scaled(size: float, factor: float = TRAVERSAL) -> int:
 
 
 def read(args: list[Value], result: Value) -> int:
-    """Charge the size of the first argument."""
+    """Return a tenth of the size of the first argument."""
     return scaled(cost_size(args[0]))
 
 
@@ -73,7 +73,7 @@ def _copy_estimated(call: CallSizes) -> CallCost:
 
 
 def read_twice(args: list[Value], result: Value) -> int:
-    """Charge twice the size of the first argument."""
+    """Return a fifth of the size of the first argument."""
     return scaled(cost_size(args[0]), 2 * TRAVERSAL)
 
 
@@ -106,10 +106,10 @@ def _traverse(args: list[Value], result: Value) -> int:
 
 
 def element_part(part: Part) -> Part | None:
-    """Return the elements of a list as a part, or None if the type has none."""
+    """Return the Part of a list's elements, or None if the type has no element type."""
     if not part.type.params:
         return None
-    steps = part.path.steps()  # a copy: this step is never appended in place
+    steps = part.path.steps()  # a copy, since upstream never appends this step in place
     path = Path([*steps, "@items"], len(steps) + 1) if steps else NOWHERE
     return Part(path, part.type.params[0], None)
 
@@ -135,7 +135,7 @@ def _traverse_any_estimated(call: CallSizes) -> CallCost:
 
 
 def match(args: list[Value], result: Value) -> int:
-    """Charge the size of a string times that of its pattern."""
+    """Return the cost of a match: the size of the string times the size of the pattern."""
     return ceil((1.0 + cost_size(args[0])) * TRAVERSAL) * ceil(cost_size(args[1]) * PATTERN)
 
 
@@ -149,7 +149,7 @@ def _find_estimated(call: CallSizes) -> CallCost:
     return match_estimated(text, call.size(1)), (0, text[1])
 
 
-# Make a list
+# Create a list
 
 
 def list_made(factor: float, size: int) -> int:
@@ -163,16 +163,16 @@ def list_made_estimated(factor: float, size: Range) -> CallCost:
 
 
 FLAT = Cost(one, _one_estimated)
-"""A call costs 1, whatever its arguments are."""
+"""A call costs 1 with any arguments."""
 READ = Cost(read, _read_estimated, by_name=True)
-"""A tenth of the size of the first argument."""
+"""A call costs a tenth of the size of the first argument."""
 COPY = Cost(read, _copy_estimated, by_name=True)
-"""The same; the result is at most as large as the argument."""
+"""A call costs a tenth of the size of the first argument; the result is at most as large as this argument."""
 READ_TWICE = Cost(read_twice, lambda call: (scale(call.size(0), 2 * TRAVERSAL), None), by_name=True)
-"""A fifth of the size of the first argument."""
+"""A call costs a fifth of the size of the first argument."""
 TRAVERSE = Cost(_traverse, _traverse_estimated, by_name=True)
-"""All elements of the first argument, or the characters if it is a string."""
+"""A call reads all elements of the first argument, or all characters of a string."""
 TRAVERSE_ANY = Cost(_traverse, _traverse_any_estimated, by_name=True)
-"""The same for an argument whose type is unknown: each of its elements counts 1."""
+"""Like TRAVERSE; if the type of the elements is unknown, the estimate is 1 for each element."""
 FIND = Cost(match, _find_estimated, by_name=True)
-"""The size of a string times that of a pattern; the result is at most as large as the string."""
+"""A call costs the size of a string times the size of a pattern; the result is at most as large as the string."""

@@ -1,4 +1,4 @@
-"""Types that the caller declares for its data: fields, elements, sizes, and the conversion of the data."""
+"""Types that the caller declares for its data: fields, elements, sizes and formats."""
 
 from collections.abc import Mapping
 
@@ -14,14 +14,14 @@ _TYPES = {
 
 
 class Declared(Struct, frozen=True, eq=False):
-    """The declared type of a value of the caller.
+    """The declared type of a value that the caller passes to expressions.
 
     ``kind`` is object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
-    (data without a type). ``fields`` are by the names that expressions use. ``properties`` are all fields that the data
-    may have, by their names in the data. ``max_elements`` is the maximal number of characters, elements or entries, for
-    estimates. ``format`` is date or date-time for a timestamp; without one, it stays the string of the data.
-    ``list_type`` is atomic, set or map, the last with ``list_keys``. ``known`` is the type of data that is only
-    checked, not evaluated.
+    (data without a type). ``fields`` maps the names that expressions use to the types of these fields. ``properties``
+    maps the names in the data to the types of all fields that the data may have. ``max_elements`` is the maximal number
+    of characters, elements or entries, for estimates. ``format`` is date or date-time for a timestamp that the data
+    contain as a string; a timestamp without format is not converted. ``list_type`` is atomic, set or map; only a list
+    of type map has ``list_keys``. ``known`` is the CEL type, for declarations that are only used by the type checker.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Declared(Struct, frozen=True, eq=False):
     known: Type | None = None
 
     def type(self) -> Type:
-        """Return the type in expressions."""
+        """Return the CEL type of the value."""
         if self.known is not None:
             return self.known
         if self.kind == "object":
@@ -51,7 +51,7 @@ class Declared(Struct, frozen=True, eq=False):
         return _TYPES[self.kind]
 
     def objects(self) -> "dict[str, Declared]":
-        """Return all object types inside, by name."""
+        """Return all object types in this type, including itself: name → type."""
         found: dict[str, Declared] = {}
         waiting = [self]
         while waiting:

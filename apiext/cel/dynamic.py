@@ -1,4 +1,4 @@
-"""Values of decoded JSON without a type, which ``dyn`` variables hold; they are converted when read."""
+"""CEL values for decoded JSON without a declared type; each part is converted when an expression reads it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +8,11 @@ from apiext.cel.go_values import show, show_raw
 from apiext.cel.raw import Native
 from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map, kept
 
-_PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a fault is that of a composed variable
+_PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a Fault is the result of a composed variable
 
 
 def dynamic(raw: Any) -> Value:
-    """Return decoded JSON as a value; parts of it may be Native."""
+    """Return decoded JSON, or a Native, as a CEL value."""
     if type(raw) in _PLAIN:
         return raw
     if isinstance(raw, list):
@@ -21,7 +21,7 @@ def dynamic(raw: Any) -> Value:
 
 
 class DynamicList(View):
-    """A list of any values."""
+    """A list whose elements may have any type."""
 
     __slots__ = ("raw",)
     is_list, is_map = True, False
@@ -59,7 +59,7 @@ class DynamicList(View):
 
 
 class DynamicMap(View):
-    """A map from strings to any values."""
+    """A map with strings as keys, whose values may have any type."""
 
     __slots__ = ("raw",)
 
@@ -74,7 +74,7 @@ class DynamicMap(View):
         return iter(self.raw)
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return the entry of a key."""
+        """Return (key, value) of an entry, or None if the map lacks the key."""
         if type(key) is not str:
             return None
         return (key, dynamic(self.raw[key])) if key in self.raw else None

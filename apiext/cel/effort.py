@@ -1,10 +1,12 @@
-"""Bound the work that costs do not count: elements and strings of single calls, for each evaluation.
+"""Bound the work of an evaluation that CEL costs do not cover. The unit is one element of a list or map.
 
-Upstream charges little for some functions that do much: concatenations of lists, at 1 each, can double a list, and
-``%s`` prints any list for the length of its clause. An evaluation over this bound ends like one over its cost limit.
+Upstream's cost of some functions is too low. For example, the concatenation of two lists costs 1, but can double a
+list. ``%s`` costs the length of the format, but prints a whole list. An evaluation that exceeds this bound ends with
+the same error as an evaluation that exceeds its cost limit.
 
-Work that allocates nothing has a budget of its own, ``take_time``: reading and comparing strings, matching patterns.
-Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn costs 1.
+Work without allocation, such as reading and comparing strings and matching patterns, has a separate budget
+(``take_time``). Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn
+costs 1.
 """
 
 import sys
@@ -20,14 +22,14 @@ CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 _CHARACTERS = 10  # characters that count as one element, as in costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
-_FEW = 1_000  # characters that are not counted
-_COMPARED = 2  # elements that one compared or added element counts for: about a microsecond
-_MANY = 100  # elements from which the equality of two lists or maps counts: its cost bounds shorter ones
-_SCANNED = 500  # characters that are searched in the time of an element
+_FEW = 1_000  # strings with fewer characters are not counted
+_COMPARED = 2  # one element that is compared or added counts as two, about a microsecond
+_MANY = 100  # the comparison of lists or maps with fewer elements does not count as time, since its CEL cost bounds it
+_SCANNED = 500  # searched characters that take as long as one element
 
 
 class Cancelled(Exception):
-    """The evaluation reached its limit, or another thread has cancelled it."""
+    """The error of an evaluation that reached its limit, or that another thread cancelled."""
 
 
 class _Limit(Protocol):
@@ -73,7 +75,7 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Charge work that takes as long as ``elements`` and allocates nothing. Raise Cancelled."""
+    """Count work without allocation that takes as long as ``elements``. Raise Cancelled."""
     limit = _effort.limit
     limit.time += elements
     if limit.brief:
@@ -85,7 +87,7 @@ def take_time(elements: int) -> None:
 
 
 def spend(elements: int) -> None:
-    """Charge elements that will be touched or made. Raise Cancelled."""
+    """Count elements that the caller will read or create. Raise Cancelled."""
     left = _effort.left = _effort.left - elements
     if left < 0:
         raise Cancelled(CANCELLED)
@@ -94,38 +96,38 @@ def spend(elements: int) -> None:
 
 
 def spend_text(characters: int, *, wide: bool = False) -> None:
-    """Charge a string that will be read or made; ``wide``: it is not ASCII. Raise Cancelled."""
+    """Count a string that the caller will read or create; ``wide`` if it is not ASCII. Raise Cancelled."""
     if characters >= _CHARACTERS:
         spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
 
 
 def spend_copy(*texts: str | bytes) -> None:
-    """Charge a string or bytes that will be made of these, by their bytes in memory. Raise Cancelled."""
+    """Count the memory of a string or bytes that the caller will concatenate. Raise Cancelled."""
     size = sum(map(len, texts))
     if size >= _FEW:
         spend_text(size, wide=any(type(text) is str and not text.isascii() for text in texts))
 
 
 def take_scan(characters: int) -> None:
-    """Charge characters that are compared or searched, a block at a time. Raise Cancelled."""
+    """Count characters that the caller will compare or search with a fast function. Raise Cancelled."""
     if characters >= _FEW:
         take_time(characters // _SCANNED)
 
 
 def take_elements(elements: int) -> None:
-    """Charge elements that are compared with each other, or added. Raise Cancelled."""
+    """Count elements that the caller will compare or add. Raise Cancelled."""
     take_time(elements * _COMPARED)
 
 
 def spend_equality(elements: int) -> None:
-    """Charge the elements of two lists or maps that are compared. Raise Cancelled."""
+    """Count the elements of two lists or maps that the caller will compare. Raise Cancelled."""
     spend(elements + 1)
     if elements >= _MANY:
         take_elements(elements)
 
 
-SHALLOW = 300  # characters that cannot nest deep enough to need more frames
-_ROOM = 20_000  # frames of pure Python, which do not use the machine's stack
+SHALLOW = 300  # an expression of at most this number of characters never needs more stack frames
+_ROOM = 20_000  # frames of Python functions, which do not use the C stack
 
 _lock = Lock()
 _users = 0
@@ -134,8 +136,8 @@ _usual = 0
 
 @contextmanager
 def room_for(characters: int) -> Iterator[None]:
-    """Raise Python's recursion limit while an expression of so many characters is processed."""
-    global _users, _usual  # noqa: PLW0603 - the limit is the interpreter's own
+    """Raise Python's recursion limit during the block, if an expression of this length may need it."""
+    global _users, _usual  # noqa: PLW0603 - the interpreter has only one limit
     if characters <= SHALLOW:
         yield
         return

@@ -1,4 +1,4 @@
-"""Escape property names as identifiers of the language, and unescape them."""
+"""Escape property names to CEL identifiers, and unescape such identifiers."""
 
 import re
 
@@ -13,7 +13,7 @@ _BACK = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
 
 
 def escape(name: str) -> str | None:
-    """Return the identifier of a property name, or None if it cannot be one (CEL-004)."""
+    """Return the CEL identifier of a property name, or None if the name cannot be escaped (CEL-004)."""
     if name in RESERVED:
         return f"__{name}__"
     if "__" not in name and _PLAIN.match(name):

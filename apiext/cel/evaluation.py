@@ -11,7 +11,7 @@ Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
 
 
 class Tracker:
-    """The cost so far, and upstream's stack of values, from which arguments are charged."""
+    """The cost so far, and a stack of values as in upstream: the cost of a call depends on arguments on the stack."""
 
     __slots__ = ("cost", "limit", "places", "stack")
 
@@ -22,21 +22,21 @@ class Tracker:
         self.places: dict[int, list[int]] = {}  # id → its positions on the stack, to avoid a search
 
     def push(self, id: int, value: Value) -> None:
-        """Record the value of a step."""
+        """Push the value of a step on the stack. Raise Cancelled if the cost exceeds the limit."""
         self.places.setdefault(id, []).append(len(self.stack))
         self.stack.append((id, value))
         if self.cost > self.limit.most:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:
-        """Remove a step's value and all above it, for each step that is on the stack."""
+        """Remove the value of each step that is on the stack, with all values above it."""
         for id in ids:
             places = self.places.get(id)
             if places:
                 self._cut(places[-1])
 
     def take(self, args: "list[Step]") -> list[Value] | None:
-        """Return the values of arguments and remove them, or return None if one is missing."""
+        """Remove the values of arguments from the stack and return them, or return None if one value is missing."""
         found: list[Value] = [None] * len(args)
         for number in range(len(args) - 1, -1, -1):
             places = self.places.get(args[number].id)
@@ -54,18 +54,18 @@ class Tracker:
 
 
 class Frame(Protocol):
-    """The source of the values of names."""
+    """A scope: it returns the values of names."""
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name in a tuple, or None if there is no such name."""
+        """Return a tuple with the value of a name, or None if the name is unknown."""
 
     @property
     def outermost(self) -> "Frame":
-        """Return the frame of the variables of the evaluation."""
+        """Return the frame with the variables of the evaluation."""
 
 
 class Variables:
-    """The variables of the evaluation; values are made at first use."""
+    """The outermost frame: the variables of the evaluation."""
 
     __slots__ = ("values",)
 
@@ -83,7 +83,7 @@ class Variables:
 
 
 class Step:
-    """A step of an evaluation."""
+    """An executable node of an expression."""
 
     __slots__ = ("id",)
 
@@ -91,12 +91,12 @@ class Step:
         self.id = id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value or the fault, and record it in the tracker."""
+        """Return the value or the fault, and push it on the stack of the tracker."""
         raise NotImplementedError
 
 
 class Constant(Step):
-    """A constant; it costs nothing."""
+    """A constant; its cost is 0."""
 
     __slots__ = ("value",)
 
@@ -111,7 +111,7 @@ class Constant(Step):
 
 
 class _Constants:
-    """The frame of constant parts: it has no names."""
+    """A frame without names, for constant expressions."""
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
         return None

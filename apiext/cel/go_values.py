@@ -1,4 +1,4 @@
-"""Print values and types as Go does, for error texts that show them."""
+"""Print CEL values and types as Go prints them in error texts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +30,12 @@ def show(value: Value) -> str:
 
 
 def show_type(value: Type) -> str:
-    """Return a type as Go prints its name."""
+    """Return the name of a type as Go prints it."""
     return f"{value.name}({', '.join(map(show_type, value.params))})" if value.params else value.name
 
 
 def show_raw(raw: Any) -> str:
-    """Return decoded JSON as Go prints its data with %v."""
+    """Return decoded JSON as Go's %v prints it."""
     if isinstance(raw, dict):
         return f"map[{' '.join(f'{key}:{show_raw(raw[key])}' for key in sorted(raw))}]"
     if isinstance(raw, list):
@@ -44,7 +44,7 @@ def show_raw(raw: Any) -> str:
 
 
 def _duration(value: Duration) -> str:
-    """Return a duration as Go prints it: in hours, minutes and seconds, or below a second in one smaller unit."""
+    """Return a duration as Go prints it: ``1h2m3.5s``, or with one smaller unit below a second: ``1.5ms``."""
     left = abs(value.ns)
     sign = "-" if value.ns < 0 else ""
     if left < SECOND:

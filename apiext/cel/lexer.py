@@ -1,4 +1,4 @@
-"""Split an expression into tokens, with the numbers and names that upstream's error texts show."""
+"""Split an expression into tokens. Their numbers and names are those of upstream's grammar, for its error texts."""
 
 import re
 
@@ -41,7 +41,7 @@ _TOKEN = re.compile(
     r"|([0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     rf"|(0x{_HEX}+[uU]|[0-9]+[uU])"
     rf"|(0x{_HEX}+|[0-9]+)"
-    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*%]|/(?!/))"  # a comment is not two divisions
+    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*%]|/(?!/))"  # ``//`` begins a comment
     r"|(`[A-Za-z0-9_.\-/ ]+`))"
 )
 _KINDS = (0, BYTES, STRING, IDENTIFIER, FLOAT, UINT, INT, 0, ESC_IDENTIFIER)
@@ -54,7 +54,7 @@ _PARTIAL = (
 
 
 class Tokens:
-    """Kinds, offsets and texts of an expression's tokens; the last one is EOF."""
+    """Kinds, offsets and texts of an expression's tokens; the last token is EOF."""
 
     __slots__ = ("kinds", "skipped", "starts", "texts")
 
@@ -65,7 +65,7 @@ class Tokens:
         self.texts: list[str] = []
 
     def between(self, text: str, first: int, last: int) -> str:
-        """Return the text between two tokens, with blanks, without characters that belong to no token."""
+        """Return the text from one token to another, including white space, without characters of no token."""
         start = self.starts[first]
         end = self.starts[last] + (0 if self.kinds[last] == EOF else len(self.texts[last]))
         kept = ""
@@ -112,7 +112,7 @@ def tokenize(text: str, issues: Issues) -> Tokens:
 
 
 def _skip(text: str, start: int, issues: Issues) -> int:
-    """Report characters that start no token; return the index after the first one that does not fit."""
+    """Report characters that begin no token. Return the index after the first character that does not fit."""
     partial = re.compile(_PARTIAL).match(text, start)
     assert partial is not None
     failed = partial.end()

@@ -1,19 +1,19 @@
-"""The limit of an evaluation: its maximal cost, and the maximal number of elements that it touches."""
+"""The limits of one evaluation: its maximal cost, and the maximal number of elements that it touches."""
 
 from apiext.cel import effort, limits
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
 PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
-INTERPRETED = 20  # factor by which interpreting a step is slower
-ELEMENT = 3  # cost units of a brief evaluation for one element
+INTERPRETED = 20  # factor by which the interpreter is slower than compiled code
+ELEMENT = 3  # cost units that one element takes of a brief limit
 
 
 class Limit:
     """The maximal cost of an evaluation; another thread may cancel it.
 
-    A ``brief`` limit stands for time, so interpreted steps count more. ``effort`` is the number of elements that the
-    evaluation may touch. ``time`` is the work without allocation so far, in elements, and ``longest`` its maximum,
-    unless the limit is brief.
+    ``most`` is the maximal cost in CEL cost units. A ``brief`` limit bounds the time, so the cost of interpreted steps
+    counts INTERPRETED times. ``effort`` is the number of elements that the evaluation may touch. ``time`` is the work
+    without allocation so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
     """
 
     __slots__ = ("brief", "cancelled", "effort", "longest", "most", "time")

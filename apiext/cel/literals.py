@@ -7,7 +7,7 @@ from apiext.cel.source import Issues, Source, UnescapeError, unescape_literal
 
 
 def string_literals(text: str) -> Iterator[str]:
-    """Yield the values of the string literals of an expression; invalid ones are left out."""
+    """Yield the values of the string literals of an expression, without invalid literals."""
     tokens = tokenize(text, Issues(Source(text)))
     for kind, token in zip(tokens.kinds, tokens.texts, strict=True):
         if kind == STRING:

@@ -1,4 +1,4 @@
-"""Rows that declare functions: signature, id, implementation, cost, and examples that are tests."""
+"""Rows that declare functions: signature, id, implementation, cost, and examples that the tests evaluate."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ from apiext.cel.values import Value, element, no_overload, type_name
 Implement = Callable[..., Value]
 
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
-# Kind of a type → type name of the values that an overload accepts; other types accept any value.
+# Kind of a type → type name of the values that an overload accepts. Types of other kinds accept any value.
 _RUNTIME_NAMES = {
     "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
     "null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration",
@@ -34,11 +34,11 @@ class Overload(Struct, frozen=True, eq=False):
     implement: Implement
     cost: Cost = FLAT
     examples: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = ()  # names of the types that values must have, "" for any
+    wanted: tuple[str, ...] = ()  # required type name of each argument, "" for any type
     parameters: tuple[str, ...] = ()
-    guarded: bool = True  # the engine checks the types of arguments, not the implementation (upstream: type guards)
+    guarded: bool = True  # the engine checks the argument types before the call (upstream: type guards)
     singleton: bool = False  # the function has one implementation for all its overloads (upstream: singleton binding)
-    lazy: bool = False  # the first fault ends a call before further arguments are evaluated
+    lazy: bool = False  # an argument that is a fault ends the call before the next argument is evaluated
 
     def takes(self, values: Iterable[Value]) -> bool:
         """Return whether this overload accepts the values."""
@@ -49,7 +49,7 @@ class Overload(Struct, frozen=True, eq=False):
 
 
 def _fits(type: Type, value: Value) -> bool:
-    """Return whether a value is of a type; of a list only the first element is checked."""
+    """Return whether a value has a type. Check only the first element of a list."""
     name = _runtime_name(type)
     if not name:
         return True
@@ -61,15 +61,15 @@ def _fits(type: Type, value: Value) -> bool:
 
 
 def planned(*_: Value) -> Value:
-    """Stand in for the implementation of a call that the planner turns into a step."""
+    """Return a fault. The planner replaces calls of functions with this implementation by steps."""
     return no_overload()
 
 
 def row(function: str, id: str, signature: str, implement: Implement, *examples: str, cost: Cost = FLAT) -> Overload:
     """Return a declared overload.
 
-    signature: "string, int -> bool", with a leading dot when the first argument is the receiver; capital letters are
-    parameters. examples: expressions that are true. cost: the charge and the estimate of a call; the default is 1.
+    ``signature`` is for example "string, int -> bool". It begins with a dot if the first argument is the receiver. A
+    single capital letter is a type parameter. Each of the ``examples`` is an expression that evaluates to true.
     """
     member = signature.startswith(".")
     words = list(_WORD.findall(signature.lstrip(".")))
@@ -125,7 +125,7 @@ def _runtime_name(type: Type) -> str:
 
 
 class Library(Struct, frozen=True):
-    """Functions and macros that belong together, and the version of Kubernetes that new rules need for them."""
+    """Related functions and macros; new rules may use them from the Kubernetes version ``since``."""
 
     name: str
     rows: tuple[Overload, ...]

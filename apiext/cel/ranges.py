@@ -1,4 +1,4 @@
-"""Ranges of costs and sizes, and the sizes that estimates of calls read."""
+"""Ranges of costs and sizes for the cost estimates of expressions."""
 
 from math import ceil
 from typing import Protocol, TypeAlias
@@ -27,7 +27,7 @@ def multiply(one: Range, other: Range) -> Range:
 
 
 def union(one: Range, other: Range) -> Range:
-    """Return the smallest range that contains both."""
+    """Return the smallest range that contains both ranges."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
@@ -37,15 +37,16 @@ def _scaled(number: int, factor: float) -> int:
 
 
 def scale(one: Range, factor: float) -> Range:
-    """Return a range times a factor, rounded up."""
+    """Return a range multiplied by a factor, rounded up."""
     return _scaled(one[0], factor), _scaled(one[1], factor)
 
 
 class Path:
-    """A path through the declared types, in cells that paths may share, like slices of Go.
+    """A path through the declared types. Several paths may share one list of cells, as Go slices share an array.
 
-    Upstream appends a step in place if the array has room. Then an earlier path that shares the array leads to another
-    field, and sizes read from it are those of that field. The validity of a definition can depend on it.
+    Upstream appends a step in place if the array has room. This changes other paths that share the array: they then
+    lead to another field, and the estimate uses the size of this other field. The validity of a definition can depend
+    on this.
     """
 
     __slots__ = ("cells", "length")
@@ -55,7 +56,7 @@ class Path:
         self.length = length
 
     def then(self, step: str) -> "Path":
-        """Return the path one step further; the room doubles if none is left."""
+        """Return the path with one more step; double the cells if all are used."""
         cells, length = self.cells, self.length
         if length < len(cells):
             cells[length] = step
@@ -64,7 +65,7 @@ class Path:
         return Path(cells, length + 1)
 
     def steps(self) -> list[str]:
-        """Return the steps to which the path leads now, from the variable on."""
+        """Return the current steps of the path, beginning with the variable."""
         return self.cells[: self.length]
 
 
@@ -72,7 +73,7 @@ NOWHERE = Path([], 0)
 
 
 class Part:
-    """A node as cost functions see it: its path in the declared types, its type and its size."""
+    """The data of a node for cost functions: its path in the declared types, its type and its size."""
 
     __slots__ = ("literal", "path", "size", "type")
 
@@ -83,7 +84,7 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[Range, Range | None]  # the cost of a call, and the size of its result, if known
+CallCost: TypeAlias = tuple[Range, Range | None]  # (cost of a call, size of its result or None)
 
 
 class Entries:
@@ -113,11 +114,11 @@ class Sizes(Protocol):
 
 
 class CallSizes:
-    """A call as its estimate sees it: its arguments as parts, the receiver first, and their sizes.
+    """The data of a call for its cost estimate: its arguments, with the receiver first, and their sizes.
 
-    ``size`` returns sizes as Kubernetes' functions see them: recorded when each argument was estimated. ``late_size``
-    returns sizes as CEL's own functions see them: looked up after all arguments were estimated. The two differ if paths
-    share cells (see Path).
+    ``size`` is for Kubernetes' functions. It returns the size that was recorded when the argument was estimated.
+    ``late_size`` is for CEL's own functions. It determines the size after all arguments were estimated. The two results
+    differ if paths share cells (see Path).
     """
 
     __slots__ = ("node", "parts", "sizes")
@@ -136,5 +137,5 @@ class CallSizes:
         return self.sizes.part_size(self.parts[at])
 
     def late_size(self, at: int) -> Range:
-        """Return the size of the argument at an index, looked up after all arguments."""
+        """Return the size of the argument at an index, determined after all arguments were estimated."""
         return self.sizes.size_or_unknown(self.node.all_args()[at])

@@ -1,4 +1,4 @@
-"""Decoded data that contains values of the language: the elements of lists concatenated with the caller's data."""
+"""Decoded data that contains CEL values, such as a list that concatenates the caller's data with a CEL list."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _UNHASHABLE = frozenset((list, dict, bytes))
 
 
 class Native:
-    """A value without JSON."""
+    """A CEL value without an equivalent in JSON, inside decoded data."""
 
     __slots__ = ("value",)
 
@@ -22,7 +22,7 @@ class Native:
 
     @property
     def go_name(self) -> str:
-        """Return the name of the Go type that upstream uses for it."""
+        """Return the name of the Go type that upstream uses for the value."""
         value = self.value
         if value is None:
             return "structpb.NullValue"
@@ -32,12 +32,12 @@ class Native:
 
 
 def go_name(raw: Any) -> str:
-    """Return the name of the Go type of decoded data in upstream."""
+    """Return the name of the Go type that upstream uses for decoded data."""
     return raw.go_name if type(raw) is Native else _GO_NAMES.get(type(raw), "<nil>")
 
 
 def raw_of(value: Value) -> Any:
-    """Return a value in the form it has inside decoded data."""
+    """Return a CEL value in the form of decoded data; use Native if JSON has no equivalent."""
     if type(value) in (str, int, float, bool):
         return value
     if isinstance(value, View):
@@ -46,19 +46,19 @@ def raw_of(value: Value) -> Any:
 
 
 def key_of_raw(raw: Any) -> object:
-    """Return the key of decoded data in a Go map. Raise Broken if it cannot be hashed."""
+    """Return a key that is equal for data that are equal as keys of a Go map. Raise Broken if Go cannot hash them."""
     value = raw.value if type(raw) is Native else raw
     if type(value) in _UNHASHABLE:
         raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")
     if type(value) is Timestamp and value.offset:
-        return object()  # upstream's has a zone of its own, so it equals no other
+        return object()  # as upstream, where each time has its own zone object, so no two times are equal
     return type(raw), type(value), value
 
 
 def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
     """Return the key of an item of a list of type map: the values of its key fields. Raise Broken."""
     if type(raw) is not dict:
-        return object()  # upstream's is an error value, which equals no other
+        return object()  # as upstream, where the key is an error value, which equals no other value
     values = [raw.get(name) for name in names]
     if len(values) > 3:
         return repr(values)  # like Go's %#v, which prints every value

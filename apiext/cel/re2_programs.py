@@ -1,11 +1,11 @@
-"""Compile RE2 programs with the extension module of google-re2, or with its public API if that has changed."""
+"""Compile RE2 programs with the extension module of google-re2, or with its public API as a fallback."""
 
 from functools import cache
 from typing import Any, NamedTuple
 
 
 class Api(NamedTuple):
-    """A class of programs, a class of options, and the anchor that lets a program match anywhere.
+    """The class of programs, the class of options, and the ``anchor`` argument for a match anywhere in a text.
 
     A program has ``ok()``, ``error()``, ``ProgramSize()`` and ``Match(anchor, text, start, end)``, which returns spans.
     """
@@ -17,9 +17,9 @@ class Api(NamedTuple):
 
 @cache
 def api() -> Api:
-    """Return the classes of the extension module; a match through the public API takes twice the time."""
+    """Return the classes of the extension module, or slower ones if a release of google-re2 has changed it."""
     try:
-        from re2 import _re2  # late: 2.6 MB that rules without patterns do not need
+        from re2 import _re2  # imported on first use: it takes 2.6 MB
 
         return Api(_re2.RE2, _re2.RE2.Options, _re2.RE2.Anchor.UNANCHORED)
     except (ImportError, AttributeError):  # the module is private, so a release may change it
@@ -27,11 +27,11 @@ def api() -> Api:
 
 
 def public() -> Api:
-    """Return equivalent classes made with the public API of google-re2."""
+    """Return equivalent classes that use the public API of google-re2; a match takes twice the time."""
     import re2
 
     class Program:
-        """A program that matches anywhere."""
+        """A program that searches a text for a match."""
 
         __slots__ = ("_compiled", "_why")
 

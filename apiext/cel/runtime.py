@@ -16,11 +16,11 @@ World = tuple[Mapping[str, Declared], frozenset[str]]
 
 
 class Odd(Exception):
-    """Generated code cannot handle this case; the steps are interpreted instead."""
+    """The error of a case that generated code cannot handle; the interpreter then evaluates the expression."""
 
 
 class Reached(Exception):
-    """The limit is reached; the argument is the cost so far."""
+    """The error of an evaluation that has reached its limit; ``cost`` is the cost so far."""
 
     def __init__(self, cost: int) -> None:
         super().__init__(cost)
@@ -28,7 +28,7 @@ class Reached(Exception):
 
 
 def find(value: Value, key: Value) -> Value:
-    """Return an element, entry or field. Raise Odd."""
+    """Return an element, entry or field. Raise Odd if this fails."""
     if type(key) not in QUALIFYING:
         raise Odd
     found = lookup(value, key, False)
@@ -38,7 +38,7 @@ def find(value: Value, key: Value) -> Value:
 
 
 def find_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an open object, or whether it exists. Raise Odd."""
+    """Return a field of an object, or, if ``test`` is true, whether the field exists. Raise Odd if this fails."""
     found = read_field(value, name, test)
     if type(found) is Fault or type(value) is Optional:
         raise Odd
@@ -46,14 +46,14 @@ def find_field(value: Value, name: str, test: bool) -> Value:
 
 
 def all_elements(value: Value) -> Iterator[Value]:
-    """Yield the elements or keys that a loop visits. Raise Odd."""
+    """Return the elements of a list or the keys of a map. Raise Odd for other values."""
     if not is_list(value) and not is_map(value):
         raise Odd
     return elements(value)
 
 
 def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
-    """Yield indices and elements, or keys and values. Raise Odd."""
+    """Yield (index, element) of a list or (key, value) of a map. Raise Odd for other values."""
     if is_list(value):
         yield from enumerate(elements(value))
     elif is_map(value):
@@ -81,7 +81,7 @@ class _Names:
 
 
 def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
-    """Return the variables of an evaluation as values."""
+    """Return the variables of an evaluation as CEL values."""
     declared, optional = world
     made: dict[str, Value] = dict(variables)
     for name, kind in declared.items():
@@ -94,7 +94,7 @@ def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
 
 
 def _held(value: Value) -> Value:
-    """Return a value as an optional holds it; as upstream, a fault inside is a value."""
+    """Return the content of an optional; as upstream, a fault gets another message."""
     if isinstance(value, Fault):
         return Fault(f"unsupported conversion to ref.Val: (*errors.errorString){value.message}")
     return value
@@ -103,7 +103,7 @@ def _held(value: Value) -> Value:
 def interpret(
     step: Step, names: dict[str, Value], variables: Mapping[str, Any], world: World, limit: Limit, cost: int
 ) -> tuple[Value, int]:
-    """Interpret a single step; return its value, and the cost so far. Raise Odd."""
+    """Interpret a single step; return its value, and the cost so far. Raise Odd or Reached."""
     tracker = Tracker(limit)
     tracker.cost = cost
     try:

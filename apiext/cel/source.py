@@ -1,4 +1,4 @@
-"""The text of an expression: positions, and errors with the line that they refer to."""
+"""The text of an expression: its positions, and errors that quote a source line."""
 
 import re
 from bisect import bisect_right
@@ -10,11 +10,11 @@ UNKNOWN = -2  # offset of a node without a position: before the first character
 
 
 class TooLarge(Exception):
-    """A short expression exceeded a limit while it was compiled."""
+    """The error of a short expression whose compilation exceeds a limit."""
 
 
 class Issue:
-    """One error: line from 1, column from 0, and upstream's text."""
+    """One error: its line (the first is 1), its column (the first is 0), and upstream's text."""
 
     __slots__ = ("column", "line", "message")
 
@@ -39,16 +39,16 @@ class Source:
         return self._lines
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return line (from 1) and column (from 0) of an offset.
+        """Return the line (from 1) and the column (from 0) of an offset.
 
-        A negative offset except UNKNOWN has no position.
+        Return NOWHERE for a negative offset, and (1, -1) for UNKNOWN.
         """
         if offset == UNKNOWN:
             return 1, -1
         if offset < 0:
             return NOWHERE
         if not self.text:
-            return 1, -1  # an empty source has no first line
+            return 1, -1  # as upstream: an empty source has no lines
         starts = self._line_starts()
         line = bisect_right(starts, offset)
         return line, offset - starts[line - 1]
@@ -62,7 +62,7 @@ class Source:
         return self.text[starts[number - 1] : end]
 
     def show(self, issue: Issue) -> str:
-        """Return one error as upstream prints it: position, text, the line and a mark below it."""
+        """Return one error as upstream prints it: position, text, source line, and a mark below the column."""
         head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
         line = self.line(issue.line)
         if line is None or len(line.encode("utf-8", "replace")) > limits.MAX_SNIPPET:
@@ -75,7 +75,7 @@ class Source:
 
 
 class Issues:
-    """The errors of one expression in the order found; they are printed in the order of their positions."""
+    """The errors of one expression in the order of their detection; ``text`` sorts them by position."""
 
     __slots__ = ("found", "source")
 
@@ -109,11 +109,11 @@ _ESCAPES = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F
 
 
 class UnescapeError(ValueError):
-    """A literal is invalid; the text is upstream's."""
+    """The error of an invalid literal; the text is upstream's."""
 
 
 def unescape_literal(quoted: str, octets: bool) -> str | bytes:
-    """Return the value of a quoted literal (with r, but without b): a str, or bytes if ``octets``."""
+    """Return the value of a quoted literal: a str, or bytes if ``octets``. Only the prefix ``r`` is allowed."""
     if "\r" in quoted:
         quoted = quoted.replace("\r\n", "\n").replace("\r", "\n")
     raw = quoted[0] in "rR"
@@ -128,7 +128,7 @@ def unescape_literal(quoted: str, octets: bool) -> str | bytes:
 
 
 def _character(found: re.Match[str]) -> str:
-    """Return the character of one escape of a string."""
+    """Return the character of one escape sequence of a string."""
     for group, base in ((1, 16), (2, 16), (3, 16), (4, 8)):
         digits = found[group]
         if digits is not None:

@@ -13,7 +13,7 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 
 
 def validate(checked: Checked, issues: Issues) -> None:
-    """Report the invalid literals of an expression, those of inner nodes first."""
+    """Report the invalid literals of an expression, beginning with the innermost nodes."""
     formats: list[Call] = []
     for node, exempt in _inside_out(checked.root):
         if isinstance(node, Call):
@@ -30,7 +30,7 @@ def validate(checked: Checked, issues: Issues) -> None:
 
 
 def _inside_out(root: Node) -> list[tuple[Node, bool]]:
-    """Return (node, whether it is inside the arguments of format), inner nodes first."""
+    """Return (node, whether it is inside an argument of ``format``) of each node, inner nodes first."""
     found: list[tuple[Node, bool]] = []
     waiting = [(root, False)]
     while waiting:
@@ -102,7 +102,7 @@ _TAKES = {
 
 
 class _Types:
-    """Arguments of a format of which only the types are known."""
+    """The arguments of a ``format`` call; only their types are known."""
 
     def __init__(self, checked: Checked, elements: list[Node]) -> None:
         self.checked = checked
@@ -110,13 +110,13 @@ class _Types:
         self.asked = 0
 
     def need(self, index: int, ended: bool) -> None:
-        """Count an argument that is used, and check that it exists."""
+        """Count an argument that the format uses. Raise FormatError if it does not exist."""
         self.asked += 1
         if not ended and index >= len(self.elements):
             raise FormatError(f"index {index} out of range")
 
     def clause(self, kind: str, precision: int, index: int) -> str:
-        """Check that an argument fits its clause."""
+        """Raise FormatError if the type of an argument does not fit its clause; return an empty string."""
         wrong = self.misfit(self.elements[index], kind)
         if wrong is not None:
             name = self.checked.types[wrong.id].name

@@ -1,4 +1,4 @@
-"""Write the text of a generated function: lines, names, charges, and conversions of data."""
+"""Write the Python source of a generated function: lines, names, costs, and conversions of data."""
 
 from typing import Any, NamedTuple
 
@@ -9,11 +9,14 @@ from apiext.cel.evaluation import Constant
 
 
 class Unsupported(Exception):
-    """A step without code of its own."""
+    """The error of a step for which no code can be generated."""
 
 
 class Val(NamedTuple):
-    """A value in the code: its text, its kind (raw: decoded data of a declared type), and the declared type."""
+    """A value in the generated code.
+
+    ``text`` is a Python expression. ``kind`` is the kind of the CEL type, or "raw" for decoded data of a declared type.
+    """
 
     text: str
     kind: str
@@ -34,7 +37,7 @@ LITERAL_KINDS: dict[type, str] = {
 
 
 class Writer:
-    """The text of one function while it is written."""
+    """The writer of one generated function."""
 
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
@@ -52,7 +55,7 @@ class Writer:
         return f"t{self.count}"
 
     def keep(self, value: object, prefix: str) -> str:
-        """Return a name for an object that the code refers to."""
+        """Return a name by which the generated code refers to an object."""
         self.count += 1
         name = f"_{prefix}{self.count}"
         self.namespace[name] = value
@@ -82,7 +85,7 @@ class Writer:
         return kind if kind in KINDS else "any"
 
     def value(self, val: Val) -> Val:
-        """Return a value as functions accept it: data of a declared type is wrapped."""
+        """Return a value in the form that CEL functions accept: write code that wraps raw data in a view."""
         if val.kind != "raw":
             return val
         assert val.declared is not None
@@ -91,7 +94,7 @@ class Writer:
         return Val(name, "any")
 
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Return data that is read as a value; data that does not fit its type raises Odd."""
+        """Write code that reads data; the code raises Odd if the data does not have its declared type."""
         kind = declared.kind
         name = self.let(text)
         if kind in _CONTAINERS:
@@ -116,7 +119,7 @@ class Writer:
         return Val(name, kind)
 
     def container(self, val: Val) -> str:
-        """Return the text of a container; data that does not fit its type raises Odd."""
+        """Return the expression of a list or map; the code raises Odd if raw data does not have its declared type."""
         if val.kind == "raw" and val.declared is not None:
             self.odd_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
         return val.text
@@ -129,7 +132,7 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Write whether a field exists; data that does not fit its type raises Odd even then."""
+        """Return the test for a field; the code raises Odd if the field exists, but not with its declared type."""
         wanted = _PYTHON.get(declared.kind)
         if wanted is not None:
             misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
@@ -139,7 +142,7 @@ class Writer:
         return Val(f"({name} is not None)", "bool")
 
     def truth(self, val: Val) -> str:
-        """Return the code of a boolean; any other type raises Odd."""
+        """Return the expression of a boolean; the code raises Odd for a value of another type."""
         if val.kind != "bool":
             name = self.let(self.value(val).text)
             self.odd_if(f"type({name}) is not bool")

@@ -35,7 +35,7 @@ def approval_state(annotations: View | None) -> tuple[str, str]:
 
 
 def _has_host(annotation: str) -> bool:
-    from apiext.cel.library import urls  # late, since it imports CEL's types (decision 36)
+    from apiext.cel.library import urls  # imported on first use, since it imports CEL's types (decision 36)
 
     try:
         url = urls.parse(annotation)
@@ -51,7 +51,7 @@ _ERRORS: dict[str, Callable[[str, str], FieldError]] = {
 
 
 def approval_errors(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of the approval; a state that does not change has none (CRD-038)."""
+    """Return the errors of the approval; an update that does not change the state has none (CRD-038)."""
     if not is_protected((new.get("spec") or {}).get("group") or ""):
         return []
     annotations = (new.get("metadata") or {}).get("annotations") or {}
@@ -71,7 +71,7 @@ _CONDITIONS = {
 
 
 def approval_condition(document: View) -> Document | None:
-    """Return the condition of a definition in a protected group, or None for other groups (CND-008)."""
+    """Return the approval condition of a definition, or None if its group is not protected (CND-008)."""
     if not is_protected((document.get("spec") or {}).get("group") or ""):
         return None
     state, reason = approval_state((document.get("metadata") or {}).get("annotations"))

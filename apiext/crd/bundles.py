@@ -12,7 +12,7 @@ _PEM = re.compile(
 
 
 def is_blank(bundle: str) -> bool:
-    """Return whether a CA bundle (base64) contains only white space."""
+    """Return whether a CA bundle (base64) is empty or contains only white space."""
     try:
         return not base64.b64decode(bundle).strip()
     except ValueError:
@@ -20,21 +20,21 @@ def is_blank(bundle: str) -> bool:
 
 
 def bundle_fault(bundle: str) -> str:
-    """Return the reason why a CA bundle (base64 of PEM) is unusable, or an empty text (CRD-037).
+    """Return the reason why a CA bundle (base64 of PEM) is invalid, or an empty string (CRD-037).
 
-    It is usable if Go can parse one of its certificates.
+    A bundle is valid if it is empty, or if Go can parse one of its certificates.
     """
     try:
         data = base64.b64decode(bundle)
     except ValueError:
-        return "illegal base64 data"  # no server stores such a bundle
+        return "illegal base64 data"  # the decoder of definitions already rejects such a bundle
     fault, end = "", 0
     for block in _PEM.finditer(data):
         with_headers = b":" in block["body"].partition(b"\n")[0]
         try:
             body = b"" if with_headers else base64.b64decode(b"".join(block["body"].split()), validate=True)
         except ValueError:
-            continue  # not a PEM block for Go, which continues after it
+            continue  # Go does not accept this as a PEM block, and searches for the next block
         end = block.end()
         if with_headers or block["type"] != b"CERTIFICATE":
             continue

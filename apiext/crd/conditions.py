@@ -22,9 +22,9 @@ def condition(kind: str, status: str, reason: str, message: str) -> Document:
 
 
 def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
-    """Return the conditions with one replaced, or appended if it is new (CND-010).
+    """Return the conditions with ``new`` in place of the condition of the same type, or appended (CND-010).
 
-    Its transition time becomes ``now`` if its status changes or if it has no time.
+    The transition time becomes ``now`` if the status changes, or if the old condition has no transition time.
     """
     found = list(conditions or ())
     for index, old in enumerate(found):
@@ -37,7 +37,7 @@ def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> li
 
 
 def without_condition(conditions: Sequence[View] | None, kind: str) -> list[View]:
-    """Return the conditions without the one of a type."""
+    """Return the conditions without the condition of a type."""
     return [item for item in conditions or () if item.get("type") != kind]
 
 
@@ -49,5 +49,5 @@ def same_condition(old: View | None, new: View) -> bool:
 
 
 def with_status(document: View, **changed: object) -> Document:
-    """Return the definition with fields of its status replaced."""
+    """Return a copy of the definition with new values for fields of its status."""
     return {**document, "status": {**(document.get("status") or {}), **changed}}

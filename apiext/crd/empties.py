@@ -1,6 +1,6 @@
-"""Delete empty lists and maps in versions and schemas: Go omits them from JSON (omitempty).
+"""Delete empty lists and maps in versions, schemas and conversions, since Go omits them from JSON (omitempty).
 
-Validation still sees them.
+The server deletes them after validation.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def may_hold_empty(raw: bytes) -> bool:
 
 
 def without_empty(document: View) -> Document:
-    """Return a definition of either API version without empty lists in its versions, schemas and conversion."""
+    """Return a v1 or v1beta1 definition without empty lists and maps in its versions, schemas and conversion."""
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
         spec["validation"] = clean_holder(spec["validation"])
@@ -41,7 +41,7 @@ def _clean_version(version: View) -> Document:
 
 
 def _clean_conversion(conversion: View) -> Document:
-    """Return a conversion without an empty list of review versions, and without an empty webhook."""
+    """Return a conversion without empty lists, and without a webhook that is then empty."""
     found = {name: value for name, value in conversion.items() if value != []}
     if found.get("webhook"):
         found["webhook"] = {name: value for name, value in found["webhook"].items() if value != []}
@@ -51,7 +51,7 @@ def _clean_conversion(conversion: View) -> Document:
 
 
 def clean_holder(holder: View) -> Document:
-    """Return a version or validation whose schema has no empty lists and maps."""
+    """Return a version or validation without the empty lists and maps of its schema."""
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
 

@@ -1,7 +1,7 @@
 """Convert between the v1 form and the stored form of a definition (CRD-005…007, ETC-003, B1-006).
 
-The stored form is v1beta1: fields that all versions have in common are at the top of the spec. Upstream's internal form
-has the same shape. Errors use its paths, so validation reads the stored form, too.
+The stored form is v1beta1: a field with the same value in all versions is at the top of the spec. Upstream's internal
+form has the same shape. Upstream's errors contain paths of the internal form, so validation uses the stored form, too.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _HOISTED = (
 
 
 def to_storage(document: View) -> Document:
-    """Return the v1beta1 form of a decoded v1 definition; unchanged parts are shared."""
+    """Return the v1beta1 form of a decoded v1 definition; it shares unchanged parts with the document."""
     return {**document, "apiVersion": V1BETA1, "spec": _hoisted(document["spec"])}
 
 
@@ -49,7 +49,7 @@ def _hoisted(spec: View) -> Document:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Return whether two parts are equal; an empty list equals an absent one (Go's equality.Semantic)."""
+    """Return whether two parts are equal; an empty list equals an absent list (Go's equality.Semantic)."""
     if same(left, right) or (left in (None, []) and right in (None, [])):
         return True
     if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
@@ -68,7 +68,7 @@ def _flat_conversion(conversion: View) -> Document:
 
 
 def from_stored_form(document: View) -> Document:
-    """Return the v1 form of a decoded and defaulted v1beta1 definition; unchanged parts are shared."""
+    """Return the v1 form of a v1beta1 definition with defaults; it shares unchanged parts with the document."""
     spec = document["spec"]
     known = (*(above for _, above in _HOISTED), "versions", "version", "conversion", "preserveUnknownFields")
     found: Document = {name: value for name, value in spec.items() if name not in known}
@@ -105,16 +105,16 @@ def _with_columns(version: View, old: str, new: str) -> Document:
 
 
 def check_version(document: View) -> None:
-    """Raise DecodeError for a stored definition of an unknown API version, perhaps a future one."""
+    """Raise DecodeError for a stored definition with an unknown apiVersion, for example of a future release."""
     version = document.get("apiVersion")
     if version not in (V1, V1BETA1):
         raise DecodeError(f'no kind "CustomResourceDefinition" is registered for version "{version or ""}"')
 
 
 def from_storage(document: View) -> Document:
-    """Return the v1 form of a stored definition of v1beta1 or v1, with defaults filled in.
+    """Return the v1 form of a stored definition of v1beta1 or v1, with defaults.
 
-    Fields of a wrong type get the value that Go's decoder gives them. Raise DecodeError if it refuses them.
+    A field of a wrong type gets the value that Go's decoder gives it. Raise DecodeError if Go's decoder fails.
     """
     check_version(document)
     if document["apiVersion"] == V1:

@@ -1,4 +1,4 @@
-"""Print versions of definitions as upstream's internal types do in errors (DIS-04)."""
+"""Print versions of definitions as upstream prints its internal types in errors (DIS-04)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from apiext.schema.internal_text import internal
 
 
 def versions_text(versions: Any) -> str:
-    """Return the JSON of ``spec.versions`` of the stored form: null if the request did not set it."""
+    """Return the JSON of ``spec.versions`` of the stored form, or null if the request did not set this field."""
     return go_json(
         None if versions is None else [internal("CustomResourceDefinitionVersion", version) for version in versions]
     )

@@ -1,7 +1,7 @@
-"""Plan the storage migration of a definition, and interpret the answers to its writes.
+"""Plan the storage migration of a definition, and interpret the responses to its patches.
 
-``apiext migrate`` does this over the API, and the controller of StorageVersionMigrations does it in the server. An
-empty patch with uid and resourceVersion makes the server write an object at the storage version (VER-002).
+``apiext migrate`` migrates over the API; the controller of StorageVersionMigrations migrates in the server. A patch
+with only uid and resourceVersion makes the server write an object at the storage version (VER-002).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ _TOO_MANY = 429
 
 
 class MigrationError(Exception):
-    """A resource cannot be migrated now; the text says why."""
+    """The error of a resource that cannot be migrated now; the text contains the reason."""
 
 
 class Plan(Struct, frozen=True):
-    """The migration of one definition in one generation.
+    """The migration of the objects of a definition, planned for one generation of the definition.
 
-    ``served`` is true if the storage version is served. ``compared`` are the served old versions whose objects may lose
-    fields.
+    ``storage`` is the storage version; ``served`` is true if it is served. ``stored`` are the storedVersions.
+    ``compared`` are the served old versions whose objects may lose fields.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan_of(definition: View) -> Plan:
-    """Return the plan for a definition as served."""
+    """Return the plan for a definition in the v1 form."""
     metadata, spec, status = definition["metadata"], definition["spec"], definition.get("status") or {}
     versions: Sequence[Mapping[str, Any]] = spec["versions"]
     storage = next(version for version in versions if version["storage"])
@@ -69,15 +69,15 @@ def plan_of(definition: View) -> Plan:
 
 
 def touch(uid: str, revision: str) -> Document:
-    """Return the patch that rewrites one state of an object."""
+    """Return the patch that rewrites an object with this uid and resourceVersion."""
     return {"metadata": {"uid": uid, "resourceVersion": revision}}
 
 
 def outcome(code: int, before: str, after: str) -> str:
-    """Return the outcome for an object, given the answer to its ``touch`` patch.
+    """Return the outcome for an object, given the status code of the response to its ``touch`` patch.
 
-    ``before`` and ``after`` are its revisions before and after. Only a new revision proves that it was deleted or
-    changed, since a webhook may deny with any code.
+    ``before`` and ``after`` are the object's resourceVersions before and after the patch. The caller must confirm GONE
+    and CHANGED by reading the object, since a webhook may deny the patch with any code.
     """
     if code == 404:
         return GONE
@@ -89,22 +89,22 @@ def outcome(code: int, before: str, after: str) -> str:
 
 
 def is_temporary(code: int) -> bool:
-    """Return whether a failure, such as a webhook's, may pass by itself."""
+    """Return whether a later retry of a failed request may succeed."""
     return code >= 500 or code == _TOO_MANY
 
 
 def remaining(begun: Plan, definition: View) -> list[str] | None:
-    """Return the storedVersions to set once all objects are rewritten.
+    """Return the new storedVersions for the time after all objects are rewritten.
 
-    Return None if the definition was replaced or changed since the beginning: then some objects may have been written
-    at another version.
+    Return None if the definition was replaced or changed since the migration began: the server may have written some
+    objects at another version.
     """
     now = plan_of(definition)
     return [now.storage] if (now.uid, now.generation) == (begun.uid, begun.generation) else None
 
 
 def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths of fields that a document has and its other version lacks; metadata is ignored."""
+    """Return the paths of values that ``after`` lacks or has changed; ignore apiVersion, kind and metadata."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[str] = []
         for key, value in before.items():
@@ -120,19 +120,19 @@ def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
 
 
 def loss_text(plan: Plan, paths: Sequence[str], most: int) -> str:
-    """Return the text about an object whose fields the storage version does not have."""
+    """Return the error text for fields that the storage version does not have, with at most ``most`` paths."""
     return f"{plan.storage} does not have {', '.join(paths[:most])}: see --allow-loss"
 
 
 class Turns:
-    """Limit the rate of turns to ``rate`` per second; 0 means no limit."""
+    """A rate limiter: at most ``rate`` turns per second, 0 for no limit."""
 
     def __init__(self, rate: float) -> None:
         self._gap = 1 / rate if rate else 0.0
         self._next = 0.0
 
     def take(self, now: float) -> float:
-        """Take the next turn; return the seconds until it."""
+        """Reserve the next turn; return the seconds until this turn. ``now`` is a monotonic time in seconds."""
         turn = max(self._next, now)
         self._next = turn + self._gap
         return turn - now if self._gap else 0.0

@@ -1,4 +1,4 @@
-"""Decide which requested names a definition gets (CND-001…003), given its group's accepted names."""
+"""Decide which of its requested names a definition gets, given the accepted names of its group (CND-001…003)."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from apiext.text.quotes import go_quote
 
 
 class Naming(Struct, frozen=True):
-    """The names accepted now, and the two conditions without transition times."""
+    """The accepted names of a definition, and its two conditions without transition times."""
 
     accepted: Names
     names_condition: View
@@ -21,7 +21,7 @@ class Naming(Struct, frozen=True):
 
 
 Name = tuple[bool, str]
-"""(is a kind or list kind, name): kinds and resource names do not conflict with each other."""
+"""(whether it is a kind or list kind, name). A kind never conflicts with a resource name."""
 
 
 def distinct_names(names: Names) -> set[Name]:
@@ -31,24 +31,25 @@ def distinct_names(names: Names) -> set[Name]:
 
 
 class NameIndex:
-    """Index of each group: accepted names, and the names that undecided definitions request.
+    """Index of definitions by their accepted names, and of undecided definitions by their requested names.
 
     The cost of a change is proportional to the names of one definition, independent of the size of its group.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, CustomResourceDefinition]] = {}
-        self._taken: dict[str, dict[Name, int]] = {}  # group → name → number of definitions that have it
+        self._taken: dict[str, dict[Name, int]] = {}  # group → name → number of definitions with this accepted name
         self._requested: dict[str, dict[Name, dict[str, None]]] = {}  # group → name → undecided definitions
 
     def taken(self, group: str) -> Container[Name]:
-        """Return the names that definitions of a group have, as a live view."""
+        """Return the accepted names of all definitions of a group; the result changes with the index."""
         return self._taken.get(group, ())
 
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
-        """Replace a definition, or remove it (None); its accepted names count in ``group``.
+        """Add or replace the definition ``name``, or remove it if ``definition`` is None.
 
-        Return the other undecided definitions that request a name which this change took or freed.
+        Its accepted names count in ``group``. Return the names of the other undecided definitions that request a name
+        which this change has reserved or released.
         """
         before, had, has = self._known.pop(name, None), set[Name](), set[Name]()
         if before is not None:
@@ -70,7 +71,7 @@ class NameIndex:
         return list(woken)
 
     def _count(self, group: str, names: set[Name], more: int) -> Iterator[Name]:
-        """Add ``more`` to the counts of names; yield the names that became taken or free."""
+        """Add ``more`` to the counts of names; yield the names that this change has reserved or released."""
         taken = self._taken.setdefault(group, {})
         for one in names:
             count = taken.get(one, 0) + more
@@ -94,11 +95,11 @@ class NameIndex:
 
 
 def is_decided(definition: CustomResourceDefinition) -> bool:
-    """Return whether a definition has the names that it requests, and conditions that say so."""
+    """Return whether a definition has all names that it requests, and its condition NamesAccepted is true."""
     return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)
 
 
-_SCALARS = (  # field of Names, whether it is a kind, the reason of its conflict; short names come between
+_SCALARS = (  # (field of Names, whether it is a kind, reason of a conflict), in upstream's order
     ("plural", False, "PluralConflict"),
     ("singular", False, "SingularConflict"),
     ("short_names", False, "ShortNamesConflict"),
@@ -110,7 +111,7 @@ _SCALARS = (  # field of Names, whether it is a kind, the reason of its conflict
 def decide_names(definition: CustomResourceDefinition, taken: Container[Name]) -> Naming:
     """Return the names that the definition gets, and its conditions.
 
-    ``taken`` are the accepted names of the group's definitions, this one included.
+    ``taken`` contains the accepted names of all definitions of the group, including this definition.
     """
     requested, accepted = definition.names, definition.accepted
     names = accepted

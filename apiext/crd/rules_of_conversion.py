@@ -1,4 +1,4 @@
-"""Validate ``spec.conversion``: strategy, webhook address, review versions, CA bundle (CRD-035…037)."""
+"""Validate ``spec.conversion``: strategy, webhook address, review versions and CA bundle (CRD-035…037)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
@@ -29,8 +29,8 @@ _UNUSED = "should not be set when strategy is not set to Webhook"
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
     """Yield the errors of a conversion in the stored form.
 
-    ``recognized`` requires a review version that this server supports. ``check_bundle`` requires a CA bundle that can
-    be parsed.
+    If ``recognized`` is true, the server must support at least one review version. If ``check_bundle`` is true, the CA
+    bundle must be valid.
     """
     strategy = conversion.get("strategy") or ""
     if not strategy:
@@ -75,9 +75,9 @@ def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[Fiel
 def review_errors(
     reviews: Sequence[str] | None, path: str, missing: str = "", *, recognized: bool
 ) -> Iterator[FieldError]:
-    """Yield the errors of a webhook's review versions; ``missing`` is the text if it has none.
+    """Yield the errors of a webhook's review versions; ``missing`` is the error text for an empty list.
 
-    ``recognized`` requires one that this server supports.
+    If ``recognized`` is true, the server must support at least one review version.
     """
     if not reviews:
         yield required(path, missing)
@@ -95,12 +95,12 @@ def review_errors(
 
 
 def recognizes(reviews: Sequence[str]) -> bool:
-    """Return whether this server supports any of the review versions."""
+    """Return whether this server supports at least one of the review versions."""
     return any(review in REVIEW_VERSIONS for review in reviews)
 
 
 def _url_errors(url: str, path: str) -> Iterator[FieldError]:
-    """Yield the errors of a webhook's URL (CRD-036); as upstream, they show the invalid part as the value."""
+    """Yield the errors of a webhook's URL (CRD-036); as upstream, an error contains only the invalid part."""
     try:
         parts = urls.parse(url, request=False)
     except ValueError as error:
@@ -119,7 +119,7 @@ def _url_errors(url: str, path: str) -> Iterator[FieldError]:
 
 
 def _user(given: str) -> str:
-    """Return user information as Go prints it: only characters that require it are escaped."""
+    """Return the user information of a URL as Go prints it, with only the necessary escapes."""
     return ":".join(quote_from_bytes(unquote_to_bytes(part), "$&+,;=") for part in given.split(":", 1))
 
 

@@ -1,4 +1,4 @@
-"""Validate the root of a schema: its keywords beside a status subresource, and that it compiles."""
+"""Validate the root of a schema: the allowed keywords, and whether the schema compiles."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,10 @@ _OBJECT = 'only "object" is allowed as the type at the root of the schema if the
 
 
 def root_errors(schema: View, path: str, *, status: bool) -> Iterator[FieldError]:
-    """Yield the errors of a schema's root (CRD-029, CRD-030); ``status``: the version has a status subresource."""
+    """Yield the errors of a schema's root (CRD-029, CRD-030).
+
+    ``status`` is true if the version has a status subresource.
+    """
     if status:
         yield from _status_errors(schema, path)
     if schema.get("nullable"):
@@ -39,7 +42,7 @@ def _status_errors(schema: View, path: str) -> Iterator[FieldError]:
 
 
 def validator_error(schema: View, path: str) -> list[FieldError]:
-    """Return the error of a schema that has no other error but cannot be compiled (CRD-040)."""
+    """Return the error of a schema that cannot be compiled, although no other check failed (CRD-040)."""
     try:
         assert compile_schema(schema).root is not None
     except ValueError as error:

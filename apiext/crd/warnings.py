@@ -1,4 +1,4 @@
-"""Return the warnings for the writer of a definition (UPD-009, B1-005)."""
+"""Warnings in the responses to writes of definitions (UPD-009, B1-005)."""
 
 from apiext.crd.encoding import to_storage
 from apiext.crd.validation import schemas_of
@@ -7,12 +7,12 @@ from apiext.schema.definitions import format_warnings, rule_warnings, set_warnin
 
 
 def warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a v1 definition; on update only those that the stored one does not cause."""
+    """Return the warnings about a v1 definition. On update, return only warnings that ``old`` does not cause."""
     return stored_form_warnings(to_storage(new), to_storage(old) if old is not None else None)
 
 
 def stored_form_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a definition in the stored form."""
+    """Return the same warnings as ``warnings`` for definitions in the stored form."""
     schemas = schemas_of(new["spec"])
     before = [schema for schema, _ in schemas_of(old["spec"])] if old is not None else []
     found = format_warnings([schema for schema, _ in schemas], before)

@@ -1,4 +1,4 @@
-"""Decode the CBOR in which other servers may have stored objects: RFC 8949 as Kubernetes writes it (NEG-009)."""
+"""Decode CBOR (RFC 8949) as Kubernetes writes it; other servers may have stored objects as CBOR (NEG-009)."""
 
 import math
 import struct
@@ -20,13 +20,13 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(ValueError):
-    """The bytes are not the CBOR of an object."""
+    """The error of bytes that are not the CBOR of an object."""
 
 
 def decode(data: bytes) -> Any:
     """Return the decoded value. Raise CborError.
 
-    Byte strings become strings, since Kubernetes encodes strings as byte strings.
+    Return byte strings as strings, since Kubernetes encodes strings as byte strings.
     """
     reader = _Reader(data)
     value = reader.value(0)
@@ -36,7 +36,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    """A position in the bytes."""
+    """A reader with its position in the bytes."""
 
     __slots__ = ("at", "data")
 
@@ -118,7 +118,7 @@ class _Reader:
 _READERS: tuple[Callable[[_Reader, int, int], Any], ...] = (
     _Reader.number, _Reader.negative, _Reader.text, _Reader.text, _Reader.array, _Reader.map, _Reader.tagged,
 )  # fmt: skip
-"""Major type → the function that reads a value of it."""
+"""Major type of CBOR → the function that reads a value of this type."""
 
 
 def _int64(number: int) -> int:

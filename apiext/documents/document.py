@@ -1,13 +1,13 @@
-"""The two types of decoded JSON: a document that its holder owns, and a view that is shared."""
+"""The two types of a decoded JSON object: a Document belongs to one owner, a View is shared."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Document = dict[str, Any]
-"""A decoded JSON object that its holder may change."""
+"""A decoded JSON object that its owner may change."""
 
 View = Mapping[str, Any]
-"""A decoded JSON object that is shared: never changed, only cloned."""
+"""A decoded JSON object that is shared. Code must never change it, only a clone of it."""
 
 
 def clone(value: Any) -> Any:
@@ -25,4 +25,4 @@ def clone(value: Any) -> Any:
 
 
 _CONTAINERS = frozenset((dict, list))
-_FEW = 8  # fields up to which a loop is as fast as set operations
+_FEW = 8  # up to this number of fields, a loop is as fast as set operations

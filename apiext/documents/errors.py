@@ -4,16 +4,16 @@ from typing import Any
 
 from apiext.documents.floats import go_float
 
-MAX_NOTES = 100  # notes on unknown fields of a text, and on duplicate ones (upstream: the strict errors that are kept)
+MAX_NOTES = 100  # reported unknown fields of a text, and reported duplicate fields (upstream: strict errors)
 _KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
 _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 
 
 class DecodeError(ValueError):
-    """A text cannot be decoded; the message is Go's inner error, without any prefix.
+    """The error of a text that cannot be decoded; the message is Go's inner error without a prefix.
 
-    ``restored`` is the message where Go converts a decoded document to its types, as for strategic merge patches
-    (upstream: runtime.DefaultUnstructuredConverter). It is empty if it is the same.
+    ``restored`` is the message that Go uses instead when it converts a decoded document to its types, for example after
+    a strategic merge patch (upstream: runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.
     """
 
     restored = ""
@@ -37,20 +37,20 @@ class DecodeError(ValueError):
 
 
 class BoundExceeded(DecodeError):
-    """The text may be valid JSON, but is nested too deeply, or has too many objects, for this server."""
+    """The error of a text that may be valid JSON, but has too many levels or objects for this server."""
 
 
 class OverflowingNumber(DecodeError):
-    """A number exceeds the range of float64, in a text of valid syntax.
+    """The error of a number outside the range of float64 in a text of valid syntax.
 
-    Upstream finds this after it has read kind and version.
+    Upstream reports it after it has read kind and version.
     """
 
 
 class UndecodableMessage(DecodeError):
-    """A message states its kind and version, but cannot be decoded as such.
+    """The error of a protobuf message that states a kind and version, but is not a valid message of that kind.
 
-    Upstream finds this after it has read kind and version.
+    Upstream reports it after it has read kind and version.
     """
 
     def __init__(self, text: str, kind: str, version: str) -> None:

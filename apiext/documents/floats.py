@@ -1,14 +1,14 @@
-"""Print floats as Go does: in JSON, with %v, and in YAML. The three differ."""
+"""Print floats as Go does: in JSON, with %v, and in YAML. The three formats differ."""
 
 import math
 from decimal import Decimal
 
 _INT_MIN, _UINT64_END = -(2**63), 2**64
-_EXPONENTS_FROM = 6  # of %g with the fewest digits
+_EXPONENTS_FROM = 6  # smallest exponent that Go's %g prints as an exponent
 
 
 def json_float(value: float) -> str:
-    """Return a finite float as Go's encoding/json prints it: 1.0 is 1, 1e21 is 1e+21."""
+    """Return a finite float as Go's encoding/json prints it: ``1`` for 1.0, ``1e+21`` for 1e21."""
     size = abs(value)
     if size == 0:
         return "-0" if str(value)[0] == "-" else "0"

@@ -1,4 +1,4 @@
-"""Print values as upstream's internal types do in errors: JSON with Go's field names and zero values (DIS-04)."""
+"""Print values as upstream prints internal types in errors: JSON with Go's field names and zero values (DIS-04)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Render = Callable[[Any], Any]
 
 
 def go_json(value: Any) -> str:
-    """Return compact JSON as Go's encoder writes it: keys in their order, ``<``, ``>`` and ``&`` escaped."""
+    """Return compact JSON as Go's encoder writes it: with ``<``, ``>`` and ``&`` escaped, without sorting the keys."""
     return html_escaped(encode_in_order(value).decode())
 
 
@@ -19,7 +19,7 @@ def _plain(zero: Any) -> Render:
 
 
 def in_order(value: Any) -> Any:
-    """Return a JSON value with sorted keys, as Go writes maps."""
+    """Return a JSON value in which all objects have sorted keys, as Go prints maps."""
     if isinstance(value, Mapping):
         return {name: in_order(value[name]) for name in sorted(value)}
     return [in_order(item) for item in value] if isinstance(value, list) else value
@@ -32,12 +32,12 @@ NUMBER: Render = _plain(0)
 
 
 def many(render: Render) -> Render:
-    """Return the printer of a list whose items ``render`` prints; an absent list prints null."""
+    """Return the printer of a list whose items ``render`` prints; it prints null for None."""
     return lambda value: None if value is None else [render(item) for item in value]
 
 
 def by_name(render: Render) -> Render:
-    """Return the printer of a map whose values ``render`` prints."""
+    """Return the printer of a map whose values ``render`` prints; it prints null for None."""
     return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
 
 
@@ -51,5 +51,5 @@ def struct(*members: tuple[str, str, Render]) -> Render:
 
 
 def optional(render: Render) -> Render:
-    """Return the printer of a pointer to a value that ``render`` prints."""
+    """Return the printer of a pointer to a value that ``render`` prints; it prints null for None."""
     return lambda value: None if value is None else render(value)

@@ -1,4 +1,4 @@
-"""Floats without a fraction, which become integers when YAML becomes JSON."""
+"""Convert floats without a fraction to integers, as upstream does when it converts YAML to JSON."""
 
 import math
 from decimal import Decimal
@@ -9,11 +9,11 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class Unsupported(DecodeError):
-    """A value or key of YAML that JSON does not have; upstream reports it after it has read the whole text."""
+    """A YAML value or key without an equivalent in JSON. Upstream reports it after it has read the whole text."""
 
 
 def integral(number: float) -> int | float:
-    """Return an integral float of 64 bits as an int, other floats unchanged, as upstream's YAML to JSON does.
+    """Return an integral float in the range of int64 as an int, and other floats unchanged.
 
     Raise Unsupported for NaN and infinity.
     """

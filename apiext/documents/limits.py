@@ -8,17 +8,17 @@ MAX_DEPTH = 250
 MAX_CONTAINERS = 400_000
 # Aliases of a YAML body. Beyond: 400.
 MAX_YAML_ALIASES = 1_000
-# Nodes of a YAML body with its aliases expanded, half a second of work. Beyond: 400.
+# Nodes of a YAML body with expanded aliases, half a second of work. Beyond: 400.
 MAX_YAML_NODES = 250_000
 # Operations of a client's JSON patch. Beyond: 413. Upstream: maxJSONPatchOperations.
 MAX_JSON_PATCH_OPERATIONS = 10_000
-# Array elements that one JSON patch shifts as it inserts and removes. Beyond: 422.
+# Array elements that the insertions and removals of one JSON patch shift. Beyond: 422.
 MAX_JSON_PATCH_MOVED = 10_000_000_000
 # Bytes that one JSON patch copies. Beyond: 422. Upstream: JSONPatchMaxCopyBytes.
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024
 # Characters of an object key in the path of an error. Beyond: the key is cut.
 MAX_PATH_NAME = 1_024
-# Values of one step of a JSONPath. Beyond: the column is empty.
+# Values that one step of a JSONPath selects. Beyond: the column is empty.
 JSONPATH_VALUES = 100_000
-# Values that the JSONPaths of one Table row visit together, 0.3 seconds. Beyond: the column is empty.
+# Values that all JSONPaths of one Table row visit, 0.3 seconds of work. Beyond: the column is empty.
 JSONPATH_WORK = 2_000_000

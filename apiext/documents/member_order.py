@@ -1,4 +1,4 @@
-"""List the fields of a JSON text in the order of the text, duplicates included."""
+"""Sort notes about fields of a JSON text by the positions of the fields."""
 
 import re
 from collections.abc import Iterator
@@ -13,8 +13,9 @@ from apiext.text.quotes import go_quote
 _TOKEN = re.compile(rb'"[^"]*+"|[\[\]{},]')
 
 
-# Paths are compared by numbers, since the texts of all paths could grow with the square of a body. With a prime like
-# 2**127 - 1, bytes 127 positions apart could be exchanged without a change of the number.
+# Paths are compared as numbers, since the strings of all paths could need memory in proportion to the square of the
+# body's size. A Mersenne prime such as 2**127 - 1 is not suitable: with it, a path keeps its number if two bytes that
+# are 127 positions apart are exchanged.
 _PRIME = 2**256 - 189
 
 
@@ -35,7 +36,7 @@ def in_order_of_members(raw: bytes, notes: list[str]) -> list[str]:
 
 
 class _Path:
-    """A path as notes print it, reduced to a number: its text as an integer, modulo a prime.
+    """The number of a path: the bytes of the printed path as an integer, modulo a prime.
 
     ``any`` is false for an empty path.
     """
@@ -47,7 +48,7 @@ class _Path:
         self.any = any_text
 
     def and_then(self, quoted: str) -> "_Path":
-        """Return the path with a text appended."""
+        """Return the path with a string appended."""
         text = quoted.encode(errors="surrogatepass")
         total = (self.sum * _shift(len(text)) + int.from_bytes(text)) % _PRIME
         return _Path(total, self.any or bool(text))
@@ -59,8 +60,8 @@ def _shift(length: int) -> int:
 
 
 def _paths(raw: bytes) -> Iterator[int]:
-    """Yield the number of the path of each field."""
-    # of each open bracket: its path, its number of items so far
+    """Yield the number of the path of each field, in the order of the text."""
+    # for each open bracket: the path of its object or array, and the number of array items so far, -1 for an object
     here, holders, keys = _Path(), list[_Path](), list[int]()
     key_next = False
     for token in _TOKEN.finditer(without_escaped_quotes(raw)):

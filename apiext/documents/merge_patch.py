@@ -8,8 +8,8 @@ from apiext.documents.document import Document, View, clone
 def apply(document: View, patch: View, *, shared: bool = False) -> Document:
     """Return the document with the patch merged in.
 
-    With ``shared``, unchanged values are shared with the document. Otherwise the result shares nothing with the
-    arguments.
+    If ``shared`` is true, the result shares unchanged values with the document. Otherwise the result shares no object
+    or array with the arguments.
     """
     left: Document = {**document}
     for key in patch:
@@ -30,7 +30,7 @@ def _merged(old: Any, new: Any, shared: bool) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a copy without null fields, also in objects inside arrays, as upstream; null elements stay."""
+    """Return a copy without null fields, also in objects inside arrays, as upstream does. Keep null elements."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

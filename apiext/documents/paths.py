@@ -1,4 +1,4 @@
-"""Path of a value in a document, as a linked list; it becomes a string only if an error needs it."""
+"""The path of a value in a document, as a linked list. It is converted to a string only if an error needs it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,20 +7,21 @@ from apiext.documents import limits
 
 
 class Key(str):
-    """A key of a map in a path, where it must differ from a field of a struct."""
+    """A map key in a path; a struct field is a plain str."""
 
     __slots__ = ()
 
 
 Path = tuple[Any, str | int] | None
-"""(path of the container, name or index of the value in it), or None for the root.
+"""(path of the container, name or index of the value in the container), or None for the root.
 
-Paths share their prefixes: strings for all values could grow with the square of a body.
+Paths share their prefixes. Strings for the paths of all values could need memory in proportion to the square of the
+body's size.
 """
 
 
 def steps(path: Path) -> Iterator[str | int]:
-    """Yield the names and indexes of a path, from the root on."""
+    """Return the names and indexes of a path, beginning at the root."""
     found: list[str | int] = []
     while path is not None:
         path, step = path
@@ -29,7 +30,7 @@ def steps(path: Path) -> Iterator[str | int]:
 
 
 def written(path: Path, *, keys: bool = True) -> str:
-    """Return a path as Go's decoders print it: ``spec.items[0].name``; ``keys`` false leaves out keys of maps."""
+    """Return a path as Go's decoders print it, such as ``spec.items[0].name``; omit map keys if ``keys`` is false."""
     parts = (
         f"[{step}]" if isinstance(step, int) else f".{short(step)}"
         for step in steps(path)
@@ -39,5 +40,5 @@ def written(path: Path, *, keys: bool = True) -> str:
 
 
 def short(name: str) -> str:
-    """Return a name as paths show it, cut to limits.MAX_PATH_NAME."""
+    """Return a name for a printed path, cut to limits.MAX_PATH_NAME characters; a cut name ends with ``…``."""
     return name if len(name) <= limits.MAX_PATH_NAME else f"{name[: limits.MAX_PATH_NAME]}…"

@@ -42,7 +42,7 @@ _NOT_FINITE = {
 _BASES = {"x": 16, "o": 8, "b": 2}
 _RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
 _NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
-_LONGEST = 400  # digits of a number within the range of floats
+_LONGEST = 400  # maximal number of digits of a number in the range of float64
 _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
 
 
@@ -78,7 +78,7 @@ _NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # characters that Go's base64 d
 
 
 def tagged(tag: str, text: str) -> Any:
-    """Return the value of a scalar with an explicit tag; tags that are not YAML's own are ignored."""
+    """Return the value of a scalar with an explicit tag; return the text for a tag that YAML does not define."""
     name = tag.removeprefix(TAG)
     if name == "binary" and tag != name:
         try:
@@ -99,14 +99,14 @@ def tagged(tag: str, text: str) -> Any:
 
 
 def as_value(native: Any) -> Any:
-    """Return a number as it is after converting YAML to JSON: integral floats are integers. Raise Unsupported."""
+    """Return a scalar as upstream converts it to JSON: integral floats as integers. Raise Unsupported."""
     if native.__class__ is int:
         return native if _INT_MIN <= native <= _INT_MAX else float(native)
     return integral(native) if native.__class__ is float else native
 
 
 def as_key(native: Any) -> str | None:
-    """Return a scalar as a key of JSON, or None if it cannot be one."""
+    """Return a scalar as a key of a JSON object, or None if JSON does not allow this key."""
     if native.__class__ is str:
         key: str = native
         return key
@@ -118,7 +118,7 @@ def as_key(native: Any) -> str | None:
 
 
 def unsupported_key(native: Any, shown: str) -> Unsupported:
-    """Return the error of a key that JSON cannot have; ``shown`` is its printed value."""
+    """Return the error of a key that JSON does not allow; ``shown`` is the printed value of the entry."""
     kind, key = ("%!s(<nil>)", "<nil>") if native is None else ("uint64", f"{native:#x}")
     return Unsupported(f"unsupported map key of type: {kind}, key: {key}, value: {shown}")
 
@@ -129,7 +129,7 @@ def shown_key(native: Any) -> str:
 
 
 def _short_float(value: float) -> str:
-    """Return a float as Go's %g prints it with the digits of a float32; NaN and infinity as YAML writes them."""
+    """Return a float as Go's %g prints a float32; return NaN and infinity as YAML writes them."""
     short = _single(value)
     if not math.isfinite(short):
         return ".nan" if math.isnan(short) else ".inf" if short > 0 else "-.inf"
@@ -148,5 +148,5 @@ def _single(value: float) -> float:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Return whether a string must be quoted to be read as a string, also by YAML 1.1 readers."""
+    """Return whether a string needs quotes so that all YAML parsers, also of YAML 1.1, read a string."""
     return resolve(text).__class__ is not str or bool(_NO_TEXT.match(text))

@@ -1,4 +1,4 @@
-"""Decode and encode metadata.managedFields: sets of fields by manager, in upstream's order (SSA-002…005)."""
+"""Decode and encode metadata.managedFields: the fields of each manager, in upstream's order (SSA-002…005)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ _ANCIENT = "ancient-changes"
 
 
 class Manager(NamedTuple):
-    """The identity of a manager: appliers differ by name only, updaters also by version.
+    """The identity of a manager; the API version belongs only to the identity of updaters.
 
-    It sorts as in upstream.
+    Managers sort in upstream's order.
     """
 
     name: str
@@ -34,9 +34,9 @@ class Manager(NamedTuple):
 
 
 class Owned(Struct, frozen=True):
-    """The fields that a manager owns, as paths of one version, and the time of its last change.
+    """The fields that a manager owns, as paths in one API version, and the time of their last change.
 
-    The time is RFC 3339, or empty if none is recorded.
+    The time is in RFC 3339 format, or empty if the entry has no time.
     """
 
     api_version: str
@@ -52,7 +52,7 @@ Managers = dict[Manager, Owned]
 
 
 class EntryError(ValueError):
-    """managedFields that cannot be decoded."""
+    """The error of managedFields that cannot be decoded."""
 
 
 def manager_of(name: str, operation: str, api_version: str, subresource: str) -> Manager:
@@ -61,7 +61,7 @@ def manager_of(name: str, operation: str, api_version: str, subresource: str) ->
 
 
 def decode(entries: Sequence[View] | None) -> Managers:
-    """Return the owned fields by manager. Raise EntryError with upstream's text."""
+    """Return manager → owned fields. Raise EntryError with upstream's text."""
     found: Managers = {}
     for index, entry in enumerate(entries or ()):
         operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
@@ -84,7 +84,7 @@ def decode(entries: Sequence[View] | None) -> Managers:
 
 
 def readable(entries: Sequence[View] | None) -> Managers:
-    """Return the owned fields by manager; no managers if the entries cannot be decoded."""
+    """Return manager → owned fields, or an empty dict if the entries cannot be decoded."""
     try:
         return decode(entries)
     except EntryError:
@@ -97,7 +97,7 @@ def is_reset(entries: Any) -> bool:
 
 
 def encode(managers: Managers) -> list[Document]:
-    """Return the entries: appliers before updaters, then by time, name, version and subresource (SSA-003)."""
+    """Return the entries, sorted by operation (Apply first), time, name, version and subresource (SSA-003)."""
     return [entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
 
 
@@ -121,14 +121,14 @@ def entry(manager: Manager, owned: Owned) -> Document:
 
 
 def capped(managers: Managers) -> Managers:
-    """Merge the oldest updaters by version until there are at most ten (SSA-006)."""
+    """Merge the oldest updaters of the same version until at most MAX_UPDATERS remain (SSA-006)."""
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
     if left <= MAX_UPDATERS:
         return managers
     found = dict(managers)
     first: dict[str, Manager] = {}
-    merged: dict[Manager, list[FieldSet]] = {}  # the sets of each bucket, the oldest first
+    merged: dict[Manager, list[FieldSet]] = {}  # merged entry → its sets, the oldest first
     for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
         if left <= MAX_UPDATERS:
             break

@@ -1,7 +1,8 @@
-"""Sets of field paths and their algebra; a set is FieldsV1 itself, a tree of dictionaries.
+"""Sets of field paths and their operations; a set has the form of FieldsV1, a tree of dictionaries.
 
 A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` is a member with children. Any other node
-is not a member, but has members below. The root is no member; the empty set is ``{}``. Sets are immutable values.
+is not a member, but nodes below it are members. The root is never a member; the empty set is ``{}``. Code must not
+change a set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +26,14 @@ def _children(node: Node) -> dict[str, Any]:
 
 
 def _node(member: bool, children: Node) -> Node | None:
-    """Return a node, or None if neither it nor any node below is a member."""
+    """Return a node, or None if neither the node nor a node below it is a member."""
     if not children:
         return {} if member else None
     return {SELF: {}, **children} if member else children
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return the paths in either set."""
+    """Return the paths that are in at least one of the two sets."""
     if not left or not right:
         return left or right
     result = {**right, **left}
@@ -47,9 +48,9 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def union_of(sets: Sequence[FieldSet]) -> FieldSet:
-    """Return the paths in any of the sets.
+    """Return the paths that are in at least one of the sets.
 
-    Sets are united in pairs, repeatedly: uniting them one after another would copy the first each time.
+    Unite the sets in pairs, repeatedly. Uniting them one after another would copy the growing result each time.
     """
     while len(sets) > 1:
         pairs = [union(right, left) for left, right in zip(sets[::2], sets[1::2], strict=False)]

@@ -1,6 +1,6 @@
-"""Decode FieldsV1 of clients, with bounds (SSA-002).
+"""Decode the FieldsV1 that clients send, with bounds (SSA-002).
 
-A set needs no encoding: it is FieldsV1.
+A FieldSet needs no encoding, since it has the same form as FieldsV1.
 """
 
 from typing import Any
@@ -9,11 +9,11 @@ from apiext.managedfields import limits
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check
 
-MAX_DEPTH = 240  # levels of a set; with the levels around it, it stays below the 254 of orjson (upstream has no limit)
+MAX_DEPTH = 240  # levels of a set, so that the whole object has fewer than orjson's 254 (upstream: no limit)
 
 
 _CANONICAL = {SELF}
-"""Cache of field elements that are known to be in canonical form."""
+"""Cache of elements such as ``f:spec`` that are in canonical form."""
 
 
 class FieldsError(ValueError):
@@ -21,7 +21,7 @@ class FieldsError(ValueError):
 
 
 def decode(tree: Any, depth: int = 0) -> FieldSet:
-    """Return the set of a decoded fieldsV1, with elements in canonical form. Raise FieldsError."""
+    """Return the FieldSet of a fieldsV1 value, with elements in canonical form. Raise FieldsError."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -42,7 +42,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
                 result[SELF] = {}
             continue
         if element[1:2] == ":" and element[0] not in "fkvi":
-            continue  # as upstream: a later version may know this kind of element
+            continue  # upstream also ignores unknown kinds of elements: later versions may define them
         try:
             result[check(element)] = decode(below, depth + 1)
         except ElementError as error:
@@ -53,7 +53,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
 
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
-    """Return whether a set has more levels than can be stored."""
+    """Return whether a set has more than ``levels`` levels."""
     for below in filter(None, paths.values()):  # noqa: SIM110 (any would be one more frame for each level)
         if levels < 1 or is_too_deep(below, levels - 1):
             return True

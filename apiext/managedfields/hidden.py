@@ -1,4 +1,4 @@
-"""Keep the fields of a stored object that the version of a write does not have."""
+"""Keep the fields of a stored object that do not exist in the API version of a write."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ _NONE: dict[str, Any] = {}
 
 
 def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet) -> Document:
-    """Return the new object with the fields of the stored one that ``shown`` lacks.
+    """Return the new object with the hidden fields of the stored object: fields that ``shown`` lacks.
 
-    ``shown`` is the stored object in that version. ``new`` is the object that a client requests instead. ``type_`` is
-    the type of the stored object. A hidden field is kept as long as the field around it is. Metadata is not changed.
-    ``deleted`` are paths of hidden fields to delete nevertheless. No argument is changed.
+    ``shown`` is the stored object in the version of the write. ``new`` is the object that the client sends. ``type_``
+    is the merge type of the stored object. A hidden field stays if ``new`` still has the object around the field.
+    Metadata stays unchanged. ``deleted`` are the paths of hidden fields to delete. The function changes no argument.
     """
     before, seen, wanted = (
         {name: item for name, item in document.items() if name not in _OF_THE_SERVER}
@@ -28,7 +28,7 @@ def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet
 
 
 def _value(type_: Type, stored: Any, shown: Any, new: Any, deleted: Node) -> Any:
-    """Return a new value with the hidden fields of the stored one."""
+    """Return a new value with the hidden fields of the stored value."""
     kind = stored.__class__
     if kind is not shown.__class__ or kind is not new.__class__ or stored == shown:
         return new
@@ -54,7 +54,7 @@ def _members(
             if kept is not _NOTHING_LEFT:
                 found[name] = kept
         elif shown[name] == {} and type_.map is not None and name in type_.map.fields:
-            # many clients omit an empty object, but the stored one has hidden fields
+            # many clients omit an object that is empty for them, although the stored object has hidden fields
             kept = _kept(below, item, node)
             if kept is not _NOTHING_LEFT and kept != {}:
                 found[name] = kept
@@ -65,9 +65,9 @@ _NOTHING_LEFT: Any = object()
 
 
 def _kept(type_: Type, value: Any, deleted: Node | None) -> Any:
-    """Return the rest of a hidden value, or _NOTHING_LEFT if all of it is deleted.
+    """Return a hidden value without its deleted parts, or _NOTHING_LEFT if all parts are deleted.
 
-    A deleted container keeps the fields that other writers own.
+    A field that is not in ``deleted`` stays, even if its container is in ``deleted``.
     """
     if deleted is None:
         return value
@@ -89,10 +89,11 @@ def _kept(type_: Type, value: Any, deleted: Node | None) -> Any:
 
 
 def _items(type_: Type, stored: list[Any], shown: list[Any], new: list[Any], deleted: Node) -> list[Any]:
-    """Return the items of a new list with their hidden fields, taken from the corresponding stored items.
+    """Return the items of a new list with the hidden fields of the corresponding stored items.
 
-    In an associative list, the stored item with the same keys corresponds. In another list, it is an equal item,
-    preferably at the same index. Otherwise it is the item at the same index, if the length of the list is unchanged.
+    In an associative list, an item corresponds to the stored item with the same keys. In another list, it corresponds
+    to an equal item, preferably at the same index. Without an equal item, it corresponds to the item at the same index,
+    if the length of the list is unchanged.
     """
     of_list = type_.list
     named = of_list is not None and of_list.granular and bool(of_list.keys)
@@ -110,7 +111,10 @@ def _items(type_: Type, stored: list[Any], shown: list[Any], new: list[Any], del
 
 
 def _origins(before: Sequence[str | bytes], after: Sequence[str | bytes], *, by_place: bool) -> list[int]:
-    """Return for each name its index in ``before``, or -1 for a new one; no index occurs twice."""
+    """Return, for each name in ``after``, its index in ``before``, or -1 for a new name; no index occurs twice.
+
+    If ``by_place`` is true and both lengths are equal, a new name gets its own index, if it is unused.
+    """
     found = [index if index < len(before) and before[index] == name else -1 for index, name in enumerate(after)]
     left: dict[str | bytes, deque[int]] = defaultdict(deque)
     for index in sorted({*range(len(before))}.difference(found)):

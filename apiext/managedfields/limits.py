@@ -6,5 +6,5 @@ FIELD_ELEMENTS = 8_192
 SHAPES_SEEN = 512
 # Shapes of new objects whose managedFields are cached. Beyond: the oldest is evicted.
 OWNERSHIPS_SEEN = 256
-# Characters of the field names of such a shape. Beyond: it is not cached.
+# Characters of the field names of a cached shape of new objects. Beyond: the shape is not cached.
 OWNERSHIP_BYTES = 8_192

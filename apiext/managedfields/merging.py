@@ -1,4 +1,4 @@
-"""Merge an applied object into the live one, and delete fields from it (SSA-009; upstream: Merge, RemoveItems)."""
+"""Merge an applied object into the live object, and delete fields (SSA-009; upstream: Merge, RemoveItems)."""
 
 from collections import Counter
 from typing import Any
@@ -20,9 +20,10 @@ _PLAIN = frozenset((str, int, float, bool))
 
 
 def merge(type_: Type, live: Any, applied: Any) -> Any:
-    """Return the live value merged with the applied one; both fit the type, neither is changed.
+    """Return the live value merged with the applied value. Both must fit the type; the function changes neither.
 
-    Return MISSING if both are empty. Lists keep the order of the applied items, with the other items in between.
+    Return MISSING if both are MISSING. A merged list has the applied items in their order, and the other live items
+    between them.
     """
     if applied is MISSING:
         return live
@@ -40,7 +41,7 @@ def merge(type_: Type, live: Any, applied: Any) -> Any:
 def _merge_maps(type_: MapType, live: dict[str, Any], applied: dict[str, Any]) -> Any:
     found = dict(live)
     for name, item in applied.items():
-        if item.__class__ in _PLAIN:  # a scalar replaces any live value
+        if item.__class__ in _PLAIN:  # a scalar replaces every live value
             found[name] = item
             continue
         merged = merge(type_.member(name) or NOTHING, live.get(name, MISSING), item)
@@ -52,7 +53,7 @@ def _merge_maps(type_: MapType, live: dict[str, Any], applied: dict[str, Any]) -
 def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
-    Shared items come once, in the applied order; the other live items stay at their positions.
+    An item of both lists occurs once, in the applied order. The other live items stay at their positions.
     """
     left, right = [item_element(type_, item) for item in live], [item_element(type_, item) for item in applied]
     times = Counter(left)
@@ -91,7 +92,7 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
 
 
 def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
-    """Return the value without these paths; as upstream, a container without remaining fields becomes null."""
+    """Return the value without these paths. As upstream, replace a container without remaining fields by null."""
     if value.__class__ is dict:
         return _remove_members(type_.map, value, deleted) if type_.map is not None and type_.map.granular else None
     if value.__class__ is list:
@@ -100,10 +101,10 @@ def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
 
 
 def with_emptied(type_: Type, config: Any, pruned: Any) -> Any:
-    """Return the pruned object with an empty container wherever ``remove`` left null and the configuration has one.
+    """Return the pruned object with an empty container in place of each null of ``remove``.
 
-    Upstream leaves null, which most schemas refuse. Then an applier could not empty a container that no other manager
-    owns.
+    Replace null only if the configuration has a container there. Upstream leaves null, which most schemas refuse, so an
+    applier could not empty a container that no other manager owns.
     """
     if config.__class__ is dict and type_.map is not None and type_.map.granular:
         found = {} if pruned is None or pruned is MISSING else pruned

@@ -1,7 +1,7 @@
-"""Path elements: one step into an object, as FieldsV1 and as error texts write it (SSA-002, SSA-008).
+"""Path elements: the steps of a field path, in the form of FieldsV1 and of error texts (SSA-002, SSA-008).
 
 An element is a string of FieldsV1. ``f:name`` is a field, ``k:{"name":"a"}`` an item by its keys, ``v:"a"`` an item of
-a set, and ``i:0`` an item by its index. The string is the identity, so sets of paths are plain dictionaries of strings.
+a set, and ``i:0`` an item by its index. Elements are equal if their strings are equal, so they can be dictionary keys.
 """
 
 import re
@@ -24,7 +24,7 @@ def field(name: str) -> str:
 
 
 def key(values: Mapping[str, Any]) -> str:
-    """Return the element of the item with these key values; keys are sorted."""
+    """Return the element of the list item with these key values, with sorted keys."""
     return "k:" + _json(values)
 
 
@@ -37,12 +37,12 @@ _UNDEFINED = {"{{undefined}}": None}
 
 
 def _undefined(_: Any) -> dict[str, Any]:
-    """Return the placeholder of a value without JSON; apply configurations of policies may contain such."""
+    """Return the placeholder for a value without JSON; apply configurations of policies may contain such values."""
     return _UNDEFINED
 
 
 def _json(item: Any) -> str:
-    """Return JSON as upstream's library writes it: sorted keys, whole floats as integers, HTML escaped, ``1e-07``."""
+    """Return JSON as upstream's library writes it: sorted keys, ``1.0`` as ``1``, escaped HTML, ``1e-07``."""
     text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
         text = html_escaped(encode(orjson.loads(text)).decode())
@@ -51,7 +51,7 @@ def _json(item: Any) -> str:
     return text
 
 
-_UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # where orjson and Go may write different JSON
+_UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # parts of JSON that Go may print in another form than orjson
 # a string, or a number with an exponent of one digit
 _SMALL = re.compile(r'("(?:[^"\\]|\\.)*")|([0-9]e-)([0-9])(?![0-9])')
 
@@ -62,11 +62,11 @@ def index(position: int) -> str:
 
 
 class ElementError(ValueError):
-    """A string that is no path element."""
+    """The error of a string that is not a path element."""
 
 
 def check(element: str) -> str:
-    """Return the element in its canonical form. Raise ElementError for an invalid one."""
+    """Return the element in its canonical form. Raise ElementError for an invalid element."""
     kind, text = element[:2], element[2:]
     if kind == "f:":
         return element
@@ -90,9 +90,9 @@ _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
 
 def order(element: str) -> tuple[Any, ...]:
-    """Return the sort key of an element: fields, keys, values, indices, each by its content.
+    """Return the sort key of an element: fields before keys, values and indices; equal kinds by their content.
 
-    It equals upstream's PathElement.Compare.
+    The order equals that of upstream's PathElement.Compare.
     """
     kind, text = element[:2], element[2:]
     rank = _ORDER.get(kind, -1)
@@ -104,7 +104,7 @@ def order(element: str) -> tuple[Any, ...]:
 
 
 def _value_order(item: Any) -> tuple[Any, ...]:
-    """Return the sort key of a value: numbers, strings, booleans, arrays, objects, and null last."""
+    """Return the sort key of a value: numbers first, then strings, booleans, arrays, objects, and null."""
     if isinstance(item, bool):
         return (2, item)
     if isinstance(item, (int, float)):
@@ -119,10 +119,10 @@ def _value_order(item: Any) -> tuple[Any, ...]:
 
 
 def shown(path: Sequence[str], *, owned: bool = False) -> str:
-    """Return a path as error texts show it: ``.spec.list[name="a"].v``.
+    """Return a path as error texts print it, such as ``.spec.list[name="a"].v``, with long names cut.
 
-    Names are cut by ``short``. ``owned`` marks a path of a manager: upstream decodes those from JSON, so all its
-    numbers are floats.
+    ``owned`` is true for a path from managedFields. Upstream decodes such paths from JSON, so all their numbers are
+    floats.
     """
     return "".join(_shown(element, owned) for element in path)
 

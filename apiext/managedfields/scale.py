@@ -9,14 +9,14 @@ from apiext.managedfields.entries import UPDATE, Manager, Managers, Owned
 from apiext.managedfields.fieldset import contains, difference, of
 
 Paths = Mapping[str, Sequence[str]]
-"""apiVersion → the field names of the path to replicas; empty without a scale endpoint."""
+"""apiVersion → the field names of the path to replicas, empty if the version has no scale endpoint."""
 
 API_VERSION = "autoscaling/v1"
 _REPLICAS = ("f:spec", "f:replicas")
 
 
 def shown(given: Any, paths: Paths) -> list[Document]:
-    """Return the managedFields of the Scale of an object with these entries (upstream: ScaleHandler.ToSubresource)."""
+    """Return the managedFields of a Scale from those of its object (upstream: ScaleHandler.ToSubresource)."""
     owners = {manager: owned for manager, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(
         {_in_scale(manager): Owned(API_VERSION, of([_REPLICAS]), owned.time) for manager, owned in owners.items()}
@@ -24,10 +24,11 @@ def shown(given: Any, paths: Paths) -> list[Document]:
 
 
 def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
-    """Return the managedFields of an object with entries ``given`` after a write of its Scale left ``of_scale``.
+    """Return the managedFields of an object after a write of its Scale (upstream: ScaleHandler.ToParent).
 
-    Entries of unknown versions are deleted. Those of the Scale get ``api_version``. They have a time only if their
-    manager had one in the object (upstream: ScaleHandler.ToParent).
+    ``given`` are the object's managedFields before the write, ``of_scale`` those of the Scale after it. Delete entries
+    of unknown versions. Set the version of entries from the Scale to ``api_version``; such an entry has a time only if
+    the object already had an entry of its manager.
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}
@@ -50,7 +51,7 @@ def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) ->
 def _in_scale(manager: Manager) -> Manager:
     """Return the identity of a manager in the Scale.
 
-    As upstream, an updater has another identity there, since its version is part of it; an applier has the same.
+    As upstream does, change the identity of an updater, since it includes the version. An applier keeps its identity.
     """
     return manager._replace(api_version=API_VERSION) if manager.operation == UPDATE else manager
 

@@ -1,4 +1,4 @@
-"""Convert OpenAPI schemas to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
+"""Convert the schemas of definitions to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ def record(fields: Mapping[str, Type], *, granular: bool = True, element: Type |
 
 
 def list_of(item: Type, *keys: str, is_set: bool = False) -> Type:
-    """Return the type of a list: atomic, or granular if there are keys or it is a set."""
+    """Return the type of a list: granular if it has keys or is a set, else atomic."""
     return Type(list=ListType(item, bool(keys) or is_set, keys))
 
 
@@ -53,11 +53,11 @@ _TYPE_META = {"apiVersion": _TEXT, "kind": _TEXT}
 
 
 class _UnknownType(ValueError):
-    """A schema has an unknown type, as old definitions may."""
+    """The error of a schema with an unknown type, which an old definition may contain."""
 
 
 def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
-    """Return the type of a custom object with this schema; without one, all types are deduced."""
+    """Return the merge type of a custom object; without a schema, the type of each value is deduced from the value."""
     if schema is None:
         return Type(map=DEDUCED.map)
     properties = {
@@ -79,7 +79,10 @@ def with_meta(type_: MapType) -> MapType:
 
 
 def convert(schema: View, preserve: bool = False) -> Type:
-    """Return the type of a schema's values; ``preserve``: the schemas above preserve unknown fields."""
+    """Return the merge type for values of a schema.
+
+    ``preserve`` is true if a schema around this schema preserves unknown fields.
+    """
     preserve = preserve or bool(schema.get(PRESERVE))
     kind = schema.get("type") or ""
     if kind == "object":
@@ -123,7 +126,7 @@ def _list(schema: View, preserve: bool) -> ListType:
 
 
 def lazily(make: Callable[[], Type]) -> Callable[[], Type]:
-    """Return a function that makes the type at its first call and returns the same one from then on."""
+    """Return a function that calls ``make`` at its first call, caches the type and returns it."""
     made: list[Type] = []
 
     def get() -> Type:

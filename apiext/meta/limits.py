@@ -4,11 +4,11 @@
 MAX_ANNOTATIONS = 262_144
 # Bytes of a request line or of one header. Beyond: 414 or 431.
 MAX_LINE = 65_536
-# Namespaces in a cache. Beyond: the oldest or all are evicted.
+# Namespaces in a cache. Beyond: the oldest is evicted, or the cache is cleared.
 NAMESPACES_SEEN = 256
-# Causes in one error answer. Beyond: the rest is left out.
+# Causes (field errors) in one Status. Beyond: the rest is left out.
 MAX_FIELD_ERRORS = 1_000
-# Characters of those causes. Beyond: the rest is left out.
+# Characters of the causes in one Status. Beyond: the rest is left out.
 MAX_FIELD_ERROR_BYTES = 1024 * 1024
 # Parsed field selectors and label names in a cache. Beyond: the oldest is evicted.
 SELECTORS_SEEN = 64
@@ -16,5 +16,5 @@ SELECTORS_SEEN = 64
 MAX_MANAGER = 128
 # Parsed times in a cache. Beyond: the oldest is evicted.
 TIMES_SEEN = 1024
-# Characters of a time in that cache. Beyond: it is parsed each time.
+# Characters of a time in the cache of parsed times. Beyond: the time is not cached.
 TIME_TEXT = 40

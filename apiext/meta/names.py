@@ -40,7 +40,8 @@ _STAGE = {"alpha": 0, "beta": 1, None: 2}
 def version_priority(version: str) -> tuple[int, int, int, str]:
     """Return the sort key of a version; the highest key is the preferred version (VER-001).
 
-    GA comes before beta, beta before alpha, then higher numbers first. Other names follow in alphabetical order.
+    GA versions are preferred over beta versions, and beta over alpha. Within a stage, higher numbers are preferred.
+    Other names come last, in alphabetical order.
     """
     match = _KUBE_VERSION.match(version)
     if match is None or max(int(match[1]), int(match[3] or 0)) > _MOST:
@@ -50,12 +51,12 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 
 def sort_versions(versions: list[str]) -> list[str]:
-    """Return the version names, preferred first (VER-001)."""
+    """Return the version names in order of preference, beginning with the preferred version (VER-001)."""
     return sorted(versions, key=version_priority, reverse=True)
 
 
 def parse_group_version(api_version: str) -> GroupVersion | None:
-    """Return the parts of an apiVersion, or None if it has more than one slash."""
+    """Return the group and version of an apiVersion, or None if it has more than one slash."""
     if api_version.count("/") > 1:
         return None
     group, _, version = api_version.rpartition("/")

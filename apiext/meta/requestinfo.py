@@ -1,4 +1,4 @@
-"""Parse a URL into verb, resource, name and subresource (SRV-001, AUT-004)."""
+"""Parse the method and URL of a request into verb, resource, name and subresource (SRV-001, AUT-004)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -20,13 +20,13 @@ _FALSE = frozenset(("false", "0"))
 
 
 class RequestInfo(NamedTuple):
-    """A parsed URL.
+    """The parsed method and URL of a request.
 
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
-    this server does not support) or empty (a method without meaning). Of any other request it is the method in lower
-    case. ``namespace`` is None if the path has none or an empty one, also for the resource ``namespaces`` itself.
-    ``name`` of a list or watch is set if a field selector requires it; ``named`` is true if the path has it. ``rest``
-    are the path segments after the subresource.
+    this server does not support) or empty (an unknown method). For other requests, ``verb`` is the method in lower
+    case. ``namespace`` is None if the path has no namespace or an empty one, and for the core resource ``namespaces``.
+    ``name`` of a list or watch is the name that its field selector requires. ``named`` is true if the path contains the
+    name. ``rest`` are the path segments after the subresource.
     """
 
     is_resource: bool
@@ -46,7 +46,7 @@ class RequestInfo(NamedTuple):
 def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> RequestInfo:
     """Return the attributes of a request.
 
-    ``path`` is percent-decoded; ``query`` has all values of each parameter.
+    ``path`` is percent-decoded. ``query`` maps each parameter to all its values.
     """
     parts = path.strip("/").split("/")
     prefix = parts[0]
@@ -106,5 +106,5 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 
 
 def truth(values: Sequence[str] | None) -> bool:
-    """Return a boolean parameter as upstream parses it: present, and neither ``false`` nor ``0`` (RV-016)."""
+    """Parse a boolean parameter as upstream does: true unless it is absent, ``false`` or ``0`` (RV-016)."""
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

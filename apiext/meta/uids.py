@@ -1,4 +1,4 @@
-"""Random UUIDs: a uid for each object, an audit id for each request."""
+"""Random UUIDs, for the uids of objects and the audit ids of requests."""
 
 import os
 
@@ -6,7 +6,7 @@ _BATCH = 64
 
 
 class Uids:
-    """A generator of version 4 UUIDs; it makes many at a time, to save system calls."""
+    """A generator of version 4 UUIDs. It generates 64 of them at a time, to save system calls."""
 
     __slots__ = ("_ready",)
 
@@ -19,7 +19,7 @@ class Uids:
             return self._ready.pop()
         except IndexError:
             made = _batch()
-            found = made.pop()  # before other threads can take from the list
+            found = made.pop()  # before other threads can pop from the list
             self._ready = made
             return found
 

@@ -18,7 +18,10 @@ def _octet(part: str) -> bool:
 
 
 def _ipv6(text: str, sloppy: bool) -> bool:
-    """Return whether the text is an IPv6 address without a zone; its last 32 bits may be dotted."""
+    """Return whether the text is an IPv6 address without a zone; it may end with an IPv4 address.
+
+    If ``sloppy`` is true, this IPv4 address may contain leading zeros.
+    """
     head, double, tail = text.partition("::")
     if double and "::" in tail:
         return False
@@ -48,7 +51,7 @@ def _padded(dotted: str) -> bool:
 
 
 def ipv4(text: str) -> bool:
-    """Return whether the text is an IP address that contains a dot; leading zeros are accepted."""
+    """Return whether the text is an IP address that contains a dot; it may contain leading zeros."""
     return "." in text and _sloppy_ip(text)
 
 
@@ -67,7 +70,7 @@ def _sloppy_ip(text: str) -> bool:
 
 
 def cidr(text: str) -> bool:
-    """Return whether the text is an address, a slash and a prefix length; leading zeros are accepted."""
+    """Return whether the text is an IP address, a slash and a prefix length; it may contain leading zeros."""
     address, slash, length = text.partition("/")
     if not slash or not (length.isascii() and length.isdigit()) or len(length.lstrip("0")) > 3:
         return False

@@ -1,4 +1,4 @@
-"""Bound the work of one object: bytes of defaults, steps of junctors, steps of patterns."""
+"""Bound the work on one object: bytes of defaults, steps of junctors (allOf, anyOf, …), steps of patterns."""
 
 import threading
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ class OverBudget(ValueError):
 
 
 class Budget(threading.local):
-    """Count down the work that is allowed for one object; each thread has its own counter.
+    """A counter of the work that is still allowed for one object; each thread has its own counter.
 
     Call ``refill`` before each object and ``spend`` during the work. ``brief`` is the smaller allowance for work on the
     event loop.
@@ -43,7 +43,7 @@ class Budget(threading.local):
 
     @contextmanager
     def separate(self, amount: int) -> Iterator[None]:
-        """Run a block with an allowance of its own; that of the object stays unchanged."""
+        """Run a block with a separate allowance of ``amount``; the allowance of the object stays unchanged."""
         left, cut = self.left, self._cut
         self.left, self._cut = amount, False
         try:

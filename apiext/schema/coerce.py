@@ -1,4 +1,4 @@
-"""Normalize and validate the type and metadata of embedded resources (MET-004, MET-005)."""
+"""Normalize and validate apiVersion, kind and metadata of embedded resources (MET-004, MET-005)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ from apiext.schema.structural import Structural, anywhere
 
 
 class CoerceError(ValueError):
-    """The type or metadata of an embedded resource cannot be decoded; the text is that of the field error."""
+    """The error of an embedded resource whose apiVersion, kind or metadata cannot be decoded."""
 
     def __init__(self, error: FieldError) -> None:
         super().__init__(str(error))
@@ -24,16 +24,16 @@ _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
 applies_to = anywhere("embedded", lambda node: node.extensions.embedded)
-"""Return whether an embedded resource is declared at or below a node."""
+"""Returns whether the schema declares an embedded resource at or below a node."""
 
 
 def coerce(
     node: Structural, value: Any, path: str = "", *, drop_invalid: bool = False, root: bool = False
 ) -> list[str]:
-    """Normalize embedded resources at and below a node in place; return paths of unknown metadata, sorted.
+    """Normalize embedded resources at and below a node in place; return the sorted paths of unknown metadata fields.
 
     Raise CoerceError with upstream's text if a field has a wrong type; with ``drop_invalid`` delete the field instead.
-    ``root`` means that the value itself is an embedded resource.
+    ``root`` is true if the value is a whole custom object.
     """
     unknown: list[str] = []
     _coerce(node, value, path, drop_invalid, unknown, root)
@@ -57,7 +57,7 @@ def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[s
 
 
 def _members(node: Structural, value: Document, path: str) -> Iterator[tuple[str, Structural, str]]:
-    """Yield name, schema and path of each dict or list whose schema declares embedded resources."""
+    """Yield (name, schema, path) of each dict or list whose schema declares embedded resources."""
     for name, part in value.items():
         if isinstance(part, (dict, list)):
             below = node.properties.get(name)
@@ -93,10 +93,10 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 
 
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
-    """Return the errors of embedded resources at and below a node; they are never ratcheted (MET-005).
+    """Return the errors of embedded resources at and below a node. Ratcheting does not apply to them (MET-005).
 
-    Values may come here without ``coerce``: those of applies and of objects of another kind. At most one error
-    more than fits into a response is returned.
+    The caller does not call ``coerce`` for applies and for objects of another kind. Return at most one error more than
+    a response shows.
     """
     return list(as_many_as_shown(_errors(node, value, path, root)))
 

@@ -1,4 +1,4 @@
-"""Follow the paths of x-kubernetes-validations and selectable fields through a schema (CEL-018, CRD-034)."""
+"""Find the schema of a path in x-kubernetes-validations or selectable fields (CEL-018, CRD-034)."""
 
 import re
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _TOKEN = re.compile(r"'(?:.*?[^\\])??'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 
 NOWHERE = "does not refer to a valid field"
-_ANYTHING = Structural()  # schema of the values of a map that declares none
+_ANYTHING = Structural()  # schema of the values of a map that does not declare one
 
 
 class PathError(ValueError):
-    """A path refers to no field of the schema; the text is upstream's reason."""
+    """The error of a path that refers to no field of the schema; the text is upstream's reason."""
 
 
 def follow(path: str, node: Structural, *, arrays: bool = True) -> tuple[str, Structural]:
     """Return the path as errors print it, and the schema of its field.
 
-    ``arrays`` false refuses the bracket notation. Raise PathError with upstream's reason.
+    If ``arrays`` is false, refuse the bracket notation. Raise PathError.
     """
     tokens = _tokens(path)
     text = ""

@@ -1,4 +1,4 @@
-"""Make the structural form of each schema inside a document once, for all rules that need it."""
+"""Cache the structural forms of all schemas inside a document, for the checks that need them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _JUNCTORS = (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of"))
 
 
 class Forms:
-    """Cache of structural forms, by the identity of schemas inside a document that must not change."""
+    """Cache: id() of a schema inside a document → its structural form. The document must stay unchanged."""
 
     __slots__ = ("_forms", "_unsupported")
 
@@ -21,7 +21,7 @@ class Forms:
         self._unsupported: dict[int, bool] = {}
 
     def of(self, node: View) -> Structural | None:
-        """Return the structural form of a schema, or None if it has none (STR-012)."""
+        """Return the structural form of a schema, or None if it contains unsupported keywords (STR-012)."""
         if id(node) not in self._unsupported:
             self._classify(node)
         if self._unsupported[id(node)]:
@@ -52,7 +52,7 @@ class Forms:
 
 
 def _parts(node: View, form: Structural) -> Iterator[tuple[View, Structural]]:
-    """Yield (schema, form) of each schema inside a schema that may have rules."""
+    """Yield (schema, form) of each direct subschema that may have rules."""
     for name, below in (node.get("properties") or {}).items():
         if below:
             yield below, form.properties[name]

@@ -1,6 +1,6 @@
-"""Print parts of definitions as upstream's internal types do in errors (DIS-04).
+"""Print parts of definitions as upstream prints its internal types in errors (DIS-04).
 
-The internal types are those of v1beta1 with Go's field names.
+The internal types have the fields of v1beta1, with the field names of Go.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _BEHIND = {"nullable": "type"}
 
 
 def internal(name: str, value: View) -> dict[str, Any]:
-    """Return a value of a type with the field names of the internal type."""
+    """Return a value of the type ``name`` with all fields of the internal type, under their Go names."""
     return {go: show(value.get(field)) for go, field, show in _fields(name)}
 
 
@@ -51,7 +51,7 @@ def _render(name: str, flags: str = "") -> Render:
         return POINTER if flags == "?" else _ZERO[name]
     row = _TYPES.table.get(name)
     if row is None:
-        return in_order  # any JSON
+        return in_order  # the type JSON, for any value
     if isinstance(row, str):
         return _render(row, flags)
     if row.get("union"):
@@ -60,9 +60,9 @@ def _render(name: str, flags: str = "") -> Render:
 
 
 def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a union type: the schema, and the other alternative.
+    """Yield (Go name, value) of each field of a union type: ``schema``, and its alternative.
 
-    JSONSchemaPropsOrBool allows both at once.
+    A JSONSchemaPropsOrBool with a schema also has ``allows: true``.
     """
     for go, field, show in _fields(name):
         if field == "schema":

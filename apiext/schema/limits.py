@@ -4,29 +4,29 @@
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
-# Bytes of a default that is cached with its inner defaults. Beyond: they are filled in for each object.
+# Bytes of a default that is cached with the defaults of its fields. Beyond: these are added for each object.
 MAX_KEPT_DEFAULT = 16 * 1024
-# Values tried against branches of allOf, anyOf, oneOf and not for one object. Beyond: 422.
+# Validations of values against branches of allOf, anyOf, oneOf and not, for one object. Beyond: 422.
 MAX_VALIDATION_STEPS = 500_000
-# Instructions of the compiled patterns of one schema, 0.5 seconds and 8 MB. Beyond: the definition is refused.
+# Instructions of the compiled patterns of one schema (0.5 seconds, 8 MB). Beyond: the definition is refused.
 MAX_PATTERN_PROGRAMS = 500_000
-# String bytes times pattern instructions for one object, 2 seconds. Beyond: 422.
+# String bytes times pattern instructions for one object (2 seconds). Beyond: 422.
 MAX_PATTERN_STEPS = 1_000_000_000
-# Characters of an error inside a junctor that count as one validation step. Beyond: more steps.
+# Characters of an error inside allOf, anyOf, oneOf or not that count as one step. Beyond: it counts as more steps.
 STEP_TEXT = 256
-# Rules of one schema, half a second and 20 MB to compile. Beyond: the definition is refused.
+# Rules of one schema (half a second and 20 MB to compile). Beyond: the definition is refused.
 MAX_RULES = 2_000
 # CEL cost units of all rules of one object. Beyond: 422. Upstream: RuntimeCELCostBudget.
 OBJECT_BUDGET = 10_000_000
-# Characters of the expressions of one schema, a second and 50 MB. Beyond: the definition is refused.
+# Characters of the expressions of one schema (a second, 50 MB). Beyond: the definition is refused.
 MAX_RULE_TEXT = 400_000
-# Nodes that macros repeat in the rules of one schema, 3 seconds and 80 MB. Beyond: the definition is refused.
+# AST nodes that macros copy in the rules of one schema (3 seconds, 80 MB). Beyond: the definition is refused.
 MAX_RULE_COPIES = 100_000
 # Characters of a mail address with its name and comments. Beyond: it is invalid.
 MAX_MAIL = 65_536
-# Nested objects and arrays of a schema. Beyond: the definition is refused.
+# Nesting depth of objects and arrays in a schema. Beyond: the definition is refused.
 MAX_SCHEMA_NESTING = 240
-# CEL cost units of an object's rules on the event loop, 4 milliseconds. Beyond: the rules start again in a thread.
+# CEL cost units of an object's rules on the event loop (4 ms). Beyond: a thread evaluates the rules again.
 LOOP_UNITS = 10_000
 # Bytes of all compiled patterns in a cache. Beyond: the oldest is evicted.
 PATTERN_BYTES = 128 * 1024 * 1024

@@ -12,11 +12,11 @@ _UNSET = object()
 
 
 applies_to = anywhere("list types", lambda node: node.extensions.list_type in ("set", "map"))
-"""Return whether a list of type set or map is declared at or below a node."""
+"""Returns whether the schema declares a list of type set or map at or below a node."""
 
 
 def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
-    """Yield an error for each repeated item, in document order; call only if ``applies_to(node)``."""
+    """Yield an error for each repeated item, in the order of the document. Call it only if ``applies_to(node)``."""
     if isinstance(value, dict):
         of_maps = node.map_values if applies_to(node.map_values) else None
         for name, item in value.items():
@@ -80,8 +80,8 @@ _CHECKS: dict[str, Callable[[Structural, list[Any], Path], Iterator[FieldError]]
 
 
 def json_text(value: Any) -> str:
-    """Return a container's JSON with Go's equality of numbers: 1.0 and 1 are the same."""
+    """Return the JSON of a container for comparisons; as in Go, 1.0 and 1 have the same JSON."""
     try:
         return encode(value).decode()
-    except TypeError:  # stored by another server, nested deeper than orjson supports: equal to nothing
+    except TypeError:  # too many levels for orjson (another server stored it): treat as unique
         return str(id(value))

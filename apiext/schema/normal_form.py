@@ -1,6 +1,6 @@
-"""Fast path of normalization: recognise objects that it would not change.
+"""Fast path of normalization: recognise objects that normalization would not change.
 
-Such an object has no field to prune, no null to drop, and no float.
+Such an object has no field to prune, no null to delete, and no float.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Test = Callable[[Any], bool]
-"""Return whether pruning and dropping nulls would leave a dict or list unchanged, and it has no float.
+"""Returns true if a dict or list has no float, and pruning and deleting nulls would not change it.
 
 False means unknown.
 """
@@ -22,7 +22,10 @@ _VALUES = _SCALARS | {dict, list}
 
 
 def normal_test(node: Structural, *, root: bool = False) -> Test:
-    """Return the test of a node without embedded resources; ``root`` skips apiVersion, kind and metadata."""
+    """Return the test for a schema without embedded resources.
+
+    For the ``root``, the test ignores apiVersion, kind and metadata.
+    """
     name = "normal root" if root else "normal"
     found = node.compiled.get(name)
     if found is None:
@@ -49,7 +52,7 @@ def _make(node: Structural, root: bool) -> Test:
     extra = normal_test(node.map_values) if node.map_values is not None else unknown
     items = normal_test(node.items) if node.items is not None else unknown
 
-    seen: list[Any] = []  # names and types of the fields of the last object that passed and had only scalars
+    seen: list[Any] = []  # names and types of the fields of the last object that passed, if all are scalars
 
     def test(value: Any) -> bool:
         nonlocal seen

@@ -1,4 +1,4 @@
-"""Delete fields that are null, if the schema neither allows nor defaults them (NUL-001)."""
+"""Delete null fields that are neither nullable nor have a default (NUL-001)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,18 +8,18 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Dropper = Callable[[Any], bool]
-"""Delete nulls of a dict or list in place; return whether there were any."""
+"""Deletes null fields below a dict or list in place; returns whether it deleted any."""
 
 _OF_INTEREST = frozenset((dict, list, type(None)))
 
 
 def drops_null(node: Structural | None) -> bool:
-    """Return whether a null field of this schema is deleted before defaulting."""
+    """Return whether a null field of this schema must be deleted before defaulting."""
     return node is not None and not node.nullable and node.default is None
 
 
 def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
-    """Return the function that deletes nulls below a node, or None if there is nothing to do."""
+    """Return the function that deletes nulls below a node, or None if the schema never requires this."""
     name = "nulls root" if root else "nulls"
     if name not in node.compiled:
         with deep_recursion(root):

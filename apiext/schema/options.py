@@ -1,4 +1,4 @@
-"""Choose the checks that an update of a definition skips, since the stored definition fails them (UPD-002)."""
+"""Options for the checks of a definition: an update skips checks that the stored definition fails (UPD-002)."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ _MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
 
 
 class Options(Struct, frozen=True):
-    """Checks of a definition; each is on for a new definition.
+    """The checks of a definition; all are enabled for a new definition.
 
-    With ``limited_rules`` off, only the total cost of all rules is limited. ``known_expressions`` are those of the
-    stored definition, which may use the whole language (UPD-003).
+    If ``limited_rules`` is false, only the total cost of all rules is limited. ``known_expressions`` are the
+    expressions of the stored definition; they may use functions that new expressions may not use (UPD-003).
     """
 
     structural: bool = True
@@ -50,7 +50,7 @@ def has_extensions(schema: View | None) -> bool:
 
 
 def has_invalid_types(schemas: Iterable[View | None]) -> bool:
-    """Return whether any of the schemas has a type that does not exist."""
+    """Return whether any schema or schema inside it has an unknown type."""
     return any(found.get("type") and found["type"] not in TYPES for schema in schemas for found in subschemas(schema))
 
 

@@ -1,4 +1,4 @@
-"""Parse a JSONSchemaProps document of v1 into structural nodes."""
+"""Parse a JSONSchemaProps document of apiextensions v1 into structural nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,10 +10,10 @@ from apiext.schema.structural import EMPTY, Rule, Structural, intern
 
 
 def parse(schema: View | None, *, strip_formats: bool = True) -> Structural:
-    """Return the structural form of a schema document; None gives the empty schema.
+    """Return the structural form of a schema document, or of the empty schema for None.
 
-    The document must have passed the typed decoding of definitions. Formats without effect on values are left out,
-    unless ``strip_formats`` is false, as upstream does when it validates defaults (VAL-005).
+    The document must be the result of decoding a definition by its Go types. Omit formats without effect on values.
+    Keep them if ``strip_formats`` is false, as upstream does when it validates defaults (VAL-005).
     """
     return _node(schema or {}, strip_formats)
 

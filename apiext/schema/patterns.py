@@ -1,4 +1,4 @@
-"""Compile and match regular expressions of RE2's language, in linear time, with Go's error texts (STR-010)."""
+"""Compile and match regular expressions in RE2 syntax, in linear time, with Go's error texts (STR-010)."""
 
 from collections.abc import Callable
 
@@ -8,14 +8,14 @@ from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
 from apiext.schema.work_budget import current
 
-_STEPS_OF_A_UNIT = 100  # pattern instructions × text bytes that count as a cost unit (50 ns); 2 ns each at most
+_STEPS_OF_A_UNIT = 100  # pattern instructions × text bytes that count as one cost unit; a step takes 0.5 to 2 ns
 _UNITS_OF_AN_ELEMENT = 8
-_FEW_STEPS = 2_000  # steps that are not counted
+_FEW_STEPS = 2_000  # a search with at most this number of steps is not counted
 _NOWHERE = (-1, -1)
 
 
 def _charge(pattern: str) -> None:
-    STEPS.left -= 20  # compiling takes as long as 20 validation steps
+    STEPS.left -= 20  # the compilation takes as long as 20 validation steps
     current().spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
 
 
@@ -25,7 +25,7 @@ _cache = regexes.Programs(limits.PATTERN_BYTES, _charge)
 def _program(pattern: str) -> regexes.Pattern:
     """Return a compiled pattern. Raise PatternError with Go's text if it is invalid."""
     if len(pattern) > cel_limits.MAX_PATTERN:
-        return regexes.compiled(pattern)  # raises at once; long patterns are not cached
+        return regexes.compiled(pattern)  # raises PatternError
     found = _cache.find(pattern)
     if isinstance(found, str):
         raise regexes.PatternError(found)
@@ -42,7 +42,7 @@ def refusal(pattern: str) -> str:
 
 
 def size(pattern: str) -> int:
-    """Return the instructions of a pattern's program, or 0 for an invalid pattern."""
+    """Return the number of instructions of a compiled pattern, or 0 for an invalid pattern."""
     try:
         return _program(pattern).instructions
     except regexes.PatternError:
@@ -52,9 +52,9 @@ def size(pattern: str) -> int:
 def searcher(pattern: str, budget: Budget | None = None) -> Callable[[str], bool]:
     """Return a function that returns whether the pattern matches anywhere in a text.
 
-    The pattern is compiled at the first call and kept in a bounded cache. An invalid pattern matches nothing. The
-    function raises BudgetExhausted or Stopped before a search that exceeds the work budget. It raises OverBudget before
-    a search that exceeds the object's ``budget``.
+    The first call compiles the pattern and caches it. An invalid pattern matches no text. The function raises
+    BudgetExhausted or Stopped before a search that exceeds the work budget. It raises OverBudget before a search that
+    exceeds the object's ``budget``.
     """
 
     def search(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Pair new values of an update with old ones, and compare them (RAT-001, RAT-004)."""
+"""Find the old value that corresponds to each new value of an update, and compare both (RAT-001, RAT-004)."""
 
 from time import perf_counter
 from typing import Any, Union
@@ -11,7 +11,7 @@ _SCALARS = frozenset((bool, int, float, str))
 
 
 class Link:
-    """A new value, the old value of the same path, and the schema that correlates their parts."""
+    """A pair of a new value and the corresponding old value, with their schema."""
 
     __slots__ = ("children", "equal", "keyed", "new", "node", "old")
 
@@ -24,7 +24,7 @@ class Link:
         self.children: dict[Any, Link | None] = {}
 
     def member(self, name: str) -> Union["Link", None]:
-        """Return the link of a field; None if the field is new or has no schema."""
+        """Return the link of a field, or None if the field is new or has no schema."""
         if name not in self.children:
             self.children[name] = self._member(name)
         return self.children[name]
@@ -38,7 +38,10 @@ class Link:
         return Link(child, self.new[name], self.old[name]) if child is not None else None
 
     def index(self, index: int) -> Union["Link", None]:
-        """Return the link of an item of a list of type map, found by its keys; None for other lists."""
+        """Return the link to the old item with the same keys.
+
+        Return None if the list is not of type map, or if it has no such item.
+        """
         if index not in self.children:
             self.children[index] = self._index(index)
         return self.children[index]
@@ -62,9 +65,9 @@ class Link:
         return found
 
     def unchanged(self) -> bool:
-        """Return whether new and old are equal.
+        """Return whether the new value equals the old value.
 
-        As upstream, a map with fields outside the schema never is.
+        As upstream, return False for an object with fields outside the schema.
         """
         if self.equal is not None:
             return self.equal
@@ -107,7 +110,10 @@ class Link:
 
 
 def keys_of(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
-    """Return the keys of an item of a list map with their types; None if one is missing or not a scalar."""
+    """Return (class, value) of each key of an item of a list of type map.
+
+    Return None if a key is missing or not a scalar.
+    """
     if item.__class__ is not dict:
         return None
     found: list[Any] = []

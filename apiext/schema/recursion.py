@@ -1,4 +1,4 @@
-"""Reserve stack frames of Python for compiling a schema, nested up to MAX_SCHEMA_NESTING."""
+"""Reserve Python stack frames for compiling a schema with up to MAX_SCHEMA_NESTING levels."""
 
 from contextlib import AbstractContextManager
 
@@ -6,5 +6,5 @@ from apiext.cel.effort import SHALLOW, room_for
 
 
 def deep_recursion(root: bool = True) -> AbstractContextManager[None]:
-    """Reserve the frames for compiling below a root; for a node below a root do nothing."""
+    """Reserve the frames for compiling a root schema. Without ``root`` do nothing: its root has reserved them."""
     return room_for(SHALLOW + 1 if root else 0)

@@ -11,7 +11,7 @@ from apiext.text.quotes import go_quote
 
 
 def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
-    """Return the error of the length or, if there is none, of the pattern."""
+    """Return the error of the length or, if the length is valid, the error of the pattern."""
     limit = node.strings
     if limit.max_length is not None and len(value) > limit.max_length:
         return [too_long(field, limit.max_length)]
@@ -33,7 +33,7 @@ def format_errors(node: Structural, value: str, path: str, field: str) -> list[F
 
 
 def tests(node: Structural) -> list[Callable[[str], bool]]:
-    """Return fast tests of strings; all of them hold exactly if this module finds no errors."""
+    """Return fast tests of strings; all of them return true if and only if the functions above find no error."""
     found: list[Callable[[str], bool]] = []
     low, high = node.strings.min_length, node.strings.max_length
     if high is not None and low is not None and low > 0:

@@ -1,4 +1,4 @@
-"""The structural form of a schema: one frozen node per value; equal subtrees are shared."""
+"""The structural form of a schema: a tree of frozen nodes. Equal subtrees are the same object."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
 
 class Rule(Struct, frozen=True):
-    """One entry of x-kubernetes-validations, as written."""
+    """One entry of x-kubernetes-validations."""
 
     rule: str = ""
     message: str = ""
@@ -24,7 +24,7 @@ class Rule(Struct, frozen=True):
 
 
 class Numbers(Struct, frozen=True):
-    """Bounds of a number; floats, as upstream."""
+    """Bounds of a number; as upstream, they are floats."""
 
     maximum: float | None = None
     exclusive_maximum: bool = False
@@ -51,7 +51,7 @@ class Sizes(Struct, frozen=True):
 
 
 class Junctors(Struct, frozen=True):
-    """Schemas of which a value must satisfy all, any, exactly one, or not the one."""
+    """The schemas in allOf, anyOf, oneOf and not."""
 
     all_of: tuple["Structural", ...] = ()
     any_of: tuple["Structural", ...] = ()
@@ -60,7 +60,7 @@ class Junctors(Struct, frozen=True):
 
 
 class Extensions(Struct, frozen=True):
-    """The fields x-kubernetes-*, except int-or-string."""
+    """The x-kubernetes-* fields of a schema, except x-kubernetes-int-or-string."""
 
     preserve: bool = False
     embedded: bool = False
@@ -71,10 +71,11 @@ class Extensions(Struct, frozen=True):
 
 
 class Structural(Struct, frozen=True, eq=False, weakref=True):
-    """One node of a schema, or of a branch of a junctor.
+    """One node of a schema, also inside allOf, anyOf, oneOf and not.
 
-    ``default`` None means unset (CRD-008). ``additional`` is None if absent, a bool, or the schema of map values.
-    ``format`` is empty unless it affects values. ``compiled`` caches results of other modules about this node, by name.
+    ``default`` is None if it is not set (CRD-008). ``additional`` is None if it is absent, a bool, or the schema of map
+    values. ``format`` is empty if it has no effect on values. ``compiled`` is a cache of other modules: name → result
+    for this node.
     """
 
     type: str = ""
@@ -96,18 +97,18 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the allowed JSON types, as error texts list them; empty means any (VAL-010)."""
+        """Return the allowed JSON types in the order of error texts, or an empty tuple for any type (VAL-010)."""
         if self.int_or_string:
             return ("integer", "string")
         return (self.type,) if self.type else ()
 
     @property
     def map_values(self) -> Union["Structural", None]:
-        """Return the schema of map values, or None."""
+        """Return the schema of map values, or None if the node has no such schema."""
         return self.additional if isinstance(self.additional, Structural) else None
 
     def member(self, name: str) -> Union["Structural", None]:
-        """Return the schema of a field: its property, else that of map values."""
+        """Return the schema of a field: its schema in ``properties``, else the schema of map values, or None."""
         found = self.properties.get(name)
         return found if found is not None else self.map_values
 
@@ -131,9 +132,10 @@ _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakV
 
 
 def intern(**values: Any) -> Structural:
-    """Return the node with these fields, which include those of its parts; an equal node that exists is shared.
+    """Return the existing node with these fields, or create the node.
 
-    Children are compared by identity, since they were interned before.
+    ``values`` also contains the fields of parts, such as ``maximum`` of Numbers. Children are compared by identity,
+    since equal children are the same object.
     """
     key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
     found = _NODES.get(key)
@@ -153,7 +155,7 @@ def _key(name: str, value: Any) -> Any:
     if name in _JSON:
         try:
             return orjson.dumps(value)
-        except TypeError:  # nested deeper than orjson supports
+        except TypeError:  # more levels than orjson supports
             return id(value)
     if isinstance(value, Structural):
         return id(value)
@@ -167,9 +169,9 @@ def _key(name: str, value: Any) -> Any:
 def anywhere(
     mark: str, here: Callable[[Structural], object], *, values: bool = True
 ) -> Callable[[Structural | None], bool]:
-    """Return a predicate: whether ``here`` holds for a node or one below it; each node caches the result as ``mark``.
+    """Return a predicate that returns whether ``here`` is true for a node or for any node below it.
 
-    ``values`` false skips the schemas of map values.
+    Each node caches the result under the name ``mark``. If ``values`` is false, ignore the schemas of map values.
     """
 
     def among(node: Structural | None) -> bool:

@@ -7,7 +7,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 RATCHETING_SECONDS = tuple(1e-5 * 4**power for power in range(10))
 
-# module-wide like the schemas, since code that evaluates rules has no telemetry object
+# module variables, since the code that evaluates rules has no telemetry object
 COMPILATION = HistogramFamily(
     "apiserver_cel_compilation_duration_seconds", "CEL compilation time in seconds.", (), SECONDS
 )
@@ -21,8 +21,9 @@ RATCHETING = HistogramFamily(
     RATCHETING_SECONDS,
 )
 compilations = COMPILATION.slot()
-"""One observation for the rules of one schema node."""
+"""Compilation times: one observation for all rules of one schema node."""
 evaluations = EVALUATION.slot()
-"""One observation for the rules of one schema node on one value."""
+"""Evaluation times: one observation for all rules of one schema node on one value."""
 comparisons = RATCHETING.slot()
-"""One observation for each comparison of a new with an old value; only values with errors are compared."""
+"""Ratcheting times: one observation for each comparison of a new value with an old one. Ratcheting compares only
+values with errors."""

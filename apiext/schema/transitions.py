@@ -1,4 +1,4 @@
-"""Fit old values to a schema whose fields changed their types, for transition rules."""
+"""Fit old values to a schema in which fields have changed their types, for transition rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,10 @@ _GONE: Any = object()
 
 
 def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
-    """Return the old value with misfitting parts replaced by those of the new one, and whether all parts fit.
+    """Replace parts of the old value that do not have the declared type by the same parts of the new value.
 
-    Misfitting parts without a counterpart in the new value are left out. ``spend()`` is called for each part.
+    Return the result, and whether all parts have the declared type. If the new value lacks the part too, leave the part
+    out. Call ``spend`` for each part.
     """
     spend()
     if view(old, declared).__class__ is Fault:
@@ -36,6 +37,6 @@ def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) 
 
 def _member(declared: Declared, name: str, old: Any, new: Any, spend: Callable[[], object]) -> tuple[Any, bool]:
     below = declared.element if declared.kind == "map" else declared.properties.get(name)
-    if below is None or (old is None and declared.kind == "object"):  # a null field counts as missing
+    if below is None or (old is None and declared.kind == "object"):  # a null field of an object counts as missing
         return old, True
     return fitted(old, new, below, spend)

@@ -1,4 +1,4 @@
-"""Walk over all schemas inside a schema document, below any keyword."""
+"""Iterate over all schemas inside a schema document, below every keyword."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -48,5 +48,5 @@ def too_deep(schema: View) -> bool:
 
 
 def is_set(value: Any) -> bool:
-    """Return whether a keyword's value is not Go's zero value."""
+    """Return whether the value of a keyword counts as set: it is not null, false, or empty."""
     return value is not None and value is not False and value not in ("", [], {})

@@ -53,7 +53,7 @@ def _host(scheme: str, host: str) -> bool:
 
 
 def _plain(host: str) -> bool:
-    """Return whether a host has only allowed characters; escapes may only encode bytes beyond ASCII."""
+    """Return whether a host has only allowed characters; escapes may only encode ``%`` and non-ASCII bytes."""
     return _HOST.match(host) is not None and _BAD_ESCAPE.search(host) is None and _ASCII_ESCAPE.search(host) is None
 
 

@@ -1,4 +1,4 @@
-"""Name the types of JSON values as Go does, and look values up in enums."""
+"""Name the types of JSON values as Go does, and compare values with enums."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ _NAMES: dict[type, tuple[str, str]] = {
 
 
 def kind_of(value: Any) -> tuple[str, str]:
-    """Return the JSON type and the format of a value, as type errors name them."""
+    """Return the (JSON type, format) of a value that type errors print."""
     return _NAMES[value.__class__]
 
 
 class Enum:
-    """The items of an enum, prepared for look-up; numbers are equal after conversion (VAL-009)."""
+    """The items of an enum, grouped by class for look-up. An int is converted to compare it with a float (VAL-009)."""
 
     __slots__ = ("containers", "flags", "floats", "integers", "texts")
 
@@ -38,7 +38,7 @@ class Enum:
         self.containers = [*of_class.get(list, ()), *of_class.get(dict, ())]
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is one of the items; null never is. May raise OverBudget."""
+        """Return whether a value is an item of the enum; false for null. May raise OverBudget."""
         if value.__class__ is str:
             return value in self.texts
         if value.__class__ is int:

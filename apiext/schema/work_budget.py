@@ -1,6 +1,6 @@
-"""Work budgets of rules: a small one on the event loop; in a thread, one that ends with the request.
+"""Work budgets for rules: small on the event loop; in a thread unlimited, until the request ends.
 
-Work is counted in CEL cost units of about 50 ns. Other work than rules is charged by its time.
+The unit is one CEL cost unit, about 50 ns. Other work than rules counts in proportion to its time.
 """
 
 import threading
@@ -18,41 +18,41 @@ if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-DECLARING = 50  # units of declaring the type of one schema node
-COMPILING = 6_000  # units of parsing, checking and planning one expression of USUAL_TEXT characters ...
-CHARACTER = 50  # ... and of each further character
+DECLARING = 50  # units for declaring the type of one schema node
+COMPILING = 6_000  # units for parsing, checking and planning one expression of USUAL_TEXT characters
+CHARACTER = 50  # units for each character beyond USUAL_TEXT
 USUAL_TEXT = 100  # characters
-NODE = 300  # units of a node that macros repeat, and of generating code for a node beyond USUAL_NODES
-GENERATING = 8_000  # units of generating the code of one expression ...
-USUAL_NODES = 50  # ... of so many nodes
-VISITING = 10  # units of visiting one value on the path to rules
-EVALUATING = 30  # units of the overhead of one evaluation
+NODE = 300  # units for an AST node that a macro copies, and for generating the code of a node beyond USUAL_NODES
+GENERATING = 8_000  # units for generating the code of one expression of USUAL_NODES nodes
+USUAL_NODES = 50
+VISITING = 10  # units for visiting one value on the path to rules
+EVALUATING = 30  # units for the overhead of one evaluation
 
 
 def compiling(text: str) -> int:
-    """Return the units of parsing, checking and planning an expression.
+    """Return the units for parsing, checking and planning an expression.
 
-    Nodes that macros repeat are charged by ``grow``.
+    ``grow`` counts the nodes that macros copy.
     """
     return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
 
 class BudgetExhausted(Exception):
-    """Work on the event loop exceeds its budget.
+    """The error of work on the event loop that exceeds its budget.
 
-    It has changed nothing, so it can start again in a thread.
+    The work has changed no data, so it can start again in a thread.
     """
 
 
 class Stopped(Exception):
-    """The work was stopped, since its request has ended."""
+    """The error of work that was stopped, since its request has ended."""
 
 
 class WorkBudget:
-    """The work that one task may still do, in cost units of rules.
+    """The work that one task may still do, in CEL cost units.
 
-    Work that is ``brief`` raises BudgetExhausted when the budget is spent. Other work raises Stopped after ``stop``,
-    which any thread may call. Only the working thread may use the rest.
+    A ``brief`` budget raises BudgetExhausted when it is exhausted. Any other budget raises Stopped after a call of
+    ``stop``. Any thread may call ``stop``. Only the thread that does the work may use the other methods.
     """
 
     __slots__ = ("brief", "left", "limit")
@@ -68,11 +68,11 @@ class WorkBudget:
 
     @property
     def short(self) -> bool:
-        """Return whether rules were evaluated and their work fits the budget of the event loop."""
+        """Return whether rules were evaluated, and their work fits into the budget of the event loop."""
         return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
-        """Subtract units for work that comes next. Raise BudgetExhausted or Stopped."""
+        """Subtract units for the next work. Raise BudgetExhausted or Stopped."""
         if self.limit.cancelled:
             raise Stopped
         self.left -= units
@@ -88,7 +88,7 @@ class WorkBudget:
         found = program.evaluate(variables, limit)
         self.left -= found.cost
         if self.brief:
-            limit.effort = effort.left()  # all rules together may touch as many elements as a single one
+            limit.effort = effort.left()  # all rules together may touch as many elements as a single rule
         if found.cancelled:
             if limit.cancelled:
                 raise Stopped
@@ -112,7 +112,7 @@ def current() -> WorkBudget:
 
 
 def grow(nodes: int) -> None:
-    """Subtract units for nodes that macros repeat. Raise BudgetExhausted or Stopped."""
+    """Subtract units for nodes that macros copy. Raise BudgetExhausted or Stopped."""
     _current.budget.spend(nodes * NODE)
 
 
@@ -131,7 +131,7 @@ def within_budget(budget: WorkBudget, work: Callable[[*Ts], T], *args: *Ts) -> T
 def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Call ``work`` within the budget of the event loop and return its result.
 
-    Raise BudgetExhausted, and the errors of ``work``. It is never stopped, so each thread has one budget for it.
+    Raise BudgetExhausted, and the errors of ``work``. No thread stops such work, so each thread reuses one budget.
     """
     mine = _current
     before, brief = mine.budget, mine.brief

@@ -21,7 +21,7 @@ def _escape(code: int) -> str:
 
 
 def time_quote(text: str) -> str:
-    """Return the text as errors of Go's time package quote it: all but plain ASCII is escaped byte by byte."""
+    """Quote a text as Go's time package does in errors: with hex escapes for all bytes of non-ASCII characters."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_time_character, text)) + '"'

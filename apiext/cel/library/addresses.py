@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from apiext.cel.quotes import go_quote
 
-if TYPE_CHECKING:  # late: few rules have addresses
+if TYPE_CHECKING:  # imported on first use: few rules need it
     import ipaddress
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
@@ -15,7 +15,7 @@ _GROUPS = 8
 
 
 class Refused(ValueError):
-    """A text is no address; the argument is Go's text."""
+    """The error of a text that is not an IP address; the message is Go's."""
 
 
 def parse(text: str) -> tuple[Address, str]:
@@ -103,7 +103,7 @@ def _digits(rest: str) -> str:
 
 
 def _embedded(rest: str, groups: int, ellipsis: int | None) -> tuple[int, int]:
-    """Return the two groups of an IPv4 address at the end."""
+    """Return the two groups for the IPv4 address at the end of an IPv6 address."""
     if ellipsis is None and groups != 6:
         raise _at("embedded IPv4 address must replace the final 2 fields of the address", rest)
     if groups > 6:

@@ -1,6 +1,6 @@
-"""Functions of the authorizer: a chain of calls that ends in ``check`` (upstream: library/authz.go).
+"""CEL functions of the authorizer: a chain of calls that ends with ``check`` (upstream: library/authz.go).
 
-Admission passes the authorizer as a variable; rules of definitions have none.
+Only admission passes the authorizer as a variable; validation rules of definitions cannot use it.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ DECISION = make("object", f"{_PREFIX}Decision")
 
 
 class Question(Struct, frozen=True):
-    """A question to the authorizer: about a path, or about a resource if ``path`` is None.
+    """The attributes of an authorization check: of a path, or of a resource if ``path`` is None.
 
     ``user`` is "" for the user of the request.
     """
@@ -39,12 +39,12 @@ class Question(Struct, frozen=True):
 
 
 Authorize = Callable[[Question], tuple[bool, str]]
-"""Return (whether the authorizer allows the access, its reason)."""
+"""Returns (whether the authorizer allows the access, its reason)."""
 _NOTHING = Question()
 
 
 class Check(Special):
-    """A value in the chain: the authorizer itself, or a path, a group or a resource of it."""
+    """A value in the chain: the authorizer, or a path, group or resource to check."""
 
     __slots__ = ("authorize", "question", "type_name")
 
@@ -54,12 +54,12 @@ class Check(Special):
         self.question = question
 
     def same(self, other: Value) -> Fault:
-        """Return a fault: it cannot be compared, not even with itself."""
+        """Return a fault: as upstream, expressions cannot compare values of this type."""
         return no_overload()
 
 
 class Decision(Special):
-    """The authorizer's answer."""
+    """The authorizer's decision."""
 
     __slots__ = ("allowed", "reason")
     type_name = DECISION.name
@@ -69,7 +69,7 @@ class Decision(Special):
         self.reason = reason
 
     def same(self, other: Value) -> Fault:
-        """Return a fault: it cannot be compared, not even with itself."""
+        """Return a fault: as upstream, expressions cannot compare decisions."""
         return no_overload()
 
 
@@ -102,7 +102,7 @@ def _account(check: Check, namespace: Value, name: Value) -> Value:
 
 
 def _same(check: Value, *_: Value) -> Value:
-    return check  # if a list is allowed, each selection of it is allowed, too
+    return check  # selectors are ignored: a user with access to all objects also has access to a selection
 
 
 def _check(check: Check, verb: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Functions for expressions that construct JSON patches; only environments with their extension have them."""
+"""CEL functions for JSON patches; only environments with the extension for JSON patches have them."""
 
 from apiext.cel.costs import COPY
 from apiext.cel.overloads import Library, row
@@ -6,7 +6,7 @@ from apiext.cel.values import Value, no_overload
 
 
 def _escape_key(text: Value) -> Value:
-    """Return a string escaped as a key of a JSON pointer."""
+    """Escape a string for use as one key in a JSON pointer."""
     return text.replace("~", "~0").replace("/", "~1") if type(text) is str else no_overload()
 
 

@@ -1,4 +1,4 @@
-"""Functions on lists as sets (upstream: ext sets)."""
+"""CEL functions that treat lists as sets (upstream: ext sets)."""
 
 from apiext.cel.costs import Cost
 from apiext.cel.library.standard import contains
@@ -25,7 +25,7 @@ def _intersects(values: Value, others: Value) -> Value:
 
 
 def _pairs(factor: float) -> Cost:
-    """Return the cost of comparing each element of a list with each of another, ``factor`` times."""
+    """Return the cost of comparing each element of one list with each element of another, times ``factor``."""
 
     def charge(args: list[Value], result: Value) -> int:
         return 1 + int(cost_size(args[0]) * cost_size(args[1]) * factor)

@@ -1,4 +1,4 @@
-"""Attributes: variables, results and conditionals, with their selections and indexes."""
+"""Attributes: chains of selections and indexes that begin with a variable, a result or a conditional."""
 
 import math
 from collections.abc import Mapping
@@ -31,12 +31,12 @@ class Qualifier:
     optional: bool
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value, a fault, or MISSING if an optional selection finds none."""
+        """Return the selected value, or a fault. If ``if_present`` is true, return MISSING for a missing value."""
         raise NotImplementedError
 
 
 class _Missing:
-    """The mark of a missing field or element."""
+    """The type of MISSING, which marks a missing field or element."""
 
 
 MISSING = _Missing()
@@ -53,7 +53,7 @@ QUALIFYING = frozenset((str, int, bool, float, Uint))  # types of values that ca
 
 
 def lookup(value: Value, key: Value, if_present: bool) -> Value:
-    """Return the element, entry or field of a key."""
+    """Return the element, entry or field for a key; if it is missing, MISSING if ``if_present``, else a fault."""
     if isinstance(value, Fault):
         return Fault(value.message)
     if is_map(value) or type(value) is Composed:
@@ -80,7 +80,7 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
 
 
 def index_of(key: Value) -> Value:
-    """Return a key as an index of a list."""
+    """Return a key as the index of a list, or a fault."""
     if type(key) is int:
         return key
     if type(key) is Uint and key < 1 << 63:
@@ -93,7 +93,7 @@ def index_of(key: Value) -> Value:
 
 
 class ByConstant(Qualifier):
-    """A selection by a constant key; with ``test``, only whether the key exists."""
+    """A selection by a constant key; if ``test`` is true, the test whether the key exists."""
 
     __slots__ = ("key", "test")
 
@@ -104,7 +104,7 @@ class ByConstant(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; it costs 1."""
+        """Return the selected value; the cost is 1."""
         found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
@@ -115,9 +115,9 @@ class ByConstant(Qualifier):
 
 
 class ByField(Qualifier):
-    """A field of an open object, which upstream looks up in Go data.
+    """The selection of a field of an open object (see ``constructed``), which upstream looks up in Go data.
 
-    With ``test``, only whether the field exists.
+    If ``test`` is true, the test whether the field exists.
     """
 
     __slots__ = ("key", "test")
@@ -129,9 +129,9 @@ class ByField(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value, or null if it is missing; it costs 1.
+        """Return the selected value, or null if it is missing; the cost is 1.
 
-        No optional selection precedes it.
+        No optional selection precedes this selection.
         """
         found = read_field(value, self.key, self.test)
         tracker.cost += 1
@@ -140,7 +140,7 @@ class ByField(Qualifier):
 
 
 def read_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an open object, or with ``test`` whether it exists."""
+    """Return a field of an open object; if ``test`` is true, return whether the field exists."""
     found = field(value, name)
     there = type(found) is tuple
     if test:
@@ -149,9 +149,9 @@ def read_field(value: Value, name: str, test: bool) -> Value:
 
 
 class ByAttribute(Qualifier):
-    """A selection by the value of a step.
+    """A selection by the value of another attribute.
 
-    Only the selections of that step cost; its variable does not.
+    The cost includes the selections of the other attribute, but not its variable.
     """
 
     __slots__ = ("attribute", "drops")
@@ -163,7 +163,7 @@ class ByAttribute(Qualifier):
         self.drops = drops
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; it costs 1."""
+        """Return the selected value; the cost is 1."""
         key = self.attribute.resolve(frame, tracker)
         found: Value
         if type(key) is Fault:
@@ -181,7 +181,7 @@ class ByAttribute(Qualifier):
 
 
 class Attribute:
-    """The start of a chain of selections and indexes."""
+    """A chain of selections and indexes."""
 
     __slots__ = ("own_id", "qualifiers")
 
@@ -242,7 +242,7 @@ class Variable(Attribute):
             return found[0]
         made = self.follow(frame, tracker, found[0])
         if cost is not None:
-            tracker.cost = cost  # upstream charges no selection from here on
+            tracker.cost = cost  # upstream does not count the cost of these selections
         return made
 
 
@@ -262,9 +262,9 @@ class OfStep(Attribute):
 
 
 class Conditional(Attribute):
-    """A conditional.
+    """A chain that starts with a conditional.
 
-    Selections of its result apply to both branches. Variables of the branches cost nothing.
+    The selections apply to both branches. The variables of the branches have no cost.
     """
 
     __slots__ = ("condition", "no", "yes")
@@ -277,7 +277,7 @@ class Conditional(Attribute):
 
     @property
     def id(self) -> int:
-        """Return the id of the last selection, or its own id if there is none."""
+        """Return the id of the last selection, or the conditional's own id if it has no selection."""
         return self.yes.id if self.yes.id == self.no.id else self.own_id
 
     def add(self, qualifier: Qualifier) -> None:
@@ -286,7 +286,7 @@ class Conditional(Attribute):
         self.no.add(qualifier)
 
     def resolve(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value of the branch that is taken."""
+        """Return the value of the branch that the condition selects."""
         chosen = self.condition.eval(frame, tracker)
         if chosen is True:
             return self.yes.resolve(frame, tracker)
@@ -296,7 +296,7 @@ class Conditional(Attribute):
 
 
 class Access(Step):
-    """The value of an attribute; with ``test``, whether it exists."""
+    """The step that reads an attribute; if ``test`` is true, it tests whether the attribute exists."""
 
     __slots__ = ("attribute", "test")
 
@@ -311,7 +311,7 @@ class Access(Step):
         self.id = self.attribute.id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; it costs 1 for a variable, nothing for a conditional or a test."""
+        """Return the value; the cost is 0 for a conditional or a test, else 1."""
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
         if type(value) is Held:
@@ -333,9 +333,9 @@ VARIABLES = "kubernetes.variables"
 
 
 class Composed(Special):
-    """Composed variables by name: values, or the faults of evaluating them.
+    """The composed variables of a policy: name → value, or the fault of its evaluation.
 
-    It has fields, but is not a map.
+    Expressions can select its fields, but it is not a map.
     """
 
     __slots__ = ("values",)
@@ -346,12 +346,12 @@ class Composed(Special):
         self.values = values
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return a variable; as upstream, it is looked up by its unescaped name."""
+        """Return (key, variable), or None; as upstream, look the variable up by its unescaped name."""
         if type(key) is not str:
             return no_overload()
         name = unescape(key)
         return (key, self.values[name]) if name is not None and name in self.values else None
 
     def same(self, other: Value) -> bool | Fault:
-        """Return whether both are the same object."""
+        """Return whether both values are the same object."""
         return self is other if type(other) is Composed else no_overload()

@@ -1,4 +1,4 @@
-"""Make nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error."""
+"""Create nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _PLAIN = ("member_only", "constant", "nested", "")
 
 
 class Visitor:
-    """Visit a tree part by part, in the order of upstream's visitor."""
+    """A visitor of a syntax tree; it visits the parts in the order of upstream's visitor."""
 
     def __init__(self, tokens: Tokens, build: Builder) -> None:
         self.tokens = tokens
@@ -33,7 +33,7 @@ class Visitor:
         return Broken(self.build.id(self.tokens.starts[context.start] if context is not None else UNKNOWN))
 
     def unnest(self, context: Context | None) -> Context | None:
-        """Descend to the first context that makes a node of its own."""
+        """Return the first context at or below a context that has its own node, or None."""
         while context is not None:
             rule, parts = context.rule, context.parts
             if rule == "expr" and "op" in parts:

@@ -1,4 +1,4 @@
-"""Make nodes with new ids and positions, and expand macros; both parsers use it."""
+"""Create nodes with new ids and positions, and expand macros, for both parsers."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -34,7 +34,7 @@ RESERVED = frozenset(
 
 
 class MacroError(Exception):
-    """Arguments do not fit a macro: the id of the wrong node, and upstream's text."""
+    """The error of invalid arguments of a macro: ``blamed`` is the id of the invalid node."""
 
     def __init__(self, blamed: int, message: str) -> None:
         super().__init__(message)
@@ -45,11 +45,11 @@ class MacroError(Exception):
 Expand: TypeAlias = "Callable[[Builder, int, Node, list[Node]], Node]"
 Macros: TypeAlias = "dict[tuple[str, int, bool], Expand]"
 Weigh = Callable[[int], None]
-"""Called with the number of nodes by which an expression grows; it may raise if the work exceeds a budget."""
+"""Receives the number of nodes by which a macro enlarges an expression; may raise if this exceeds a budget."""
 
 
 class Builder:
-    """Make nodes; ids count up from 1, as in upstream."""
+    """A factory of the nodes of one expression; as in upstream, the first id is 1."""
 
     __slots__ = ("copied", "issues", "macro_calls", "macros", "offsets", "weigh")
 
@@ -67,7 +67,7 @@ class Builder:
         return len(self.offsets) - 1
 
     def fault(self, offset: int, message: str) -> Node:
-        """Report an error, and return the node that stands for it."""
+        """Report an error, and return a placeholder node."""
         self.issues.at(offset, message)
         return Broken(self.id(offset))
 
@@ -94,10 +94,7 @@ class Builder:
         return node
 
     def logic(self, function: str, terms: list[Node], ids: list[int]) -> Node:
-        """Return a chain of && or
-
-        as a balanced tree (upstream: balancingLogicManager).
-        """
+        """Return a chain of ``&&`` or ``||`` as a balanced tree (upstream: balancingLogicManager)."""
         return self._balanced(function, terms, ids, 0, len(ids) - 1) if ids else terms[0]
 
     def _balanced(self, function: str, terms: list[Node], ids: list[int], low: int, high: int) -> Node:
@@ -138,7 +135,7 @@ class Builder:
         return Literal(self.id(offset), value)
 
     def octets(self, quoted: str, offset: int) -> Node:
-        """Return a bytes literal; ``quoted`` begins with its b."""
+        """Return a bytes literal; ``quoted`` begins with the prefix ``b``."""
         value: str | bytes
         try:
             value = unescape_literal(quoted[1:], True)
@@ -150,7 +147,7 @@ class Builder:
     # Parts of expanded macros; each has the position of the macro call.
 
     def copy(self, call: int, node: Node) -> Node:
-        """Return a copy of a node whose parts have new ids. Raise TooLarge."""
+        """Return a copy of a node with new ids. Raise TooLarge, and the errors of ``weigh``."""
         self.copied += 1
         if self.copied > limits.MAX_COPIED:
             raise TooLarge(f"expression size exceeds limit: macros repeat more than {limits.MAX_COPIED} nodes")
@@ -191,7 +188,7 @@ class Builder:
         return Ident(self.id(self.offsets[call]), name)
 
     def plain_call(self, call: int, function: str, *args: Node, target: Node | None = None) -> Node:
-        """Return a call at the position of a macro call; it is never expanded."""
+        """Return a call at the position of a macro call, without expanding macros."""
         return Call(self.id(self.offsets[call]), function, list(args), target)
 
     def list_of(self, call: int, *elements: Node) -> Node:

@@ -30,18 +30,18 @@ class Checked(Struct):
     root: Node
     types: list[Type]
     calls: dict[int, tuple[Overload, ...]]
-    names: dict[int, str]  # of variables and types
-    constants: dict[int, Type]  # names of types
-    constructs: bool = False  # it constructs objects
-    loose: bool = False  # some values may not be of their types, as the planner finds
+    names: dict[int, str]  # id of a node → name of a variable or type
+    constants: dict[int, Type]  # id of a node that is the name of a type → this type
+    constructs: bool = False  # the expression constructs objects
+    loose: bool = False  # the planner sets it if a value may not have its checked type
 
     @property
     def result(self) -> Type:
-        """Return the type of the whole expression."""
+        """Return the type of the expression."""
         return self.types[self.root.id]
 
     def mentions(self, variable: str) -> bool:
-        """Return whether a variable is used."""
+        """Return whether the expression uses a variable."""
         return variable in self.names.values()
 
 
@@ -65,7 +65,7 @@ class Checker:
         self.constructs = False
 
     def run(self) -> Checked:
-        """Return the checked expression; errors are added to the issues."""
+        """Return the checked expression; add errors to the issues."""
         root = self.check(self.parsed.root)
         apply = self.known.apply
         final = [type if type.ground else apply(type, True) for type in self.types]
@@ -81,7 +81,7 @@ class Checker:
         self.fault(id, f"undeclared reference to '{name}' (in container '')")
 
     def check(self, node: Node) -> Node:
-        """Set the types of a node and its parts; return the node, or its replacement."""
+        """Set the types of a node and its parts; return the node or its replacement."""
         return _CHECKS[type(node)](self, node)
 
     def check_literal(self, node: Literal) -> Node:
@@ -97,7 +97,7 @@ class Checker:
         return None
 
     def find_global(self, name: str) -> tuple[Type, Type | None] | None:
-        """Return the type of a global name, and the type that it denotes, if any."""
+        """Return (type of a global name, the type that the name denotes or None), or None for an unknown name."""
         found = self.globals.get(name)
         if found is not None:
             return found, None
@@ -107,7 +107,7 @@ class Checker:
         return None if named is None else (types.type_of(named), named)
 
     def find_type(self, name: str) -> Type | None:
-        """Return the type of a name."""
+        """Return the type with this name, or None."""
         named = self.base.type_names.get(name)
         if named is None and (name in self.objects or self.base.shape(name) is not None):
             return types.object_named(name)
@@ -133,7 +133,7 @@ class Checker:
         return node
 
     def qualified(self, node: Select) -> str | None:
-        """Return the dotted name that a chain of selections may denote, or None."""
+        """Return the dotted name of a chain of selections, or None if it cannot be a global name."""
         parts = []
         inner: Node = node
         while isinstance(inner, Select):
@@ -242,7 +242,7 @@ class Checker:
         return node
 
     def resolve(self, node: Call, function: Function, target: Node | None) -> None:
-        """Find the overloads whose types fit; the first one gives the type of the call."""
+        """Find the overloads that accept the arguments; if their result types differ, the call has the type dyn."""
         given = tuple(self.types[arg.id] for arg in node.args)
         if target is not None:
             given = (self.types[target.id], *given)
@@ -255,7 +255,7 @@ class Checker:
             known = self.base.resolved.get(key)
             if known is not None:
                 self.types[node.id], self.calls[node.id], fresh = known
-                self.known.number += fresh  # error texts number the parameters
+                self.known.number += fresh  # error texts contain the numbers of parameters
                 return
         before = self.known.number
         found: list[Overload] = []
@@ -301,7 +301,7 @@ class Checker:
     # Lists, maps, objects
 
     def join(self, before: Type | None, found: Type) -> Type:
-        """Return the common type of the elements so far: dyn if they differ, which the validators report."""
+        """Return the common type of the elements so far, or dyn; the validators report different types."""
         if before is None or before == found:
             return found
         if self.known.assignable(before, found):
@@ -425,7 +425,7 @@ _CHECKS: Mapping[type[Node], Callable[[Checker, Any], Node]] = {
 
 
 def _dotted(node: Node) -> str | None:
-    """Return the dotted name that the target of a call may be a part of, or None."""
+    """Return the dotted name of the target of a call, or None if it is not a chain of names."""
     parts = []
     while isinstance(node, Select) and not node.test:
         parts.append(node.field)

@@ -1,7 +1,7 @@
 """Objects that expressions construct as ``Type{field: value}``: open objects and JSON patches.
 
-Upstream (pkg/cel/mutation) reads the fields of open objects from Go data that it makes each time (``natural``). It
-compares objects as Go compares data (``alike``). Expressions can observe both.
+Upstream (pkg/cel/mutation) reads the fields of open objects from Go data that it creates at each access (``natural``).
+It compares objects as Go compares data (``alike``). Expressions can observe both effects.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,17 +33,17 @@ from apiext.cel.values import (
     is_list,
 )
 
-# Go data of a constructed list without elements: nil, since upstream appends them; compared by identity
+# Go data of a constructed list without elements: a nil slice in upstream; the code compares this list by identity
 NO_SLICE: list[Any] = []
-UNNAMED = types.make("unspecified", "")  # of fields that a patch does not have; only dyn fits it
+UNNAMED = types.make("unspecified", "")  # type of fields that a patch does not have; only dyn is assignable to it
 _TEXTS = ("from", "op", "path")
 
 
 class Constructed(Special):
     """A constructed object.
 
-    ``type_name`` is its type as the expression names it. ``fields`` are its values by field name; optional fields only
-    if they are set. A patch always has op, path and from ("" if not set), and value only if it is set.
+    ``type_name`` is the name of its type in the expression. ``fields`` maps the names of fields to values, without
+    optional fields that are not set. A patch always has op, path and from ("" if not set), and value only if it is set.
     """
 
     __slots__ = ("fields", "type_name")
@@ -55,7 +55,7 @@ class Constructed(Special):
 
 
 class Open(Constructed):
-    """An object with any fields."""
+    """An open object: it may have any fields."""
 
     __slots__ = ()
     go_type = "*dynamic.ObjectVal"
@@ -88,20 +88,23 @@ class Patch(Constructed):
         return equal_directly(self.fields["value"], other.fields["value"])
 
     def find(self, key: Value) -> Value:
-        """Return a field by its name; an unset value is null."""
+        """Return a field by its name; ``value`` is null if it is not set."""
         if type(key) is str and key in _PATCH_FIELDS:
             return self.fields.get(key)
         return Fault(f"unsupported indexer: {_as_text(key)}")
 
     def has(self, key: Value) -> bool | Fault:
-        """Return whether a field is set: a string is set if it is not empty."""
+        """Return whether a field is set; an empty string counts as not set."""
         if type(key) is str and key in _PATCH_FIELDS:
             return key in self.fields if key == "value" else bool(self.fields[key])
         return Fault(f"unsupported field: {_as_text(key)}")
 
 
 class Joined(View):
-    """The concatenation of two lists where expressions construct objects: upstream cannot convert it to Go data."""
+    """The concatenation of two lists, in environments with constructed objects.
+
+    Upstream cannot convert such a concatenation to Go data.
+    """
 
     __slots__ = ("one", "other", "values")
     is_list, is_map = True, False
@@ -137,7 +140,7 @@ class Joined(View):
 
 
 def join(one: Value, other: Value) -> Value:
-    """Return the sum; for two lists that are not empty, a Joined."""
+    """Return the sum of two values, or a Joined of two lists that are not empty."""
     if not is_list(one) or not is_list(other):
         return add(one, other)
     if not len(one) or not len(other):
@@ -148,13 +151,13 @@ def join(one: Value, other: Value) -> Value:
 
 # Types
 
-Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # a type's name and fields → an object or a Fault
+Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # (name of a type, fields) → an object or a Fault
 
 
 class Shape(Struct, frozen=True):
     """A type of objects that expressions construct.
 
-    ``fields`` are the types of its fields, or None if it has any fields.
+    ``fields`` are the types of its fields, or None if it may have any fields.
     """
 
     make: Make
@@ -166,7 +169,7 @@ class Shape(Struct, frozen=True):
         return types.DYN if self.fields is None else self.fields.get(name, UNNAMED)
 
 
-Resolve: TypeAlias = Callable[[str], Shape | None]  # a type's name → its shape, None for an unknown type
+Resolve: TypeAlias = Callable[[str], Shape | None]  # name of a type → its shape, or None for an unknown type
 
 
 def _patch(type_name: str, fields: dict[str, Value]) -> Value:
@@ -203,7 +206,7 @@ _FOREIGN = {
 
 
 class Foreign(Native):
-    """Go data of a type that exists only upstream, and its value when an expression reads it."""
+    """Go data of a type that exists only in upstream; ``value`` is the CEL value that an expression reads."""
 
     __slots__ = ("name",)
 
@@ -213,7 +216,7 @@ class Foreign(Native):
 
     @property
     def go_name(self) -> str:
-        """Return the name of its Go type."""
+        """Return the name of the Go type."""
         return self.name
 
 
@@ -226,9 +229,9 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 
 
 def natural(value: Value) -> Any:
-    """Return the Go data of a value (upstream: Value()): decoded JSON, and Native for the rest.
+    """Return the Go data of a value (upstream: Value()): decoded JSON, or Native for data without JSON.
 
-    Elements of lists and maps inside stay values.
+    Elements of inner lists and maps stay CEL values.
     """
     kind = type(value)
     if kind in (str, int, bool, float):
@@ -309,13 +312,14 @@ def _as_text(key: Value) -> str:
     return f"%!s({go_type(key)}={shortest(key) if type(key) is float else show(key)})"
 
 
-# Equality as of Go's data
+# Equality of Go data
 
 
 def alike(one: Value, other: Value) -> bool:
     """Return whether two values are equal by Go's reflect.DeepEqual.
 
-    Numbers of two types differ. Lists differ unless they are the same object, since they contain functions.
+    Numbers of different types differ. Lists differ unless they are the same object, since upstream's lists contain
+    functions.
     """
     if type(one) is not type(other):
         return isinstance(one, View) and isinstance(other, View) and _alike_views(one, other)
@@ -362,7 +366,7 @@ def _alike_views(one: View, other: View) -> bool:
 
 
 def alike_raw(one: Any, other: Any) -> bool:
-    """Return whether two decoded documents are equal, and all their numbers have the same types."""
+    """Return whether two decoded documents are equal, including the types of all numbers."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:

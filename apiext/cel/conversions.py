@@ -1,4 +1,4 @@
-"""Convert between types, with numbers and times as Go parses and prints them."""
+"""Convert CEL values between types; parse and print numbers and times as Go does."""
 
 import math
 import re
@@ -32,8 +32,8 @@ _FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE
 _DIGITS = r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
 _HEX_FLOAT = re.compile(rf"[+-]?0[xX](?:_?{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})[pP][+-]?{_NUMBER}\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
-_READ = 64  # characters of a time that take as long to parse as an element
-_DURATION_PART = 4  # elements that take as long as a number with its unit in a duration
+_READ = 64  # characters of a time whose parsing counts as one element
+_DURATION_PART = 4  # number of elements for which one part of a duration, such as ``5m``, counts
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -186,12 +186,12 @@ TYPE_VALUE = make("type", "type")
 
 def size_of(value: Value) -> Value:
     """Return the size of a string, bytes, a list or a map."""
-    found = None if isinstance(value, Special) else size(value)  # the sizes of library types only count in costs
+    found = None if isinstance(value, Special) else size(value)  # a library type has a size only for costs
     return unlike(value, "size") if found is None else found
 
 
 def shortest(number: float) -> str:
-    """Return the shortest text of a double, as Go's %g prints it."""
+    """Return a double as Go's %g prints it with the fewest digits."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -205,7 +205,7 @@ def shortest(number: float) -> str:
 
 
 def _digits(number: float) -> tuple[str, int]:
-    """Return the significant digits of a double, and the exponent of the first one."""
+    """Return the significant digits of a double, and the exponent of the first digit."""
     mantissa, _, exponent = f"{abs(number)!r}".partition("e")
     whole, _, part = mantissa.partition(".")
     part = "" if part == "0" else part
@@ -218,20 +218,20 @@ def _digits(number: float) -> tuple[str, int]:
 
 
 def fixed(number: float) -> str:
-    """Return a double without exponent, with as few digits as identify it."""
+    """Return a double without exponent, with the fewest digits that identify it."""
     if number == 0:
         return "-0" if math.copysign(1, number) < 0 else "0"
     return ("-" if number < 0 else "") + plain(*_digits(number))
 
 
 def seconds_text(ns: int) -> str:
-    """Return a duration in seconds with the suffix s; as upstream, the seconds are a double."""
+    """Return a duration in seconds with the suffix s; as upstream, the number of seconds is a double."""
     whole = abs(ns) // SECOND * (-1 if ns < 0 else 1)
     return fixed(float(whole) + float(ns - whole * SECOND) / 1e9) + "s"
 
 
 def plain(digits: str, exponent: int) -> str:
-    """Return digits with the decimal point at the position of the exponent."""
+    """Return digits with a decimal point; ``exponent`` is the exponent of the first digit."""
     if exponent < 0:
         return "0." + "0" * (-exponent - 1) + digits
     if len(digits) <= exponent + 1:

@@ -1,4 +1,4 @@
-"""Compile expressions, given declared variables and a version of the language."""
+"""Compile and evaluate expressions with declared variables."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from apiext.cel.values import Broken, Fault, Value
 
 
 class Rejected:
-    """An invalid expression: the stage that refused it, upstream's text, and the checked expression, if any."""
+    """An invalid expression: the stage that refused it, upstream's text, and the checked expression or None."""
 
     __slots__ = ("checked", "stage", "text")
 
@@ -34,18 +34,18 @@ class Rejected:
 
     @property
     def result(self) -> Type | None:
-        """Return the type of the expression, if it has one."""
+        """Return the type of the expression, or None if the type check failed."""
         return self.checked.result if self.checked is not None else None
 
     def mentions(self, variable: str) -> bool:
-        """Return whether a variable is used, as far as that is known."""
+        """Return whether the expression uses a variable, or False if the type check failed."""
         return self.checked is not None and self.checked.mentions(variable)
 
 
 class Evaluation:
     """The result of an evaluation: a value or an error text, and the cost.
 
-    ``cancelled`` is true if it was stopped.
+    ``cancelled`` is true if the evaluation exceeded its limit, or if another thread cancelled it.
     """
 
     __slots__ = ("cancelled", "cost", "error", "value")
@@ -63,10 +63,10 @@ class Evaluation:
 class Environment:
     """The environment of expressions: variables, types and functions.
 
-    ``variables`` maps names to a Declared or a plain Type. ``optional`` are names whose values may be missing;
-    expressions see them as optionals. ``version`` is "stored" for the whole language, or "new" for the part that new
-    rules may use. ``extension`` has functions and types of this environment only. ``objects`` are the object types with
-    known fields of variables of a plain Type.
+    ``variables`` maps each name to a Declared or a plain Type. ``optional`` are the names of variables whose values may
+    be missing; in expressions, these variables are optionals. ``version`` is "stored" for all functions, or "new" for
+    the functions that new rules may use. ``extension`` contains functions and types of only this environment.
+    ``objects`` declare the fields of object types for variables of a plain Type.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Environment:
             self.variables[name] = types.optional_of(found) if name in optional else found
 
     def check(self, text: str, weigh: Weigh | None = None) -> "Checked | Issues":
-        """Parse and check an expression; return its issues if it is invalid. Raise the errors of ``weigh``."""
+        """Parse and type-check an expression; return its issues if it is invalid. Raise the errors of ``weigh``."""
         issues = Issues(Source(text))
         rest()
         with room_for(len(text)):
@@ -110,8 +110,8 @@ class Environment:
         """Return a program, or the reason why the expression is invalid.
 
         The stage of a Rejected is "compilation" with the text of its issues, "result" if the type is not ``result``, or
-        "instantiation" with the fault of a constant part. ``weigh`` is called with the growth of the expression; its
-        errors are raised.
+        "instantiation" with the fault of a constant part. Call ``weigh`` with the number of nodes that macros add, and
+        raise its errors.
         """
         checked = self.check(text, weigh)
         if isinstance(checked, Issues):
@@ -125,17 +125,17 @@ class Environment:
             return Rejected("instantiation", str(wrong), checked)
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
-        """Return the range of an expression's cost, with the sizes declared for the variable ``root``."""
+        """Return the range of an expression's cost, estimated with the declared sizes of the variable ``root``."""
         with room_for(len(checked.parsed.text)):
             return estimate(checked, self.declared.get(root))
 
 
 UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""Errors of generated code; after one of them, the expression is interpreted."""
+"""Errors of generated code, after which the interpreter evaluates the expression."""
 
 
 class Program:
-    """A compiled expression; its code is ``generated`` at the first evaluation."""
+    """A compiled expression; the first evaluation generates its code."""
 
     __slots__ = ("_mixed", "_run", "checked", "environment", "generated", "step")
 
@@ -144,7 +144,7 @@ class Program:
         self.checked = checked
         self.step = step
         self._run: Code | None = None
-        self._mixed = False  # parts of it are interpreted
+        self._mixed = False  # the generated code calls the interpreter for some parts
         self.generated = False
 
     @property
@@ -154,15 +154,15 @@ class Program:
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes, expansions of macros included."""
+        """Return the number of nodes, including the expansions of macros."""
         return len(self.checked.parsed.offsets)
 
     def mentions(self, variable: str) -> bool:
-        """Return whether a variable is used, as transition rules use oldSelf."""
+        """Return whether the expression uses a variable, such as oldSelf in a transition rule."""
         return self.checked.mentions(variable)
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
-        """Evaluate with generated code, or interpret if that raises; arguments are those of ``interpret``."""
+        """Evaluate with generated code; if it fails, interpret. The arguments are those of ``interpret``."""
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()
@@ -182,7 +182,7 @@ class Program:
         return self.interpret(variables, limit)
 
     def _generate(self) -> None:
-        from apiext.cel.generate import generate  # late: programs that never run do not need it
+        from apiext.cel.generate import generate  # imported on first use: many programs never run
 
         with room_for(len(self.checked.parsed.text)):
             made = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
@@ -193,8 +193,8 @@ class Program:
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
-        ``variables`` has decoded JSON for declared variables (absent for a missing optional one), and values for the
-        rest of ``names``. ``limit`` is the maximal cost; None means PER_CALL_LIMIT.
+        ``variables`` contains decoded JSON for declared variables, and CEL values for the other variables. A missing
+        optional variable is absent. ``limit`` is the maximal cost; None means PER_CALL_LIMIT.
         """
         limit = limit or Limit(PER_CALL_LIMIT)
         tracker = Tracker(limit.interpreted())

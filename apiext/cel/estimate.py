@@ -30,7 +30,7 @@ from apiext.cel.types import is_scalar
 
 
 class Local:
-    """The sizes of a loop variable."""
+    """The path and the sizes of a loop variable."""
 
     __slots__ = ("entries", "path", "size")
 
@@ -41,7 +41,7 @@ class Local:
 
 
 class Estimator:
-    """The estimate of one expression; ``root`` is the type at which all paths start, as in upstream."""
+    """The estimator of one expression; as in upstream, all paths begin at the type ``root``."""
 
     def __init__(self, checked: Checked, root: Declared | None) -> None:
         self.checked = checked
@@ -59,7 +59,7 @@ class Estimator:
     # Sizes
 
     def declared_size(self, path: Path) -> Range | None:
-        """Return the size declared at a path, or None."""
+        """Return the declared size of the value at a path, or None."""
         if not path.length or self.root is None:
             return None
         declared: Declared | None = self.root
@@ -193,7 +193,7 @@ class Estimator:
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return the cost of one overload with its arguments, without its receiver, and the size of its result."""
+        """Return (cost of an overload with its arguments but without its receiver, size of its result or None)."""
         branches = _BRANCHES.get(overload.id)
         if branches is not None:
             return branches(self, node, costs)
@@ -293,7 +293,7 @@ _COSTS: Mapping[type[Node], Callable[[Estimator, Any], Range]] = {
     MapOf: Estimator.map_of,
     ObjectOf: Estimator.object_of,
 }
-"""Type of a node → its estimate; a literal costs 0."""
+"""Class of a node → the function that estimates its cost; the cost of a literal is 0."""
 
 
 def _is_bind(node: Fold) -> bool:
@@ -334,9 +334,9 @@ _BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
     "logical_and": _logic,
     "conditional": _conditional,
 }
-"""Operators that evaluate only some operands → their cost, that of the operands included."""
+"""Id of an operator that evaluates only some operands → the function that estimates its cost with all operands."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:
-    """Return the range of a checked expression's cost; sizes come from the declared root."""
+    """Return the range of a checked expression's cost, given the declared type ``root``."""
     return Estimator(checked, root).run()

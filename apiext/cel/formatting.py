@@ -43,7 +43,7 @@ REFUSALS["X"] = REFUSALS["x"]
 
 
 class FormatError(ValueError):
-    """A string cannot be formatted; ``blamed`` is the id of an argument's node, or -1."""
+    """The error of a string that cannot be formatted; ``blamed`` is the id of an argument's node, or -1."""
 
     def __init__(self, message: str, blamed: int = -1) -> None:
         super().__init__(message)
@@ -51,13 +51,13 @@ class FormatError(ValueError):
 
 
 class Arguments(Protocol):
-    """The arguments of clauses."""
+    """The arguments for the clauses of a format."""
 
     def clause(self, kind: str, precision: int, index: int) -> str:
         """Return the formatted argument of a clause. Raise FormatError."""
 
     def need(self, index: int, ended: bool) -> None:
-        """Raise FormatError if there is no argument at an index; ``ended``: the clause has no letter."""
+        """Raise FormatError if no argument has this index. ``ended`` is true if the format ends after the ``%``."""
 
 
 def read_clauses(text: str, arguments: Arguments) -> str:
@@ -90,7 +90,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
 
 
 def _clause(text: str, at: int) -> tuple[str, int, int]:
-    """Return the letter of a clause, its precision, and the index after it."""
+    """Return (letter of a clause, precision, index after the clause)."""
     head = "could not parse formatting clause: "
     precision = DEFAULT_PRECISION
     if text[at] == ".":
@@ -120,7 +120,7 @@ def _clause(text: str, at: int) -> tuple[str, int, int]:
 
 
 class _Values:
-    """Arguments whose values are known."""
+    """The arguments of an evaluated ``format`` call."""
 
     def __init__(self, values: Value) -> None:
         self.values = values
@@ -138,7 +138,7 @@ class _Values:
 
 
 def format_text(text: str, values: Value) -> Value:
-    """Return a string with its clauses replaced by values, or the fault of one that cannot be formatted."""
+    """Return a string with its clauses replaced by values, or the fault of a value that cannot be formatted."""
     try:
         return read_clauses(text, _Values(values))
     except FormatError as wrong:
@@ -187,7 +187,7 @@ def _key(value: Value) -> str:
 
 
 def _inner(value: Value) -> str:
-    """Return a value inside a list or map as a literal of the language."""
+    """Return a value inside a list or map as a CEL literal."""
     kind = type(value)
     if kind is str:
         return go_quote(value)
@@ -226,11 +226,11 @@ def _fixed(value: Value, precision: int) -> str:
 
 def _scientific(value: Value, precision: int) -> str:
     text = localized(_real("e", value), "e", DEFAULT_PRECISION)
-    return text.rjust(precision)  # as upstream: %6e, not %.6e
+    return text.rjust(precision)  # as upstream, where the precision is the width of the text
 
 
 def localized(number: float, kind: str, precision: int) -> str:
-    """Return a number as Go's printer for en_US writes it: digits in groups of three, powers of ten written out."""
+    """Return a number as Go's printer for en_US writes it: ``1,234.500000``, or ``1.234500×10⁰³`` for kind "e"."""
     if math.isnan(number):
         return "NaN"
     if number in (float("inf"), float("-inf")):

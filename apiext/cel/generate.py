@@ -1,7 +1,7 @@
-"""Generate a Python function from steps; it returns the same values and costs, unless something fails.
+"""Generate a Python function from steps; it returns the same values and costs as the interpreter.
 
-On a fault, data that does not fit its type, or a missing field, the function raises. Then the steps are interpreted.
-This keeps faults, their texts and partial costs out of the generated code.
+The function raises an error for a fault, a missing field, or data that does not have its declared type. The interpreter
+then evaluates the steps. So the generated code needs no texts of faults and no partial costs.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,9 +32,9 @@ from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Wr
 def generate(
     checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]
 ) -> tuple[Code, bool] | None:
-    """Return (function of variables and a limit → (value, cost), whether parts are interpreted).
+    """Return (generated function, whether it calls the interpreter for some parts).
 
-    Return None if code cannot be generated, or is too long.
+    The function maps variables and a limit to (value, cost). Return None if code cannot be generated, or is too long.
     """
     if checked.loose:
         return None
@@ -63,7 +63,7 @@ class Generator(Writer):
         self.scopes: list[dict[str, Val]] = [{}]
 
     def whole(self, step: Step) -> str:
-        """Return the text of the function."""
+        """Return the source of the function."""
         body_from = len(self.lines)
         value = self.value(self.emit(step))
         self.flush()
@@ -75,7 +75,7 @@ class Generator(Writer):
     # Steps
 
     def emit(self, step: Step) -> Val:
-        """Write the code of a step, or a call that interprets it if the step has no code."""
+        """Write the code of a step, or a call of the interpreter if no code can be generated."""
         mark = len(self.lines), self.pending, self.count, self.indent, self.loops, len(self.scopes)
         globals_written = dict(self.scopes[0])
         try:
@@ -110,7 +110,7 @@ class Generator(Writer):
         return Val(name, "any")
 
     def interpreted(self, step: Step) -> Val:
-        """Write the interpretation of a single step."""
+        """Write a call of the interpreter for a single step."""
         self.mixed = True
         self.flush()
         used = _variables(step)
@@ -124,7 +124,7 @@ class Generator(Writer):
         return Val(name, self.kind_of(step.id))
 
     def find(self, name: str) -> Val:
-        """Return a variable of a loop, or one of the evaluation."""
+        """Return the value of a variable of a loop or of the evaluation."""
         if name.startswith("."):
             raise Unsupported
         for scope in reversed(self.scopes):
@@ -138,7 +138,7 @@ class Generator(Writer):
             return Val(self.let(read), "any")
         found = self.load(read, declared)
         if self.indent == 1:
-            self.scopes[0][name] = found  # written before all code that comes later
+            self.scopes[0][name] = found  # outside branches, this code runs before all later code
         return found
 
     def access(self, step: Access) -> Val:
@@ -151,7 +151,7 @@ class Generator(Writer):
         return self.resolve(attribute)
 
     def resolve(self, attribute: Attribute) -> Val:
-        """Write a chain without the cost of its variable."""
+        """Write the code of an attribute, without the cost of its variable."""
         if isinstance(attribute, Conditional):
             return self.conditional(attribute)
         if isinstance(attribute, Variable):
@@ -168,7 +168,7 @@ class Generator(Writer):
         return val
 
     def is_optional(self, attribute: Attribute, at: int) -> bool:
-        """Return whether the operand of a selection may be an optional value."""
+        """Return whether the operand of the selection at an index may be an optional value."""
         id = attribute.qualifiers[at - 1].id if at else attribute.own_id
         kind = self.checked.types[id]
         return kind.kind in ("opaque", "dyn", "parameter")
@@ -197,12 +197,12 @@ class Generator(Writer):
                     return self.load(f"{val.text}[{key.text}]", val.declared.element)
         name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
         kind = self.kind_of(qualifier.id)
-        if kind != "any":  # a list of a nullable field's elements may contain null
+        if kind != "any":  # an element may be null, if it comes from a nullable field
             self.odd_if(f"{name} is None")
         return Val(name, kind)
 
     def select(self, val: Val, declared: Declared, key: object) -> Val | None:
-        """Write a selection by a constant from declared data; return None if it has no code here."""
+        """Write a selection by a constant from data of a declared type; return None if no code is possible."""
         if declared.kind == "object" and type(key) is str:
             field = unescape(key)
             inner = declared.properties.get(field) if field is not None else None
@@ -230,7 +230,7 @@ class Generator(Writer):
         raise Unsupported
 
     def branch(self, write: Callable[[], Val], target: str) -> Val:
-        """Write a branch that ends in an assignment; its costs are charged within."""
+        """Write a branch that ends with an assignment; the branch itself adds its costs."""
         before, self.pending = self.pending, 0
         self.indent += 1
         val = write()
@@ -285,7 +285,7 @@ class Generator(Writer):
         return Val(name, kind)
 
     def gather(self, step: CallStep) -> Val:
-        """Write the append of elements to the list that a loop builds."""
+        """Write code that appends elements to the list that a loop builds."""
         accu = self.emit(step.args[0])
         more = self.emit(step.args[1])
         self.charge(1)
@@ -328,7 +328,7 @@ class Generator(Writer):
         return result
 
     def turns(self, step: Loop, over: Val, accumulated: Val) -> None:
-        """Write the loop itself."""
+        """Write the ``for`` statement of a loop."""
         scope = self.scopes[-1]
         first, second = self.name(), self.name()
         declared = over.declared if over.kind == "raw" else None
@@ -349,7 +349,7 @@ class Generator(Writer):
                 scope[variable] = self.load(text, inner)
             else:
                 if declared is None:
-                    # a list of a nullable field's elements may contain null
+                    # an element may be null, if it comes from a nullable field
                     null = f" or {text} is None" if kind != "any" else ""
                     self.odd_if(f"type({text}) is _Fault{null}")
                 scope[variable] = Val(text, kind)
@@ -372,7 +372,7 @@ class Generator(Writer):
     def head(
         self, step: Loop, over: Val, declared: Declared | None, both: str
     ) -> tuple[str, tuple[Declared | None, Declared | None]]:
-        """Return the first line of the loop, and the declared types of its variables."""
+        """Return (first line of the loop, declared types of its two variables)."""
         if declared is not None and declared.kind == "list":
             if step.var2:
                 return f"for {both} in enumerate({over.text}):", (None, declared.element)
@@ -386,7 +386,7 @@ class Generator(Writer):
         return f"for {both} in {read}:", (None, None)
 
     def element_kinds(self, step: Loop) -> tuple[str, str]:
-        """Return the kinds of the loop's variables, from the type of its range."""
+        """Return the kinds of the loop's two variables, from the type of its list or map."""
         over = self.checked.types[step.over.id]
         if over.kind == "list":
             element = over.params[0].kind if over.params[0].kind in KINDS else "any"
@@ -407,7 +407,7 @@ _WRITTEN: Mapping[type[Step], Callable[[Generator, Any], Val]] = {
     MakeList: Generator.list_of,
     MakeObject: Generator.object_of,
 }
-"""Type of a step → its code generator; steps of other types are interpreted."""
+"""Class of a step → its code generator; the interpreter evaluates steps of other classes."""
 
 
 def _variables(step: object) -> set[str]:

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from apiext.cel import lexer as t
 
-EPSILON = -2  # in a set of tokens: the rule may end here
+EPSILON = -2  # in a set of expected tokens: the rule may end
 
 
 class State(Struct, eq=False):
@@ -14,7 +14,7 @@ class State(Struct, eq=False):
 
     rule: str
     kind: str = "basic"  # block, star_entry, star_back, plus_block, plus_back, stop
-    # with the least precedence that allows the alternative
+    # (first state of an alternative, lowest precedence that allows the alternative)
     ways: "list[tuple[State, int]]" = field(default_factory=list)
     tokens: frozenset[int] = frozenset()
     calls: str = ""
@@ -23,7 +23,7 @@ class State(Struct, eq=False):
 
 
 class Tok(Struct, frozen=True):
-    """One of some tokens, stored under a label."""
+    """One token of a set of kinds; the parser stores it under a label."""
 
     kinds: frozenset[int]
     label: str = ""
@@ -31,7 +31,7 @@ class Tok(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """A rule, stored under a label."""
+    """The call of a rule; the parser stores the result under a label."""
 
     name: str
     label: str = ""
@@ -42,8 +42,7 @@ class Rule(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """One of several alternatives (block), any number (star), one or more (plus), at most one (optional).
 
-    ``predicted`` allows a lookahead of more than one token. An alternative may have a least precedence, and the name of
-    the node that it makes.
+    ``predicted`` allows a lookahead of more than one token.
     """
 
     kind: str
@@ -52,7 +51,10 @@ class Choice(Struct, frozen=True):
 
 
 class Way(Struct, frozen=True):
-    """A sequence of parts."""
+    """An alternative: a sequence of parts.
+
+    ``makes`` is the name of its node, or "". ``precedence`` is the lowest precedence that allows the alternative.
+    """
 
     parts: "tuple[Part, ...]"
     makes: str = ""
@@ -210,7 +212,7 @@ RULES: dict[str, tuple[Part, ...]] = {
 
 
 class Placed(Struct, eq=False):
-    """A part with its states: its start, the end of a turn of its loop, and its alternatives."""
+    """A part with its states: its start, its alternatives, and the end of an iteration of its loop."""
 
     part: Part
     start: State
@@ -220,7 +222,7 @@ class Placed(Struct, eq=False):
 
 
 class Network:
-    """All states of the grammar, and the tokens that can follow each."""
+    """All states of the grammar, and the tokens that each state can accept."""
 
     def __init__(self) -> None:
         self.starts: dict[str, State] = {}
@@ -234,7 +236,7 @@ class Network:
             self.bodies[name], self.starts[name] = self._sequence(name, parts, stop)
 
     def _sequence(self, rule: str, parts: tuple[Part, ...], end: State) -> tuple[list[Placed], State]:
-        """Return the placed parts before ``end``, and their first state."""
+        """Return the parts that lead to the state ``end``, and their first state."""
         placed: list[Placed] = []
         for part in reversed(parts):
             place = self._place(rule, part, end)
@@ -273,7 +275,7 @@ class Network:
         return Placed(part, start, block, back, ways)
 
     def following(self, state: State) -> frozenset[int]:
-        """Return the tokens that a state can accept, with EPSILON if its rule can end there."""
+        """Return the tokens that a state can accept, with EPSILON if its rule can end at the state."""
         known = self._following.get(state)
         if known is None:
             found: set[int] = set()
@@ -282,7 +284,7 @@ class Network:
         return known
 
     def _look(self, state: State, stack: tuple[State, ...], found: set[int], seen: set[object]) -> None:
-        """Add the tokens that a state can accept; a rule is not entered again inside itself."""
+        """Add the tokens that a state can accept, without recursion of a rule into itself."""
         key = (state, stack)
         if key in seen:
             return
@@ -302,7 +304,7 @@ class Network:
 
 
 class Context(Struct, eq=False):
-    """A rule being parsed: its result, and its parts by label."""
+    """A node of the syntax tree: the rule, the name of the node (``makes``), and its parts: label → part."""
 
     rule: str
     parent: "Context | None"
@@ -314,7 +316,7 @@ class Context(Struct, eq=False):
 
 
 class Missing(Struct, frozen=True):
-    """A missing token; its index is that of the next token."""
+    """A missing token; ``at`` is the index of the next token."""
 
     at: int
     kind: int

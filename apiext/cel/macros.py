@@ -1,4 +1,4 @@
-"""Expand macros while parsing: has, loops over lists and maps, and bindings of optionals."""
+"""Expand macros during parsing: has, loops over lists and maps, and macros on optionals."""
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Node, Select
 from apiext.cel.builder import ACCUMULATOR, Builder, Expand, MacroError, Macros
@@ -23,7 +23,7 @@ def _name(node: Node, message: str) -> str:
 
 
 def _variables(args: list[Node], count: int, message: str) -> tuple[str, str]:
-    """Return the loop's variables; the second is "" if there is only one."""
+    """Return the names of the loop's two variables; the second is "" if ``count`` is 1."""
     names = [_name(arg, message) for arg in args[:count]]
     if count == 2 and names[0] == names[1]:
         raise MacroError(args[1].id, f"duplicate variable name: {names[0]}")
@@ -34,7 +34,7 @@ def _variables(args: list[Node], count: int, message: str) -> tuple[str, str]:
 
 
 def _quantifier(kind: str, count: int) -> Expand:
-    """Return the expansion of all, exists or exists_one over ``count`` variables."""
+    """Return the expansion of all, exists or exists_one with ``count`` loop variables."""
 
     def expand(make: Builder, call: int, target: Node, args: list[Node]) -> Node:
         names = _variables(args, count, "argument must be a simple name")
@@ -64,7 +64,7 @@ def _quantifier(kind: str, count: int) -> Expand:
 
 
 def _gather(make: Builder, call: int, init: Node, step: Node, test: Node | None) -> list[Node]:
-    """Return the parts of a loop that builds a list from every step, or from those whose test holds."""
+    """Return the parts of a loop that executes ``step`` for each element, or only if ``test`` is true."""
     condition = make.literal(call, True)
     if test is not None:
         step = make.plain_call(call, "_?_:_", test, step, make.ident(call, ACCUMULATOR))
@@ -105,7 +105,7 @@ def _transform_map(with_key: bool) -> Expand:
 
 
 def _optional_map(name: str, wraps: bool) -> Expand:
-    """Return the expansion of optMap (which wraps its result) or optFlatMap."""
+    """Return the expansion of optMap or optFlatMap; optMap ``wraps`` its result in an optional."""
 
     def expand(make: Builder, call: int, target: Node, args: list[Node]) -> Node:
         variable = _name(args[0], f"{name}() variable name must be a simple identifier")

@@ -1,4 +1,4 @@
-"""Generate inline code for calls by overload: operators and tests on plain values."""
+"""Generate inline code for calls of common overloads: operators and tests on plain values."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,7 +18,7 @@ def _tenths(text: str) -> str:
 
 
 def _string_cost(w: Writer, args: list[Val], steps: CallStep) -> None:
-    """Charge the comparison of two strings: a tenth of the shorter one."""
+    """Write the cost of comparing two strings: a tenth of the length of the shorter string."""
     for one, other in ((0, 1), (1, 0)):
         step = steps.args[one]
         if isinstance(step, Constant) and type(step.value) is str:
@@ -34,7 +34,7 @@ def _string_cost(w: Writer, args: list[Val], steps: CallStep) -> None:
 
 
 def _named(w: Writer, args: list[Val], step: CallStep) -> list[Val]:
-    """Return arguments that the code can repeat without evaluating them twice."""
+    """Assign arguments to variables, so that the code can use them twice without evaluating them twice."""
     return [
         arg if isinstance(step.args[at], Constant) or arg.text.isidentifier() else Val(w.let(arg.text), arg.kind)
         for at, arg in enumerate(args)
@@ -107,7 +107,7 @@ def _size(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
 
 
 def _test(text: str) -> Native:
-    """Return the code generator of a test of two strings; ``{0}`` and ``{1}`` stand for them."""
+    """Return the code generator of a test of two strings; ``{0}`` and ``{1}`` in ``text`` stand for the strings."""
 
     def write(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
         if (args[0].kind, args[1].kind) != ("string", "string"):

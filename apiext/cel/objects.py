@@ -45,20 +45,21 @@ __all__ = [
     "present",
 ]
 
-_SAFE = (1 << 53) - 1  # integers up to this are JSON numbers, larger ones strings
-_NESTED = 10_000  # characters of an expression whose values may nest as deep as possible
-_EXPONENT = 1e21  # doubles from here on are printed with an exponent
+_SAFE = (1 << 53) - 1  # larger integers become strings in JSON
+_NESTED = 10_000  # length of an expression whose values may have the maximal nesting
+_EXPONENT = 1e21  # larger doubles are printed with an exponent
 
 
 class Panicked(ValueError):
-    """Upstream's code panics on this input, so the request is answered with 500."""
+    """The error of an input on which upstream's code panics; the response of the request is a 500."""
 
 
 def mismatches(value: Constructed) -> list[str]:
     """Return upstream's texts about inner objects whose types do not match their field paths.
 
-    They are in the order of field names. Optionals, concatenated lists and patches are not searched. A walk over the
-    budget of the thread is reported like an evaluation over its budget. (upstream: CheckTypeNamesMatchFieldPathNames)
+    The texts are in the order of field names. The search ignores optionals, concatenated lists and patches. If it
+    exceeds the budget of the thread, return the error text of an evaluation that exceeds its limit. (upstream:
+    CheckTypeNamesMatchFieldPathNames)
     """
     try:
         with _bounded():
@@ -69,7 +70,7 @@ def mismatches(value: Constructed) -> list[str]:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Limit a walk over a value to the budget of the thread. Raise ValueError."""
+    """Limit the block to the budget of the thread. Raise ValueError if it exceeds the budget."""
     try:
         with room_for(_NESTED):
             yield
@@ -97,18 +98,18 @@ def _mismatches(value: Value, path: str) -> Iterator[str]:
 
 
 def json_of(value: Value) -> Any:
-    """Return the value of a JSON patch as the JSON that upstream makes of it with structpb.Value.
+    """Convert the value of a JSON patch to JSON as upstream does with structpb.Value.
 
     Integers from 2^53 on become strings, and integral doubles become ints. Times, durations and bytes become strings.
-    In open objects all numbers become doubles; times, null, and lists or maps in lists or maps are refused. Raise
-    ValueError with the text of upstream's error, and Panicked for open objects in lists and maps.
+    In open objects, all numbers become doubles. Raise ValueError with upstream's text, for example for times in open
+    objects. Raise Panicked for open objects in lists and maps.
     """
     with _bounded():
         return json_within(value)
 
 
 def json_within(value: Value) -> Any:
-    """Return the result of ``json_of``, as a part of an evaluation."""
+    """Return the result of ``json_of`` during an evaluation, within its budget."""
     spend(1)
     write = _JSON.get(type(value))
     if write is not None:
@@ -121,7 +122,7 @@ def json_within(value: Value) -> Any:
 
 
 def _refusal(value: Value, wanted: str) -> str:
-    """Return upstream's text about an unsupported conversion."""
+    """Return upstream's error text about an unsupported conversion."""
     if isinstance(value, Type):
         return "type conversion not supported for 'type'"
     if type(value) is Fault:
@@ -151,7 +152,7 @@ def key_text(key: Value) -> str:
     raise ValueError(_refusal(key, "string"))
 
 
-_TEXTUAL = (Ip, Network, Url, Version)  # types whose values are keys by their texts
+_TEXTUAL = (Ip, Network, Url, Version)  # types whose values become keys as strings
 _NO_KEYS: dict[type, str] = {
     int: "unsupported type conversion from 'int' to string", Uint: "unsupported type conversion from 'uint' to string",
     bool: "type conversion error from bool to 'string'", float: "type conversion error from Double to 'string'",
@@ -162,7 +163,7 @@ _NO_KEYS: dict[type, str] = {
 
 
 def present(value: Optional) -> Value:
-    """Return the value of an optional. Raise ValueError if it has none."""
+    """Return the value of an optional. Raise ValueError if the optional is empty."""
     if not value.present:
         raise ValueError("optional.none() dereference")
     return value.value
@@ -194,7 +195,7 @@ def _refuse_patch(value: Value) -> Any:
 
 
 def _json_of_joined(value: Joined) -> list[Any]:
-    """Return the JSON of concatenated lists, whose elements are Go data in upstream: open objects are maps."""
+    """Return the JSON of concatenated lists; as in upstream, open objects in them are maps of Go data."""
     return [json_within(dynamic(natural(element))) for element in value.values]
 
 
@@ -234,8 +235,9 @@ _JSON: dict[type, Callable[[Any], Any]] = {
 def applied(value: Constructed) -> Any:
     """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
 
-    Ints stay ints, doubles stay doubles. Go data without JSON (times, durations, bytes, lists in lists, maps in lists)
-    is Native. Null of optional fields is None. NO_SLICE stands for lists that are null in JSON. Raise ValueError.
+    Ints stay ints, and doubles stay doubles. Go data without an equivalent in JSON (times, durations, bytes, lists in
+    lists, maps in lists) are Native. The null of an optional field is None. NO_SLICE stands for a list that is null in
+    JSON. Raise ValueError.
     """
     with _bounded():
         try:

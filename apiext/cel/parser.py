@@ -1,4 +1,4 @@
-"""Parse a text to nodes in one pass; ``recovery`` reports the errors of a text that does not parse."""
+"""Parse a text to nodes in one pass; ``recovery`` reports the errors of an invalid text."""
 
 from apiext.cel import lexer as t
 from apiext.cel import limits
@@ -20,11 +20,11 @@ _NUMBERS = {t.INT: "int", t.UINT: "uint", t.FLOAT: "double"}
 
 
 class _Mistake(Exception):
-    """The text has a syntax error; ``recovery`` finds its position and text."""
+    """The error of a text with a syntax error; ``recovery`` determines its position and message."""
 
 
 class _TooNested(Exception):
-    """Expressions are nested deeper than the limit."""
+    """The error of an expression that is nested deeper than the limit."""
 
 
 def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None) -> Parsed | None:
@@ -57,14 +57,14 @@ def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None)
                 issues.found.clear()
                 issues.at(-1, TOO_DEEP)
             return None if issues else Parsed(text, root, build.offsets, build.macro_calls)
-    from apiext.cel.recovery import diagnose  # late: only texts with syntax errors need it
+    from apiext.cel.recovery import diagnose  # imported on first use: only invalid texts need it
 
     diagnose(tokens, macros, issues)
     return None
 
 
 class _Parser:
-    """A precedence-climbing parser of tokens; a level of nesting takes two frames."""
+    """A precedence-climbing parser of tokens; a level of nesting needs two stack frames."""
 
     __slots__ = ("at", "build", "height", "kinds", "nesting", "starts", "texts", "too_deep")
 
@@ -76,7 +76,7 @@ class _Parser:
         self.at = 0
         self.nesting = 0
         self.too_deep = False
-        self.height = 0  # of the last node, counted in operators, selections and member calls
+        self.height = 0  # height of the last node, counted in operators, selections and member calls
 
     def whole(self) -> Node:
         root = self.expression(0)
@@ -98,7 +98,7 @@ class _Parser:
             self.too_deep = True
 
     def expression(self, level: int) -> Node:
-        """Return an expression of operators that bind tighter than ``level``; 0 allows all."""
+        """Return an expression of operators that bind tighter than ``level``; 0 allows all operators."""
         if level == 0:
             self.nesting += 1
             if self.nesting > limits.MAX_NESTING:
@@ -139,7 +139,7 @@ class _Parser:
     def conditional(self, condition: Node) -> Node:
         height = self.height
         id = self.build.id(self.take(t.QUESTION))
-        # the middle cannot contain a conditional at its top
+        # the grammar allows no conditional directly between ``?`` and ``:``
         yes = self.logic_only()
         height = max(height, self.height)
         self.take(t.COLON)
@@ -148,7 +148,7 @@ class _Parser:
         return self.build.call(id, "_?_:_", [condition, yes, no])
 
     def logic_only(self) -> Node:
-        """Return an expression without a conditional at its top."""
+        """Return an expression whose outermost operator is not a conditional."""
         build = self.build
         left = self.expression(1)
         if self.kinds[self.at] == t.OR:
@@ -173,7 +173,7 @@ class _Parser:
         first = self.at
         while kinds[self.at] == kind:
             self.at += 1
-        # as in upstream's trees: an even number of signs makes no node
+        # as in upstream, an even number of signs creates no node
         odd = (self.at - first) % 2 == 1
         id = self.build.id(self.starts[first]) if odd else 0
         node = self.member()
@@ -291,7 +291,7 @@ class _Parser:
             if kind == t.LPAREN:
                 told = len(build.issues.found)
                 self.arguments()
-                del build.issues.found[told:]  # upstream makes no nodes of them
+                del build.issues.found[told:]  # upstream does not convert these arguments to nodes
                 self.height = 0
             return build.fault(start, f"reserved identifier: {name}")
         if kind == t.LPAREN:
@@ -339,7 +339,7 @@ class _Parser:
         return ObjectOf(id, name, self.entries(True))
 
     def entries(self, of_object: bool) -> list[Entry]:
-        """Return the entries up to and including the closing brace."""
+        """Consume the entries and the closing brace; return the entries."""
         entries: list[Entry] = []
         kinds, build = self.kinds, self.build
         height = 0
@@ -350,7 +350,7 @@ class _Parser:
             if of_object:
                 key, id = self.field()
             else:
-                # as upstream: the id of the colon precedes that of the key
+                # as upstream: the id of the colon precedes the id of the key
                 id = build.id(-1)
                 key = self.expression(0)
                 height = max(height, self.height)

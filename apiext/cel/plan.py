@@ -1,6 +1,6 @@
-"""The steps of evaluating an expression: those of upstream's interpreter, with their costs.
+"""The steps that evaluate an expression, with their costs, as in upstream's interpreter.
 
-This is the reference: slow, but exact in values, faults and costs. ``generate`` makes fast code with equal results.
+They are slow, but exact in values, faults and costs. ``generate`` creates fast code with equal results.
 """
 
 from collections.abc import Iterator
@@ -31,10 +31,7 @@ from apiext.cel.values import (
 
 
 class Logic(Step):
-    """&& or
-
-    : a deciding operand takes precedence over a fault of the other.
-    """
+    """The operator ``&&`` or ``||``: an operand with the value ``decides`` takes precedence over a fault."""
 
     __slots__ = ("decides", "terms")
 
@@ -44,7 +41,7 @@ class Logic(Step):
         self.decides = decides
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; it costs nothing itself."""
+        """Return the value; the operator itself has no cost."""
         value = self._decide(frame, tracker)
         tracker.drop(*(term.id for term in self.terms))
         tracker.push(self.id, value)
@@ -73,13 +70,13 @@ class CallStep(Step):
         self.args = args
         self.implement = implement
         self.charge = charge
-        self.lazy = False  # "" if it is only known from the values
-        self.strict = True  # type of the value
-        self.overload = ""  # "" when it is only known from the values
-        self.result = "dyn"  # kind of the value
+        self.lazy = False  # an argument that is a fault ends the call before the next argument is evaluated
+        self.strict = True  # the call returns a fault among its arguments
+        self.overload = ""  # its id, or "" if only the values determine the overload
+        self.result = "dyn"  # kind of the result's type
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value, and add the charge of the function."""
+        """Return the value, and add the cost of the function."""
         value = self._call(frame, tracker)
         args = tracker.take(self.args)
         if args is not None:
@@ -102,7 +99,7 @@ class CallStep(Step):
 
 
 class Membership(Step):
-    """``in`` for a list of constants; it costs nothing itself."""
+    """The operator ``in`` for a list of constants; it has no cost."""
 
     __slots__ = ("arg", "members")
 
@@ -121,7 +118,7 @@ class Membership(Step):
 
 
 def member_key(value: Value) -> object:
-    """Return the key of a constant: numbers of all types are equal by value, and differ from booleans."""
+    """Return the set element for a constant: equal numbers of different types are equal, booleans differ from them."""
     return ("bool", value) if type(value) is bool else value
 
 
@@ -134,9 +131,9 @@ def is_member(value: Value, members: frozenset[object]) -> bool:
 
 
 class OrElse(Step):
-    """``or`` and ``orValue`` of optionals.
+    """The functions ``or`` and ``orValue`` of optionals; they have no cost.
 
-    The second operand is evaluated only if it is needed. It costs nothing itself.
+    The second operand is evaluated only if the first is an empty optional.
     """
 
     __slots__ = ("one", "other", "unwraps")
@@ -148,7 +145,7 @@ class OrElse(Step):
         self.unwraps = unwraps
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value of the first operand that has one."""
+        """Return the first operand if it has a value, else the second operand."""
         value = self.one.eval(frame, tracker)
         if type(value) is Optional:
             if not value.present:
@@ -174,7 +171,7 @@ class _Literal(Step):
         self.optional = optional
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the list, map or object, or the fault of the first part that has one."""
+        """Return the list, map or object, or the fault of the first part that fails."""
         value = self._make(frame, tracker)
         tracker.take(self.parts)
         tracker.cost += self.cost
@@ -290,7 +287,7 @@ class Loop(Step):
         self.result = result
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the result; the loop costs nothing beside its parts."""
+        """Return the result; the cost is the sum of the costs of its parts."""
         value = self._loop(frame, tracker)
         tracker.drop(self.over.id)
         tracker.push(self.id, value)
@@ -318,7 +315,7 @@ class Loop(Step):
 
 
 def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
-    """Yield indices and elements of a list, or keys and values of a map."""
+    """Yield (index, element) of a list, or (key, value) of a map."""
     if is_list(over):
         yield from enumerate(elements(over))
         return
@@ -327,7 +324,7 @@ def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def entry(values: Value, key: Value) -> Value:
-    """Return the value of a key that ``elements`` yields; the value of a null field is a missing one."""
+    """Return the value of a key that ``elements`` returns, or a fault; a null field counts as missing."""
     found = values.find(key)
     if type(found) is Fault:
         return found
@@ -335,7 +332,7 @@ def entry(values: Value, key: Value) -> Value:
 
 
 class Turn:
-    """The variables of a loop; the accumulator's first value is made at first use."""
+    """The variables of a loop; the initial value of the accumulator is evaluated at first use."""
 
     __slots__ = ("ended", "first", "loop", "outer", "second", "started", "value")
 
@@ -354,7 +351,7 @@ class Turn:
         return self.outer.outermost
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name."""
+        """Return a tuple with the value of a name, or None if the name is unknown."""
         loop = self.loop
         if name == loop.accu:
             if not self.started:
@@ -370,19 +367,19 @@ class Turn:
 
 
 def not_equal(one: Value, other: Value) -> Value:
-    """Return whether two values differ; values that cannot be compared do."""
+    """Return whether two values differ; values that cannot be compared differ."""
     return equal(one, other) is not True
 
 
 def unshared(value: Value) -> Value:
-    """Return an empty list or map that a loop may fill in place."""
+    """Return a new object in place of an empty list or map, so that a loop may change it in place."""
     if type(value) is list and not value:
         return []
     return Map() if type(value) is Map and not value.entries else value
 
 
 def grow_list(values: Value, more: Value) -> Value:
-    """Append elements to the list that a loop builds; both are lists that its macro made."""
+    """Append elements to the list that a loop builds; the expansion of its macro created both lists."""
     values.extend(more)
     return values
 

@@ -47,7 +47,7 @@ PATTERNED = frozenset(("find", "findAll", "matches"))
 
 
 class Unplannable(Exception):
-    """A constant part of the expression fails; the text is upstream's."""
+    """The error of a constant part of an expression that fails; the text is upstream's."""
 
 
 def plan(checked: Checked, base: Base) -> Step:
@@ -87,7 +87,7 @@ class _Planner:
         return Loop(node.id, over, (node.var, node.var2, node.accu), init, condition, step, result)
 
     def attribute(self, step: Step) -> Access:
-        """Return a step as the start of a chain."""
+        """Return a step as an Access, to which the caller can add selections."""
         return step if isinstance(step, Access) else Access(step.id, OfStep(step.id, step))
 
     def select(self, node: Select) -> Step:
@@ -159,7 +159,7 @@ class _Planner:
             implement = dispatched(name, known.overloads if known is not None else ())
         lazy = len(args) > 2 or (single is not None and single.lazy)
         if not overload and (known is None or not known.singleton):
-            lazy = True  # the values choose the overload
+            lazy = True  # the types of the values determine the overload
         if overload == "in_list" and isinstance(args[1], Constant):
             found = self.membership(node, args[0], args[1].value)
             if found is not None:
@@ -236,7 +236,7 @@ _STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {
 
 
 def gather(step: Step, accu: str) -> None:
-    """Let a loop's step fill its accumulator in place instead of copying it every turn."""
+    """Change a loop's step so that it extends its accumulator in place instead of copying it in each iteration."""
     if isinstance(step, Access) and isinstance(step.attribute, Conditional):
         branch = step.attribute.yes
         step = branch.step if isinstance(branch, OfStep) else step
@@ -249,7 +249,7 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return an overload's function; for values of other types it returns upstream's fault."""
+    """Return an overload's function; it returns upstream's fault for values of other types."""
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":
         return run
@@ -261,7 +261,7 @@ def guarded(overload: Overload) -> Implement:
 
 
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
-    """Return a function that selects the overload by its values."""
+    """Return a function that selects the overload by the types of its arguments."""
     if overloads and name[0] in "_-!@":
         return overloads[0].implement
 
@@ -275,7 +275,7 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return the function of a call with a constant pattern; it reads the string itself."""
+    """Return the function of a call with a constant pattern; it also accepts a string of an unknown type."""
 
     def call(text: Value, *rest: Value) -> Value:
         if is_unknown(text):

@@ -16,11 +16,11 @@ network = cache(Network)
 
 
 class _Stop(Exception):
-    """Parsing ends: a limit was reached and reported."""
+    """The end of parsing at a limit, which was reported."""
 
 
 class _Fault(Exception):
-    """A rule cannot continue; ``kind`` selects the error text."""
+    """The error of a rule that cannot continue; ``kind`` selects the error text."""
 
     def __init__(self, kind: str, state: State, offending: int, first: int = 0) -> None:
         super().__init__(kind)
@@ -47,7 +47,7 @@ def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
 
 
 class _Parser:
-    """A parser that runs the rules of the grammar in a loop, so nesting needs no stack."""
+    """A parser that runs the rules of the grammar in a loop, so that nesting needs no stack frames."""
 
     def __init__(self, tokens: Tokens, issues: Issues) -> None:
         self.net = network()
@@ -66,7 +66,7 @@ class _Parser:
     # Rules
 
     def run(self) -> Context:
-        """Parse the whole text and return its tree, with gaps at errors."""
+        """Parse the text and return its syntax tree, which has gaps at errors."""
         root = Context("start", None, None, 0)
         stack = [(root, self.rule(root))]
         result: Context | None = None
@@ -144,7 +144,7 @@ class _Parser:
         yield from self.sequence(place.ways[way])
 
     def becomes(self, part: Choice, way: int) -> None:
-        """Set the result of the chosen alternative; a left-recursive one wraps the parts parsed so far."""
+        """Set the node of the chosen alternative; a left-recursive alternative wraps the parts parsed so far."""
         context = self.context
         assert context is not None
         chosen = part.ways[way]
@@ -188,7 +188,7 @@ class _Parser:
             elif self.kinds[self.at] not in self.net.following(place.block):
                 return
 
-    # Tokens and recovery, as upstream's error strategy does them
+    # Tokens and recovery, as in upstream's error strategy
 
     def match(self, state: State) -> int | Missing:
         if self.kinds[self.at] in state.tokens:
@@ -226,7 +226,7 @@ class _Parser:
         raise _Fault("mismatched", self.state, self.at)
 
     def delete_one(self) -> bool:
-        """Skip one token if the one after it would fit; return whether it did."""
+        """Skip one token if the token after it is expected; return whether it was skipped."""
         after = self.kinds[self.at + 1] if self.at + 1 < len(self.kinds) else t.EOF
         if after not in self.expected():
             return False
@@ -305,7 +305,7 @@ class _Parser:
         return self.expected_at(self.state)
 
     def expected_at(self, state: State) -> set[int]:
-        """Return the tokens that a state of the current rule accepts, given the rules that called it."""
+        """Return the tokens that a state of the current rule accepts, given the rules that called this rule."""
         following = self.net.following(state)
         if EPSILON not in following:
             return set(following)
@@ -333,7 +333,7 @@ class _Parser:
     # Decisions by more than one token
 
     def predict(self, decision: State) -> int:
-        """Return the index of the alternative to take. Raise _Fault if none fits."""
+        """Return the index of the alternative that fits the next tokens. Raise _Fault if no alternative fits."""
         configs = self.close([(way, number, (), False) for number, way in self.allowed(decision)], decision)
         at = self.at
         while True:
@@ -370,9 +370,9 @@ class _Parser:
         ]
 
     def close(self, configs: list[Any], decision: State) -> list[Any]:
-        """Return all configurations reachable without a token.
+        """Return all configurations that can be reached without consuming a token.
 
-        At the end of the decision's rule, any caller may follow.
+        At the end of the decision's rule, continue after every call of this rule.
         """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))
@@ -408,5 +408,5 @@ def show_set(kinds: set[int]) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a piece of the text in quotes, with visible blanks."""
+    """Return a part of the text in quotes, with escaped tabs and line breaks."""
     return "'" + text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"

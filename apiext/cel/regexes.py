@@ -9,19 +9,19 @@ from apiext.cel import limits, re2_programs, unicode_classes
 from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
-_FEW_INSTRUCTIONS = 200  # instructions of a program for which the smallest size suffices
-# bytes of one program and its caches: tried in this order
+_FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest memory limit
+# memory limits of one program with its caches, in bytes; tried in this order
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
-_REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that the cache of rules keeps
-_REFUSED = 1024  # bytes that an invalid pattern counts for
-_MOST_OPTIONAL = 5_000  # optional parts: a? has 1, a{2,5} has 3; compiling grows with the square, 80 ms here
-_OPTIONAL = 3  # characters that such a part counts for
+_REMEMBERED = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
+_REFUSED = 1024  # bytes in the cache for an invalid pattern
+_MOST_OPTIONAL = 5_000  # optional parts: a? has 1, a{2,5} has 3; their compilation takes quadratic time, 80 ms here
+_OPTIONAL = 3  # characters for which one optional part counts
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
-_CLASS, _FOUND = 600, 4  # elements that take as long as making such a class, and as finding one string
-_STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as an element, 2 ns each where no automaton fits
-_FEW_STEPS = 2_000  # steps that are not counted
+_CLASS, _FOUND = 600, 4  # elements for which the creation of one such class counts, and for which one match counts
+_STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as one element; a step takes at most 2 ns
+_FEW_STEPS = 2_000  # a search with at most this number of steps is not counted
 _TOO_LARGE = "error parsing regexp: expression too large"
-_OPEN = (b"missing )", b"missing ]")  # errors of a pattern that may only be cut off
+_OPEN = (b"missing )", b"missing ]")  # errors that a truncated pattern may have
 _NOWHERE = (-1, -1)
 _UNENDED = "\\x{"
 _PART = re.compile(
@@ -30,7 +30,7 @@ _PART = re.compile(
     re.DOTALL,
 )
 _NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
-_TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 reads as text
+_TOO_LONG = re.compile(r"[0-9]{10}")  # RE2 reads such a count as literal text
 _RANGE = re.compile(r"\{([0-9]{1,4}),([0-9]{1,4})\}")
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # maximal count of a repetition
@@ -45,15 +45,16 @@ _GO_TEXTS = {
     "invalid named capture group": "invalid named capture",
     "missing )": "missing closing )",
 }
-_WHOLE = ("missing closing )", "unexpected )")  # with these errors, Go shows the whole pattern
+_WHOLE = ("missing closing )", "unexpected )")  # in these errors, Go prints the whole pattern
 
 Match = Callable[[bytes, int, int], list[tuple[int, int]]]
 
 
 class Pattern(NamedTuple):
-    """A compiled pattern: its match function (text, from, to) → spans, and its maximal steps for a byte.
+    """A compiled pattern.
 
-    ``size`` is the maximal number of bytes in memory, with the states that RE2 caches.
+    ``match`` is a function (text, start, end) → spans. ``instructions`` is the maximal number of steps for one byte of
+    a text. ``size`` is the maximal number of bytes in memory, including the states that RE2 caches.
     """
 
     match: Match
@@ -62,7 +63,7 @@ class Pattern(NamedTuple):
 
 
 class PatternError(ValueError):
-    """A pattern is invalid; the text is Go's."""
+    """The error of an invalid pattern; the text is Go's."""
 
 
 def program(pattern: str) -> Pattern:
@@ -77,7 +78,7 @@ def program(pattern: str) -> Pattern:
 
 @cache
 def _engine(memory: int) -> tuple[Any, Any, Any]:
-    """Return the class of programs, its options, and the anchor that lets them match anywhere."""
+    """Return the class of programs, its options, and the anchor argument for a match anywhere in a text."""
     made = re2_programs.api()
     options = made.options()
     options.log_errors = False
@@ -86,7 +87,7 @@ def _engine(memory: int) -> tuple[Any, Any, Any]:
 
 
 def compiled(pattern: str) -> Pattern:
-    """Compile a pattern without caching it, and without charging an evaluation. Raise PatternError."""
+    """Compile a pattern; neither cache it nor count the work. Raise PatternError."""
     if _is_too_large(pattern):
         raise PatternError(_TOO_LARGE)
     reading = unicode_classes.read(pattern)
@@ -116,7 +117,7 @@ def _lacks_room(found: Any) -> bool:
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
-    """Return (index, Go's text) of syntax that only RE2 accepts; the text is "" if there is none."""
+    """Return (index, Go's error text) of the first syntax that only RE2 accepts, or (0, "")."""
     for part in _PART.finditer(pattern):
         if part[0] == "\\C":
             return part.start(), "invalid escape sequence: `\\C`"
@@ -135,12 +136,12 @@ def _refusal(told: str, pattern: str, reading: Reading) -> str:
     part = reading.given(pattern, part)
     if reason.startswith("pattern too large"):
         return "expression too large"
-    if reason == "invalid UTF-8" and pattern.endswith(_UNENDED):  # RE2 expects a character there
+    if reason == "invalid UTF-8" and pattern.endswith(_UNENDED):  # RE2 expects a character after this text
         reason, part = "invalid escape sequence", _UNENDED
     text = _GO_TEXTS.get(reason, reason)
     count = _COUNT.search(part) if text in _REPEATED else None
     if count is not None and (text == "invalid repeat count" or _is_too_much(count)):
-        return f"invalid repeat count: `{count[1]}`"  # Go checks it first, and without a question mark
+        return f"invalid repeat count: `{count[1]}`"  # Go checks the count first, and prints it without a question mark
     return f"{text}: `{pattern if text in _WHOLE else part}`"
 
 
@@ -150,7 +151,7 @@ def _is_too_much(count: re.Match[str]) -> bool:
 
 
 def _optional(pattern: str) -> int:
-    """Return the approximate number of optional parts of a pattern; brackets are not excluded."""
+    """Return the approximate number of optional parts of a pattern; also count characters inside brackets."""
     return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
 
 
@@ -161,29 +162,29 @@ def _is_too_large(pattern: str) -> bool:
 
 
 def work(pattern: str) -> int:
-    """Return the elements that take as long as compiling a pattern."""
+    """Return the work of compiling a pattern, in elements."""
     if _is_too_large(pattern):
         return 0
     return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
 
 
 class Programs:
-    """A cache of compiled patterns, and of errors of invalid ones; it is thread-safe.
+    """Thread-safe cache: pattern → compiled pattern, or the error text of an invalid pattern.
 
-    The program that was compiled first is evicted first, which keeps a cache hit cheap.
+    It evicts the pattern that was compiled first, so that a cache hit is cheap.
     """
 
     __slots__ = ("_before", "_known", "_most", "size")
 
     def __init__(self, most: int, before: Callable[[str], None]) -> None:
-        """``room`` are the bytes of all programs. ``before`` charges the work of compiling a pattern, and may raise."""
+        """``most`` is the maximal size of the cache in bytes. ``before`` counts the work before a compilation."""
         self._most = most
         self._before = before
         self._known: dict[str, Pattern | str] = {}
         self.size = 0
 
     def find(self, pattern: str) -> Pattern | str:
-        """Return the program of a pattern, or the error text of an invalid one."""
+        """Return the compiled pattern, or the error text of an invalid pattern. Raise the errors of ``before``."""
         return self._known.get(pattern) or self._compile(pattern)
 
     def _compile(self, pattern: str) -> Pattern | str:
@@ -210,12 +211,12 @@ _known = Programs(_REMEMBERED, lambda pattern: spend(work(pattern)))
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Return whether a pattern matches somewhere in a string."""
+    """Return whether a pattern matches anywhere in a string. Raise PatternError or Cancelled."""
     return _spans(program(pattern), text.encode("utf-8", "surrogatepass"))[0] != _NOWHERE
 
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
-    """Return the first match of a pattern in a string. Raise Cancelled if the search exceeds the time budget."""
+    """Return the spans of the first match in a string. Raise Cancelled if the search exceeds the time budget."""
     match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:
@@ -226,7 +227,7 @@ def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of one pattern. Raise PatternError."""
     program(pattern)
-    # looked up each time: rules would keep more programs alive than the cache
+    # the test looks the program up each time: a reference would keep it in memory after the cache has evicted it
     return lambda text: matches(text, pattern)
 
 
@@ -248,8 +249,8 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         start, end = match(raw, at, size)[0]
         if start < 0:
             break
-        # as Go: an empty match right after another match does not count
-        inside = start < size and raw[start] & 0xC0 == 0x80  # inside a character, where Go does not search
+        # as in Go, an empty match directly after another match does not count
+        inside = start < size and raw[start] & 0xC0 == 0x80  # Go does not search inside a character
         if not inside and (end > start or start != last_end):
             spend(_FOUND)
             found.append(raw[start:end].decode("utf-8", "surrogatepass"))

@@ -18,19 +18,19 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
-_DIGITS = 30  # digits of a number in a duration; more overflow in any case
-_REMEMBERED = 64  # characters of texts whose values are cached
+_DIGITS = 30  # maximal digits of a number in a duration; more digits always overflow
+_REMEMBERED = 64  # maximal characters of a text whose value is cached
 T = TypeVar("T")
 
 
 def _remembered(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Cache the values of short texts."""
+    """Return the function with a cache for short texts."""
     known = lru_cache(maxsize=4096)(read)
     return lambda text: known(text) if len(text) <= _REMEMBERED else read(text)
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Return the days from 1970 to a date, or None if it does not exist; there is a year 0."""
+    """Return the days from 1970 to a date, or None if the date does not exist; the year 0 exists."""
     try:
         return date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
     except ValueError:
@@ -38,7 +38,7 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 
 def _instant(found: re.Match[str]) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east) of a matched text, or None if the time does not exist."""
+    """Return (nanoseconds since 1970, seconds east of UTC) of a match, or None if the time does not exist."""
     year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
     days = _days(year, month, day)
     if hour > 23 or minute > 59 or second > 59 or days is None:
@@ -57,14 +57,14 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
 
 @_remembered
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east) of a text in Go's time.RFC3339, or None."""
+    """Return (nanoseconds since 1970, seconds east of UTC) of a text in Go's time.RFC3339 layout, or None."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
 @_remembered
 def parse_date_time(text: str) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east) of a date-time in data, or None (as strfmt.ParseDateTime)."""
+    """Return (nanoseconds since 1970, seconds east of UTC) of a date-time in data, as strfmt does, or None."""
     if not text:
         return 0, 0
     found = _STRFMT.match(text)
@@ -72,7 +72,7 @@ def parse_date_time(text: str) -> tuple[int, int] | None:
 
 
 def parse_date(text: str) -> tuple[int, int] | None:
-    """Return nanoseconds since 1970 of a full date, and 0 for UTC, or None."""
+    """Return (nanoseconds since 1970, 0) of a date such as 2006-01-02, or None."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         return None
     days = _days(*map(int, text.split("-")))
@@ -90,7 +90,8 @@ _UNITS = {
     "h": 3600 * SECOND,
 }
 _PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (  # a word denotes a unit if it starts with the unit's last name
+# (names of a unit, nanoseconds): a word that begins with the last name also denotes the unit
+_WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (
     (("ns", "nano"), 1), (("us", "µs", "micro"), 1000), (("ms", "milli"), 1_000_000), (("s", "sec"), SECOND),
     (("m", "min"), 60 * SECOND), (("h", "hr", "hour"), 3600 * SECOND), (("d", "day"), _DAY * SECOND),
     (("w", "wk", "week"), 7 * _DAY * SECOND),
@@ -100,7 +101,7 @@ _WORDS = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 
 @_remembered
 def parse_duration(text: str) -> int | None:
-    """Return the nanoseconds of a duration as Go's time.ParseDuration parses it, or None."""
+    """Return the nanoseconds of a duration as Go's time.ParseDuration does, or None."""
     rest = text[1:] if text[:1] in ("+", "-") else text
     if rest == "0":
         return 0
@@ -126,7 +127,10 @@ def parse_duration(text: str) -> int | None:
 
 @_remembered
 def parse_go_or_word_duration(text: str) -> int | None:
-    """Return the nanoseconds of a duration in data: Go's form, or integers with words (upstream: strfmt), or None."""
+    """Return the nanoseconds of a duration in data, or None.
+
+    The duration is in Go's form, or consists of integers with words, such as ``2 days`` (upstream: strfmt).
+    """
     ns = parse_duration(text)
     if ns is not None:
         return ns
@@ -148,7 +152,7 @@ def _unit(word: str) -> int:
 
 
 def _wrapped(number: int) -> int:
-    """Return a number wrapped to 64 bits."""
+    """Return a number wrapped to the range of int64."""
     return (number + INT_MAX + 1) % (2 * INT_MAX + 2) - INT_MAX - 1
 
 
@@ -161,7 +165,7 @@ _BOUNDS = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59
 
 
 def refusal_of_date_time(text: str) -> str:
-    """Return the error text of an invalid date-time in data: that of the last form that upstream tries."""
+    """Return the error text of an invalid date-time in data: the error of the last layout that upstream tries."""
     return _refusal(text, "2006-01-02T15:04:05", (*_DATE, *_CLOCK))
 
 
@@ -173,7 +177,7 @@ def refusal_of_date(text: str) -> str:
 def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
     """Return Go's error text for a text that does not fit a layout.
 
-    ``parts`` are pairs of a layout part and the text that precedes it.
+    ``parts`` are pairs (preceding text, part of the layout).
     """
     head, rest = f"parsing time {time_quote(text)}", text
     for before, part in parts:
@@ -193,7 +197,7 @@ def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def format_timestamp(ns: int, offset: int = 0) -> str:
-    """Return a timestamp at an offset from UTC in seconds, with as many decimals as needed."""
+    """Return a timestamp in RFC 3339 format with the necessary decimals; ``offset`` is in seconds east of UTC."""
     seconds, nanos = divmod(ns + offset * SECOND, SECOND)
     at = wall_clock(seconds)
     decimals = f".{nanos:09d}".rstrip("0") if nanos else ""
@@ -218,7 +222,7 @@ class Clock(NamedTuple):
 
 
 def wall_clock(seconds: int) -> Clock:
-    """Return the wall clock of seconds since 1970."""
+    """Return the wall clock for a time in seconds since 1970."""
     days, rest = divmod(seconds, _DAY)
     years = 0  # shifted by whole cycles of the calendar into the range that Python supports
     number = days + _EPOCH
@@ -234,9 +238,9 @@ def wall_clock(seconds: int) -> Clock:
 
 _CYCLE = 146_097  # days of 400 years, which are whole weeks
 _LAST_DAY = date.max.toordinal()
-_KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # seconds within which Python knows the offset of a zone
-_NAME = 255  # characters of a zone's name, which names a file
-_LOOKED_UP = 500  # elements that take as long as opening the file of a zone
+_KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # range of seconds in which Python knows the offset of a zone
+_NAME = 255  # maximal characters of a zone's name, which is the name of a file
+_LOOKED_UP = 500  # elements for which opening the file of a zone counts
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -268,8 +272,8 @@ def _offset(zone: str) -> int | str:
 
 @lru_cache(256)
 def _zone(name: str) -> tzinfo | None:
-    """Return the zone of a name, or None if there is none."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # late: only zone names need it
+    """Return the zone with this name, or None if it does not exist."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # imported on first use: only zone names need it
 
     take_time(_LOOKED_UP)
     try:
@@ -279,7 +283,7 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def _number(text: str) -> int | None:
-    """Return an int of digits with an optional sign, or None if it exceeds 64 bits."""
+    """Return the int of digits with an optional sign, or None if it exceeds 64 bits."""
     digits = text.lstrip("+-").lstrip("0")
     number = int(digits or "0") if len(digits) <= _DIGITS else INT_MAX + 2
     number = -number if text[0] == "-" else number
@@ -299,7 +303,7 @@ def _offset_of_name(seconds: int, zone: str) -> int | str:
 
 
 def time_quote(text: str) -> str:
-    """Return a text as errors of Go's time package quote it: all but plain ASCII is escaped byte by byte."""
+    """Quote a text as Go's time package does in errors: with hex escapes for all bytes of non-ASCII characters."""
     spend_text(len(text))
     take_time(len(text) * 2)
     return '"' + "".join(map(_time_character, text)) + '"'

@@ -1,4 +1,4 @@
-"""Types of expressions: their names, and whether a type is assignable to another."""
+"""Types of expressions: their names, and the rules of assignability."""
 
 from collections.abc import Mapping
 
@@ -6,15 +6,15 @@ from apiext.cel import limits
 from apiext.cel.source import TooLarge
 
 _KNOWN: "dict[tuple[str, str, tuple[Type, ...]], Type]" = {}
-_MAX_KNOWN = 50_000  # types that are kept as the one object of their kind
+_MAX_KNOWN = 50_000  # maximal number of types in the cache
 
 
 class Type:
     """A type; equal types are nearly always the same object.
 
     ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object, opaque,
-    parameter or error. ``ground`` is true if it contains no type parameter. ``parts`` is the number of types in its
-    text.
+    parameter or error. ``ground`` is true if the type contains no type parameter. ``parts`` is the number of types in
+    the printed type.
     """
 
     __slots__ = ("_hash", "ground", "kind", "name", "params", "parts")
@@ -27,7 +27,7 @@ class Type:
     _hash: int
 
     def __str__(self) -> str:
-        """Return the type as messages show it (upstream: FormatCELType)."""
+        """Return the type as error messages print it (upstream: FormatCELType)."""
         if not self.params:
             return _SHOWN.get(self.kind, self.name)
         return f"{self.name}({', '.join(map(str, self.params))})"
@@ -50,12 +50,12 @@ _SHOWN = {"timestamp": "timestamp", "duration": "duration", "null": "null", "err
 
 
 def make(kind: str, name: str, *params: Type) -> Type:
-    """Return the type of a kind, name and parameters. Raises TooLarge."""
+    """Return the type with this kind, name and parameters. Raise TooLarge."""
     key = (kind, name, params)
     known = _KNOWN.get(key)
     if known is None:
         if len(_KNOWN) > _MAX_KNOWN:
-            _KNOWN.clear()  # most are of definitions that no longer exist
+            _KNOWN.clear()  # most types in the cache belong to definitions that no longer exist
         known = Type()
         known.kind, known.name, known.params = kind, name, params
         known._hash = hash(key)
@@ -88,19 +88,19 @@ FORMAT = make("object", "kubernetes.NamedFormat")
 
 
 def list_of(element: Type) -> Type:
-    """Return the type of a list of these elements."""
+    """Return the type of a list with this element type."""
     return make("list", "list", element)
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Return the type of a map with these keys and values."""
+    """Return the type of a map with these types of keys and values."""
     return make("map", "map", key, value)
 
 
 def wrapper_of(value: Type) -> Type:
-    """Return the type of values that may be null.
+    """Return the wrapper type of a type: its values may be null.
 
-    An assignment that does not test for null sees the inner type.
+    The wrapper type and the inner type are assignable to each other.
     """
     return make(value.kind, "wrapper", value)
 
@@ -135,20 +135,20 @@ _SCALARS = ("bool", "double", "duration", "int", "timestamp", "uint")
 
 
 def unwrap_optional(type: Type) -> tuple[Type, bool]:
-    """Return the inner type of an optional, and whether the type was one."""
+    """Return (inner type, true) for the type of an optional, and (type, false) for other types."""
     if type.name == "optional_type" and type.kind == "opaque":
         return type.params[0], True
     return type, False
 
 
 def is_scalar(type: Type) -> bool:
-    """Return whether values have one fixed size, so that estimates count them as 1."""
+    """Return whether all values of a type have the size 1 in estimates."""
     inner, _ = unwrap_optional(type)
     return inner.kind in _SCALARS
 
 
 class Substitution:
-    """The types that have been substituted for type parameters so far."""
+    """The substitutes of type parameters so far: type parameter → type."""
 
     __slots__ = ("found", "number")
 
@@ -162,7 +162,7 @@ class Substitution:
         return parameter(f"_var{self.number - 1}")
 
     def assignable(self, wanted: Type, given: Type) -> bool:
-        """Return whether ``given`` is assignable to ``wanted``; if so, keep the substitutes of its parameters."""
+        """Return whether ``given`` is assignable to ``wanted``; if so, record the substitutes of type parameters."""
         if wanted == given:
             return True
         if wanted.ground and given.ground:
@@ -174,7 +174,7 @@ class Substitution:
         return False
 
     def all_assignable(self, wanted: tuple[Type, ...], given: tuple[Type, ...]) -> bool:
-        """Return whether all types are assignable to those wanted, with common substitutes."""
+        """Return whether each given type is assignable to the wanted type at its index, with common substitutes."""
         if len(wanted) != len(given):
             return False
         before = dict(self.found)
@@ -209,7 +209,7 @@ class Substitution:
         return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
-        """Return whether a type can be the substitute of a parameter, and whether it was before."""
+        """Return whether a type can substitute a parameter, and whether the parameter already had a substitute."""
         if type == param:
             return True, True
         known = self.found.get(param)
@@ -236,7 +236,7 @@ class Substitution:
         return any(self._occurs(param, inner) for inner in within.params)
 
     def apply(self, type: Type, to_dyn: bool = False) -> Type:
-        """Return a type with known parameters substituted; with ``to_dyn``, unknown ones become dyn."""
+        """Replace the parameters of a type by their substitutes; with ``to_dyn``, other parameters become dyn."""
         return type if type.ground else self._applied(type, to_dyn, {})
 
     def _applied(self, type: Type, to_dyn: bool, made: dict[Type, Type]) -> Type:
@@ -256,7 +256,7 @@ class Substitution:
 
 
 def less_specific(one: Type, other: Type) -> bool:
-    """Return whether a type equals another or is more general."""
+    """Return whether the first type equals the second type or is more general."""
     if one.kind in ("dyn", "parameter"):
         return True
     if other.kind in ("dyn", "parameter") or one.kind != other.kind:
@@ -269,7 +269,7 @@ def less_specific(one: Type, other: Type) -> bool:
 
 
 def replace(type: Type, by: Mapping[str, Type]) -> Type:
-    """Return a type with the parameters of given names replaced."""
+    """Replace type parameters by name."""
     if type.ground:
         return type
     if type.kind == "parameter":

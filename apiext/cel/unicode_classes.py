@@ -1,7 +1,7 @@
-r"""Rewrite named character classes of a pattern, ``\p{Letter}``, for RE2, which has short names only.
+r"""Rewrite named character classes of a pattern, such as ``\p{Letter}``, for RE2, which knows only short names.
 
-Go (1.25 and later) also accepts the long names of categories, and ignores case, spaces, hyphens and underscores. It
-looks scripts up by the spelling that remains, so it does not find scripts of two words, such as Old_Italic.
+Go (1.25 and later) also accepts the long names of categories. It ignores case, spaces, hyphens and underscores. It
+deletes them before it looks up a script, so it does not find scripts of two words, such as Old_Italic.
 """
 
 import re
@@ -39,11 +39,11 @@ _NAMES = (
     | {long: short for short, names in _LONG.items() for long in names.split()}
 )
 _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
-_ASSIGNED = _GIVEN + r"\p{C}"  # RE2's C has no unassigned code points
-_EMPTY = (0x40000, 0xDFFFF)  # planes without characters, which are not searched
-_LISTED = ""  # classes that are listed code point by code point
-_LIST = 3  # classes that take as long as such a list
-_UNIONS = {  # members and non-members, between brackets, so that both are right in (?i), too
+_ASSIGNED = _GIVEN + r"\p{C}"  # RE2's class C does not contain unassigned code points
+_EMPTY = (0x40000, 0xDFFFF)  # planes without characters; a search is not necessary
+_LISTED = ""  # stands for a list of ranges of code points
+_LIST = 3  # number of classes that take as long as such a list
+_UNIONS = {  # name → (members, non-members), for use between brackets; RE2 negates a class wrongly with (?i)
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
     "ascii": ("[:ascii:]", "[:^ascii:]"),
     "assigned": (_ASSIGNED, _LISTED),
@@ -53,24 +53,24 @@ _UNIONS = {  # members and non-members, between brackets, so that both are right
 _UNIONS |= {"casedletter": _UNIONS["lc"], "unassigned": _UNIONS["cn"], "other": _UNIONS["c"]}
 _IGNORED = str.maketrans("", "", "_- ")
 _CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]|\Z))", re.DOTALL)
-_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # any other content of such braces is refused
+_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # RE2 refuses other characters in these braces
 _INSIDE = re.compile(rf"\[:\^?[a-z]+:\]|\\[dDsSwW]|{_ONE}(?P<range>-(?=[^\]]))?", re.DOTALL)
 _END = re.compile(_ONE, re.DOTALL)
 _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.DOTALL)
 
 
 class Piece(NamedTuple):
-    """A class in the given and in the rewritten pattern: where each begins and ends."""
+    """The (start, end) of a class in the given pattern and in the rewritten pattern."""
 
     given: tuple[int, int]
     made: tuple[int, int]
 
 
 class Reading(NamedTuple):
-    """A pattern for RE2.
+    """A pattern that was rewritten for RE2.
 
-    ``fault`` is Go's error text for an unknown name, and ``at`` its index in the given pattern. ``weight`` is the
-    number of classes that RE2 has to make.
+    ``fault`` is Go's error text for an unknown name, and ``at`` the index of this name in the given pattern.
+    ``weight`` is the number of classes that RE2 has to create.
     """
 
     text: str
@@ -80,9 +80,9 @@ class Reading(NamedTuple):
     fault: str = ""
 
     def given(self, pattern: str, part: str) -> str:
-        """Return the part of the given pattern that corresponds to a part of the rewritten one.
+        """Return the part of the given pattern that corresponds to a part of the rewritten pattern.
 
-        It never begins with a class; it may end inside one, where RE2 expects other characters.
+        The part never begins with a class. It may end inside a class, at a character that RE2 did not expect.
         """
         start = self.text.find(part)
         for piece in self.pieces:
@@ -93,7 +93,7 @@ class Reading(NamedTuple):
         return pattern[self._before(start) : self._before(start + len(part))]
 
     def upto(self, at: int) -> str:
-        """Return the part of the pattern before an index, rewritten."""
+        """Return the rewritten form of the pattern before an index."""
         moved = 0
         for piece in self.pieces:
             if piece.given[1] > at:
@@ -113,7 +113,7 @@ class Reading(NamedTuple):
 
 
 def weight(pattern: str) -> int:
-    """Return the minimal number of classes that RE2 has to make for a pattern; a union has several."""
+    """Return the minimal number of classes that RE2 has to create for a pattern; a union counts as several classes."""
     return read(pattern).weight if "\\p" in pattern or "\\P" in pattern else 0
 
 
@@ -137,7 +137,7 @@ def read(pattern: str) -> Reading:
 
 
 def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yield each class of a pattern, and whether it is between brackets; stop at an error that RE2 reports, too."""
+    """Yield each class of a pattern, and whether it is between brackets; stop at an error that RE2 will report."""
     at, inside, first = 0, False, False
     while at < len(pattern):
         found = _CLASS.match(pattern, at)
@@ -161,7 +161,7 @@ def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
 
 
 def _rewritten(found: re.Match[str], inside: bool) -> str:
-    """Return the class for RE2, or an empty string for one that Go does not know."""
+    """Return the class for RE2, or an empty string for a class that Go does not know."""
     name = found["letter"] if found["name"] is None else found["name"]
     negated = (found[0][1] == "P") != name.startswith("^")
     key = name.removeprefix("^").translate(_IGNORED).lower() if name.isascii() else ""

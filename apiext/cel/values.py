@@ -1,7 +1,7 @@
-"""Values of the language as Python values: type names, equality, order and size.
+"""CEL values as Python values: type names, equality, order and size.
 
-bool, int, float, str, bytes, None and list represent themselves; types that Python lacks have a class here. Typed data
-of the caller stays decoded JSON, wrapped in the views of ``views``.
+Booleans, ints, doubles, strings, bytes, null and lists are plain Python values. This module defines classes for types
+that Python lacks. Data of the caller with a declared type stays decoded JSON inside a view (module ``views``).
 """
 
 import math
@@ -12,7 +12,7 @@ from apiext.cel.effort import spend, spend_equality, take_scan
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
-Value: TypeAlias = Any  # a value of the language, or a Fault
+Value: TypeAlias = Any  # a CEL value, or a Fault
 
 INT_MIN, INT_MAX, UINT_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 SECOND = 1_000_000_000  # nanoseconds
@@ -33,31 +33,34 @@ class Fault:
 
 
 class Broken(Exception):
-    """Upstream's code panics on this input, such as a key without a hash; the evaluation ends."""
+    """The error of an input on which upstream's code panics, such as an unhashable key; it ends the evaluation."""
 
 
 def no_overload(*_: Value) -> Fault:
-    """Return the fault of operands without a fitting overload."""
+    """Return the fault of operands that no overload accepts."""
     return Fault("no such overload")
 
 
 def unlike(value: Value, function: str, *kinds: type) -> Fault:
     """Return the fault of an operand with an unsupported type.
 
-    For the types in ``kinds``, and for receivers, the text is shorter.
+    For the types in ``kinds``, and for strings and times, the text does not contain the function.
     """
     known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
     return no_overload() if known else Fault(f"no such overload: {function}")
 
 
 class Uint(int):
-    """An unsigned integer; it equals an int of the same value, but is of another type."""
+    """An unsigned integer; it equals an int of the same value, but has another type."""
 
     __slots__ = ()
 
 
 class Timestamp:
-    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999; ``offset``: seconds east, for its text."""
+    """A point in time in the years 1 to 9999: nanoseconds since 1970 in UTC.
+
+    ``offset`` is the offset from UTC in seconds, for the printed time.
+    """
 
     __slots__ = ("ns", "offset")
 
@@ -73,7 +76,7 @@ class Timestamp:
 
 
 class Duration:
-    """A span of time in nanoseconds, in the range of an int."""
+    """A span of time in nanoseconds, in the range of int64."""
 
     __slots__ = ("ns",)
 
@@ -101,7 +104,7 @@ NONE = Optional(False)
 
 
 class Map:
-    """A map that an expression made; keys of different number types are equal by value."""
+    """A map that an expression constructed; equal numbers of different types are the same key."""
 
     __slots__ = ("entries",)
 
@@ -113,7 +116,7 @@ class Map:
         self.entries[key_of(key)] = (key, value)
 
     def find(self, key: Value) -> "tuple[Value, Value] | None":
-        """Return the entry of a key."""
+        """Return (key, value) of an entry, or None."""
         return self.entries.get(key_of(key)) if self.entries else None
 
     def remove(self, key: Value) -> None:
@@ -124,12 +127,12 @@ class Map:
         return len(self.entries)
 
     def keys(self) -> Iterator[Value]:
-        """Yield the keys as they were given."""
+        """Return the original keys."""
         return (key for key, _ in self.entries.values())
 
 
 def key_of(key: Value) -> object:
-    """Return the lookup key of a map key: booleans differ from numbers, all else has Python's equality."""
+    """Return the lookup key of a map key: a boolean differs from a number, other keys have Python's equality."""
     if key is True or key is False:
         return ("bool", key)
     if type(key) is bytes:
@@ -142,29 +145,28 @@ def key_of(key: Value) -> object:
 
 
 class Special:
-    """A value of a library's own type.
+    """A value of a type that a library defines.
 
-    ``same`` compares it with another; ``size`` is its size in costs. ``go_type`` is the name of upstream's type.
-    ``hashed`` is true if it can be the key of a map.
+    ``go_type`` is the name of upstream's type. ``hashed`` is true if the value can be the key of a map.
     """
 
     __slots__ = ()
     type_name = ""
     go_type = ""
     hashed = True
-    tells_type = True  # its type prints as the type itself, not as type(…)
+    tells_type = True  # ``type(value)`` is printed as the type itself, not as ``type(…)``
 
     def same(self, other: Value) -> "bool | Fault":
-        """Return whether another value is equal, or a fault if the two cannot be compared."""
+        """Return whether another value is equal, or a fault if the values cannot be compared."""
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """Return the size that costs count, or None."""
+        """Return the size of the value for costs, or None."""
         return None
 
 
 class View:
-    """Typed data of the caller; ``views`` makes and reads it."""
+    """Data of the caller with a declared type; the module ``views`` defines the classes."""
 
     __slots__ = ()
     is_list, is_map = False, True
@@ -173,7 +175,7 @@ class View:
         raise NotImplementedError
 
     def same(self, other: Value) -> "bool | Fault":
-        """Return whether another value is equal, or a fault if the two cannot be compared."""
+        """Return whether another value is equal, or a fault if the values cannot be compared."""
         raise NotImplementedError
 
     def items(self) -> Iterator[Value]:
@@ -181,7 +183,7 @@ class View:
         raise NotImplementedError
 
     def find(self, key: Value) -> "tuple[Value, Value] | Fault | None":
-        """Return the entry of a key of a map or an object."""
+        """Return (key, value) of an entry of a map or an object, None without such an entry, or a fault."""
         raise NotImplementedError
 
     def get(self, index: int) -> Value:
@@ -217,7 +219,7 @@ def is_map(value: Value) -> bool:
 
 
 def is_unknown(value: Value) -> bool:
-    """Return whether a value is data of the caller without a type (upstream: unknownPreserved)."""
+    """Return whether a value is data of the caller without a declared type (upstream: unknownPreserved)."""
     return isinstance(value, View) and not (value.is_list or value.is_map)
 
 
@@ -236,11 +238,11 @@ def element(value: Value, index: int) -> Value:
     return value[index] if type(value) is list else value.get(index)
 
 
-_VIEW = 6  # elements whose memory a view of an object or list takes, beside its entry in a list
+_VIEW = 6  # a view in a list takes as much memory as this number of additional elements
 
 
 def kept(made: list[Value]) -> list[Value]:
-    """Return a list that was just made, and charge the views among its elements. Raise Cancelled."""
+    """Count the memory of the views in a new list, and return the list. Raise Cancelled."""
     spend(_VIEW * sum(isinstance(value, View) for value in made))
     return made
 
@@ -254,7 +256,7 @@ def size(value: Value) -> int | None:
 
 
 def cost_size(value: Value) -> int:
-    """Return the size of a value in costs (upstream: actualSize)."""
+    """Return the size of a value for costs (upstream: actualSize)."""
     kind = type(value)
     if kind is str or kind is list:
         return len(value)
@@ -354,7 +356,7 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 
 
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two values are equal as parts of the caller's data: null is not special."""
+    """Return whether two parts of the caller's data are equal; null has no special rule."""
     if type(one) is Fault:
         return one
     if other is None and isinstance(one, (View, Special)):

@@ -1,4 +1,4 @@
-"""Views of the caller's decoded JSON as values of declared types, converted when read."""
+"""Views: CEL values of declared types over the caller's decoded JSON; reading a part converts it."""
 
 from collections.abc import Callable, Iterator
 from math import isnan
@@ -34,7 +34,7 @@ from apiext.cel.values import (
 
 
 def view(raw: Any, declared: Declared) -> Value:
-    """Return decoded JSON as a value of its declared type, or a fault if it does not fit."""
+    """Return decoded JSON as a value of its declared type, or a fault if it does not have this type."""
     if raw is None:
         return None if declared.nullable else Fault("invalid data, got null for schema with nullable=false")
     read = _READ.get(declared.kind)
@@ -121,7 +121,7 @@ _READ = {
 
 
 class Preserved(View):
-    """Data without a type; it can only be compared."""
+    """Data without a declared type; expressions can only compare it."""
 
     __slots__ = ("raw",)
     is_map = False
@@ -132,7 +132,7 @@ class Preserved(View):
         self.raw = raw
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as decoded data; numbers of two types differ."""
+        """Return whether the decoded data are equal; numbers of different types differ."""
         return alike_raw(self.raw, raw_of(other))
 
 
@@ -150,7 +150,7 @@ class DeclaredView(View):
 
 
 class ListView(DeclaredView):
-    """A list of declared elements; the order counts."""
+    """A list whose elements have a declared type; their order matters."""
 
     __slots__ = ()
     is_list, is_map = True, False
@@ -181,7 +181,7 @@ class ListView(DeclaredView):
         return True
 
     def add(self, other: Value) -> Value:
-        """Return a plain list of the elements of both."""
+        """Return a plain list with the elements of both lists."""
         spend(len(self) + len(other))
         return [*self.items(), *elements(other)]
 
@@ -194,7 +194,7 @@ def _key_of_element(value: Value) -> object:
     kind = type(value)
     if kind is str or kind is int:
         return value
-    if kind is Timestamp:  # Go compares the zones, too, and shares only those of whole hours
+    if kind is Timestamp:  # Go also compares the zones by identity, and shares only zones of whole hours
         return object() if value.offset % 3600 else (kind, value.ns, value.offset)
     if kind is float:
         return object() if isnan(value) else (kind, value)
@@ -243,7 +243,7 @@ class _Set(View):
     __slots__ = ()
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as sets of the same size."""
+        """Return whether both lists have the same size and, as sets, the same elements."""
         if not is_list(other):
             return no_overload()
         if len(self) != len(other):
@@ -252,20 +252,20 @@ class _Set(View):
         return _same_sets(self.items(), other)
 
     def add(self, other: Value) -> Value:
-        """Return the elements of this list, and those of the other that it lacks."""
+        """Return the elements of this list, followed by the elements that only the other list has."""
         spend(len(self) + len(other))
         return _union(self.items(), other)
 
 
 class SetView(_Set, ListView):
-    """A list of declared elements in which the order does not count."""
+    """A list of type set, whose elements have a declared type."""
 
     __slots__ = ()
     go_type = "*common.unstructuredSetList"
 
 
 class KeyedView(ListView):
-    """A list of type map; as upstream, key fields are looked up by their escaped names."""
+    """A list of type map; as in upstream, key fields are looked up by their escaped names."""
 
     __slots__ = ()
     go_type = "*common.unstructuredMapList"
@@ -275,7 +275,7 @@ class KeyedView(ListView):
         return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare objects of equal keys, in any order. Raise Broken."""
+        """Compare the objects with equal keys, in any order. Raise Broken."""
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):
@@ -296,7 +296,7 @@ class KeyedView(ListView):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list, with objects of equal keys replaced by the other's, and the rest appended."""
+        """Return this list with the objects of the other list: they replace objects with equal keys."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self._names)
 
@@ -305,7 +305,7 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
     made = list(mine)
     places = {_key_of_fields(value, names): at for at, value in enumerate(made)}
     for value in elements(other):
-        at = places.get(_key_of_fields(value, names))  # as upstream: appended objects are not found again
+        at = places.get(_key_of_fields(value, names))  # as in upstream, an appended object is never replaced
         if at is None:
             made.append(value)
         else:
@@ -314,14 +314,14 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
 
 
 def _key_of_fields(value: Value, names: tuple[str, ...]) -> object:
-    """Return the key of an item of a list of type map: the values of its key fields, None for a missing one."""
+    """Return the values of the key fields of an item of a list of type map, with None for a missing field."""
     found = [value.find(name) if is_map(value) else None for name in names]
     keys = [_key_of_element(entry[1]) if type(entry) is tuple else None for entry in found]
     return tuple(object() if type(key) is Fault else key for key in keys)
 
 
 class ValueList(View):
-    """The sum of two lists of which the first has a list type: a list of values that keeps this type."""
+    """The sum of two lists; it keeps the list type (set or map) of the first list."""
 
     __slots__ = ("values",)
     is_list, is_map = True, False
@@ -349,7 +349,7 @@ class SetValues(_Set, ValueList):
 
 
 class KeyedValues(ValueList):
-    """The sum of two lists of type map; ``names`` are their escaped keys."""
+    """The sum of two lists of type map; ``names`` are the escaped names of the key fields."""
 
     __slots__ = ("names",)
     go_type = "*common.refValMapList"
@@ -359,7 +359,7 @@ class KeyedValues(ValueList):
         self.names = names
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare objects of equal keys, in any order."""
+        """Compare the objects with equal keys, in any order."""
         if not is_list(other):
             return no_overload()
         if len(self) != len(other):
@@ -378,7 +378,7 @@ class KeyedValues(ValueList):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list, with objects of equal keys replaced by the other's, and the rest appended."""
+        """Return this list with the objects of the other list: they replace objects with equal keys."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self.names)
 
@@ -386,7 +386,7 @@ class KeyedValues(ValueList):
 _LISTS: dict[str, type[ListView]] = {"set": SetView, "map": KeyedView}
 
 
-_PLAIN = {"string": str, "int": int, "bool": bool}  # kinds whose decoded data is already the value
+_PLAIN = {"string": str, "int": int, "bool": bool}  # kinds whose decoded data are the CEL values
 
 
 def _kind_of_values(value: Value) -> str:
@@ -396,7 +396,7 @@ def _kind_of_values(value: Value) -> str:
 
 
 class MapView(DeclaredView):
-    """A map of declared values."""
+    """A map whose values have a declared type."""
 
     __slots__ = ()
     go_type = "*common.unstructuredMap"
@@ -406,7 +406,7 @@ class MapView(DeclaredView):
         return iter(self.raw)
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return the entry of a key."""
+        """Return (key, value) of an entry, or None if the map lacks the key."""
         if type(key) is not str:
             return no_overload()
         if key not in self.raw:
@@ -438,19 +438,22 @@ class MapView(DeclaredView):
 
 
 class ObjectView(DeclaredView):
-    """An object of declared fields."""
+    """An object with declared fields."""
 
     __slots__ = ()
     go_type = "*common.unstructuredMap"
 
     def items(self) -> Iterator[Value]:
-        """Yield the names of declared fields, then a null for each other field, as upstream does."""
+        """Return the names of declared fields, then a null for each other field, as upstream does."""
         known = self.declared.properties
         names: list[Value] = [escape(name) or name for name in self.raw if name in known]
         return iter(names + [None] * (len(self.raw) - len(names)))
 
     def traversal(self, cost: Callable[[Value], int]) -> int:
-        """Return the cost of reading all fields; undeclared ones cost 2, null ones 1 beside their names."""
+        """Return the cost of reading all fields.
+
+        An undeclared field costs 2. A null field costs 1 plus the cost of its name.
+        """
         total = 0
         for name, raw in self.raw.items():
             declared = self.declared.properties.get(name)
@@ -461,7 +464,7 @@ class ObjectView(DeclaredView):
         return total
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return the field of a name; a null field counts as missing."""
+        """Return (key, value) of a field, or None if it is missing; a null field counts as missing."""
         if type(key) is not str:
             return no_overload()
         name = unescape(key)
@@ -486,7 +489,7 @@ class ObjectView(DeclaredView):
                 if name in other.raw and not alike_raw(raw, other.raw[name]):
                     return False
                 continue
-            # as upstream: fields are looked up by their unescaped names here
+            # as upstream, look fields up by their unescaped names
             mine, theirs = self.find(name), other.find(name)
             if (mine is None) != (theirs is None):
                 return False

@@ -1,7 +1,8 @@
-"""The messages of protobuf that expressions may construct, and the values that they become at once.
+"""The protobuf messages that expressions may construct; each is converted to a CEL value at once.
 
-``google.protobuf.Int64Value{value: 1}`` is an int, a Struct a map, a ListValue a list, a Value any of them. Numbers in
-the last three are doubles; numbers over the range of doubles are strings.
+``google.protobuf.Int64Value{value: 1}`` becomes an int. A Struct becomes a map, a ListValue becomes a list, and a Value
+becomes the value of its field. Numbers in a Struct or ListValue become doubles, but integers beyond 2^53 become
+strings.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _PREFIX = "google.protobuf."
 CONSTANTS: Mapping[str, int] = {"google.protobuf.NullValue.NULL_VALUE": 0}
 
 _INT32, _UINT32 = (-(1 << 31), (1 << 31) - 1), (0, (1 << 32) - 1)
-_SCALARS: Mapping[str, tuple[type, tuple[int, int] | None]] = {  # by names of Go's types; the bounds of small ones
+_SCALARS: Mapping[str, tuple[type, tuple[int, int] | None]] = {  # name of a Go type → (class, bounds or None)
     "bool": (bool, None), "string": (str, None), "[]uint8": (bytes, None), "float64": (float, None),
     "float32": (float, None), "int64": (int, None), "int32": (int, _INT32), "protoreflect.EnumNumber": (int, _INT32),
     "uint64": (Uint, None), "uint32": (Uint, _UINT32),
@@ -97,7 +98,7 @@ def _single(value: float) -> float:
 
 def _json(value: Value) -> Value:
     """Return a value as a structpb.Value. Raise ValueError."""
-    spend(5)  # it is a copy
+    spend(5)  # for the copy
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")
     if type(value) is Optional:
@@ -133,7 +134,7 @@ _TIME: Mapping[str, _Field] = {"seconds": _INT64, "nanos": (types.INT, _scalar("
 
 
 def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Value]) -> Shape:
-    """Return the shape of a message: ``become`` makes the value of its set fields, in the message's order."""
+    """Return the shape of a message; ``become`` converts its set fields, in the message's order, to a CEL value."""
 
     def make(name: str, given: dict[str, Value]) -> Value:
         found: dict[str, Any] = {}
@@ -153,7 +154,7 @@ def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Valu
 
 def _timestamp(found: dict[str, Any]) -> Value:
     ns = found.get("seconds", 0) * SECOND + found.get("nanos", 0)
-    # upstream finds it later, if at all
+    # upstream reports this error later or never
     return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
 
 
@@ -163,7 +164,7 @@ def _duration(found: dict[str, Any]) -> Value:
 
 
 def _value(found: dict[str, Any]) -> Value:
-    """Return the last of the set fields, in the order of the message; upstream uses any of them."""
+    """Return the last set field in the order of the message; upstream uses a random set field."""
     return None if "null_value" in found and len(found) == 1 else next(reversed(found.values()), None)
 
 
@@ -205,7 +206,7 @@ _KNOWN: Mapping[str, tuple[Type, Shape]] = {
 }
 TYPES: Mapping[str, Type] = {name: kind for name, (kind, _) in _KNOWN.items()}
 SHAPES: Mapping[str, Shape] = {name: shape for name, (_, shape) in _KNOWN.items()}
-# Type → the message that another of its names constructs.
+# Type → the message that its other names construct.
 _BY_TYPE: Mapping[Type, str] = {
     **{kind: name for name, kind in TYPES.items()},
     types.NULL: f"{_PREFIX}NullValue",
@@ -213,5 +214,5 @@ _BY_TYPE: Mapping[Type, str] = {
 
 
 def message_of(named: Type, name: str) -> str | None:
-    """Return the message that a name of a type constructs, or None if the type is no message of protobuf."""
+    """Return the message that a name of a type constructs, or None if the type is not a protobuf message."""
     return None if named not in _BY_TYPE else name if name in SHAPES else _BY_TYPE[named]

@@ -1,6 +1,6 @@
 """Parse certificates (X.509 in DER) as Go's crypto/x509 does, in its order and with its error texts.
 
-A library for certificates is stricter or more lenient in some checks, and may change with each release.
+Existing libraries for certificates are stricter or more lenient in some checks, and may change with each release.
 """
 
 import re
@@ -17,7 +17,7 @@ _WITHOUT_PARAMETERS = {"1.3.101.112": "Ed25519", "1.3.101.110": "X25519"}
 _CURVES = frozenset(("1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"))  # P-224, 256, 384, 521
 _ED25519_SIZE = 32
 
-_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # tag of the value, and its name in errors
+_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # identifier → (tag of the value, its name in errors)
     "2.5.29.14": (_OCTETS, "subject key identifier"),
     "2.5.29.15": (_BITS, "key usage"),
     "2.5.29.17": (_SEQUENCE, "subject alternative names"),
@@ -35,11 +35,11 @@ _READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # tag of the value, and its
 
 
 class Malformed(Exception):
-    """Go refuses the certificate; the text is Go's, without the prefix ``x509: ``."""
+    """The error of a certificate that Go refuses; the text is Go's, without the prefix ``x509: ``."""
 
 
 class _Der:
-    """A sequence of DER elements."""
+    """A reader of a sequence of DER elements."""
 
     __slots__ = ("at", "data")
 
@@ -57,7 +57,7 @@ class _Der:
         return -1 if self.empty else self.data[self.at]
 
     def any(self, fault: str) -> tuple[int, bytes]:
-        """Return tag and content of the next element. Raise Malformed(fault) if there is none."""
+        """Return (tag, content) of the next element. Raise Malformed(fault) if it is missing or invalid."""
         data, at = self.data, self.at
         if len(data) < at + 2 or data[at] & 0x1F == 0x1F:  # Go refuses tags of several bytes
             raise Malformed(fault)
@@ -80,11 +80,11 @@ class _Der:
         return self.any(fault)[1]
 
     def inside(self, tag: int, fault: str) -> "_Der":
-        """Return the elements inside the next one. Raise Malformed(fault) unless it has this tag."""
+        """Return a reader of the content of the next element. Raise Malformed(fault) unless it has this tag."""
         return _Der(self.take(tag, fault))
 
     def optional(self, tag: int, fault: str) -> "_Der | None":
-        """Return the elements inside the next one if it has this tag, else None."""
+        """Return a reader of the content of the next element if it has this tag, else None."""
         return self.inside(tag, fault) if self.peek() == tag else None
 
     def integer(self, fault: str) -> int:
@@ -124,8 +124,8 @@ class _Der:
 def check_certificate(der: bytes) -> None:
     """Raise Malformed for a certificate that Go refuses.
 
-    It is more lenient than Go in two checks. Only the outermost element of an extension is parsed, and only the curve
-    of an elliptic key.
+    Two checks are more lenient than in Go. This function parses only the outermost element of an extension. Of the
+    parameters and the value of an elliptic key, it checks only the curve.
     """
     whole = _Der(der)
     certificate = whole.inside(_SEQUENCE, "malformed certificate")
@@ -208,7 +208,7 @@ def _pattern(allowed: bytes, name: str) -> Callable[[bytes], str]:
     return lambda value: "" if matches(value) else f"invalid {name}"
 
 
-# tag → function that returns the error of such a string, or an empty text
+# tag → function that returns the error of an invalid string, or an empty string
 _STRINGS: Mapping[int, Callable[[bytes], str]] = {
     0x0C: _is_no_utf8,
     0x12: _pattern(rb"[0-9 ]*", "NumericString"),
@@ -217,7 +217,7 @@ _STRINGS: Mapping[int, Callable[[bytes], str]] = {
     0x16: _pattern(rb"[\x00-\x7f]*", "IA5String"),
     0x1E: _is_no_bmp,
 }
-_TIMES: Mapping[int, tuple[str, int, str]] = {  # tag → pattern, digits of the year, name in errors
+_TIMES: Mapping[int, tuple[str, int, str]] = {  # tag → (pattern, digits of the year, name in errors)
     _UTC_TIME: (r"\d{10}(\d\d)?(Z|[+-](?!0000)[01]\d[0-5]\d)", 2, "UTCTime"),
     _GENERAL_TIME: (r"\d{14}(Z|[+-](?!0000)[01]\d[0-5]\d)", 4, "GeneralizedTime"),
 }

@@ -1,4 +1,4 @@
-"""A CustomResourceDefinition as a value, parsed from its v1 document."""
+"""A CustomResourceDefinition as an immutable value, parsed from its v1 document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Names(Struct, frozen=True):
-    """The requested or accepted names of a definition; an empty string is a name that it does not have."""
+    """The requested or accepted names of a definition; an empty string stands for a missing name."""
 
     plural: str = ""
     singular: str = ""
@@ -33,7 +33,7 @@ class Names(Struct, frozen=True):
     categories: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form: plural and kind always, other fields if set (CRD-004)."""
+        """Return the JSON form: always with plural and kind, with other fields only if they are set (CRD-004)."""
         optional = {
             "singular": self.singular,
             "shortNames": list(self.short_names),
@@ -44,7 +44,7 @@ class Names(Struct, frozen=True):
 
 
 def names_of(document: View | None) -> Names:
-    """Return the value of ``spec.names`` or ``status.acceptedNames``.
+    """Parse ``spec.names`` or ``status.acceptedNames``.
 
     Raise TypeError if a field has a wrong type.
     """
@@ -62,7 +62,7 @@ def names_of(document: View | None) -> Names:
 
 
 def _text(given: Any) -> str:
-    """Return a string, empty if it is absent.
+    """Return a string, or an empty string for None.
 
     Raise TypeError for other types, which another server may have stored.
     """
@@ -87,7 +87,7 @@ def _conditions(given: Any) -> Sequence[View]:
 class Version(Struct, frozen=True):
     """One entry of ``spec.versions``.
 
-    ``schema`` is its openAPIV3Schema, None if there is none. ``subresources`` maps names to settings.
+    ``schema`` is the openAPIV3Schema, or None. ``subresources`` maps the names of subresources to their settings.
     """
 
     name: str
@@ -102,12 +102,12 @@ class Version(Struct, frozen=True):
 
     @property
     def status(self) -> bool:
-        """Return whether it has a status subresource."""
+        """Return whether the version has a status subresource."""
         return self.subresources.get("status") is not None
 
     @property
     def scale(self) -> View | None:
-        """Return the settings of its scale subresource, or None if it has none."""
+        """Return the settings of the scale subresource, or None if the version has no scale subresource."""
         return self.subresources.get("scale")
 
 
@@ -131,17 +131,17 @@ class CustomResourceDefinition(Struct, frozen=True):
 
     @property
     def namespaced(self) -> bool:
-        """Return whether its objects are in namespaces."""
+        """Return whether the objects of the definition are namespaced."""
         return self.scope == "Namespaced"
 
     @property
     def storage_version(self) -> str:
-        """Return the version in which objects are stored, or an empty string if none is marked."""
+        """Return the storage version, or an empty string if no version is marked as storage version."""
         return next((version.name for version in self.versions if version.storage), "")
 
     @property
     def webhook(self) -> View | None:
-        """Return the settings of the conversion webhook, or None if the strategy is None."""
+        """Return the settings of the conversion webhook, or None if the strategy is not Webhook."""
         if self.conversion.get("strategy") != "Webhook":
             return None
         return self.conversion.get("webhook") or _NONE
@@ -156,7 +156,7 @@ def _schema(entry: View) -> View | None:
 
 
 def schema_of(document: View, version: str) -> View | None:
-    """Return the schema of a version of a v1 document, or None if it has none or does not exist."""
+    """Return the schema of a version of a v1 document, or None without such a version or schema."""
     entries = (document.get("spec") or _NONE).get("versions") or ()
     return next((_schema(entry) for entry in entries if entry.get("name") == version), None)
 
@@ -176,9 +176,9 @@ def _version(entry: View) -> Version:
 
 
 def from_document(document: View) -> CustomResourceDefinition:
-    """Parse a v1 document; absent parts are empty.
+    """Parse a v1 document; an absent part gives an empty value.
 
-    Only the types of names and conditions are checked. Raise TypeError or AttributeError if they are wrong.
+    Raise TypeError or AttributeError if a name or condition has a wrong type. Most other types are not checked.
     """
     metadata, spec = document.get("metadata") or _NONE, document.get("spec") or _NONE
     status = document.get("status") or _NONE

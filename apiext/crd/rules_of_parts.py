@@ -1,4 +1,4 @@
-"""Validate parts of a definition: names, columns, subresources, selectable fields (CRD-023…034)."""
+"""Validate parts of a definition: names, columns, subresources, selectable fields, stored versions (CRD-023…039)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,12 +34,12 @@ _NOT_SELECTABLE = (
 
 
 def invalid_json(path: str, text: str, detail: str) -> FieldError:
-    """Return the error of a value, given its JSON."""
+    """Return the error of an invalid value; ``text`` is its JSON."""
     return FieldError(INVALID, path, f"Invalid value: {text}: {detail}")
 
 
 def name_errors(names: View, path: str) -> Iterator[FieldError]:
-    """Yield the errors of names that are set (CRD-023); a missing name is reported elsewhere."""
+    """Yield the errors of names that are set (CRD-023); another check reports missing names."""
     for name, prefix in (("plural", ""), ("singular", ""), ("kind", _MIXED), ("listKind", _MIXED)):
         value = names.get(name) or ""
         faults = dns1035_label(lower(value) if prefix else value) if value else []
@@ -133,7 +133,7 @@ def selectable_errors(
 ) -> Iterator[FieldError]:
     """Yield the errors of selectable fields (CRD-034).
 
-    ``node`` is the schema of the objects. ``limited`` also checks their number.
+    ``node`` is the schema of the objects. If ``limited`` is true, also limit the number of selectable fields.
     """
     seen: set[str] = set()
     for index, selectable in enumerate(fields):
@@ -158,7 +158,7 @@ def selectable_errors(
 
 
 def _missing_versions(versions: Sequence[View], known: dict[str, int]) -> Iterator[str]:
-    """Yield the stored versions that are not in the spec; each is looked up once."""
+    """Yield each storage version that is not in ``known``, and remove all versions from ``known``."""
     for version in versions:
         name = version["name"]
         if version["storage"] and name not in known:

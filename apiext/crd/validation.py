@@ -1,7 +1,7 @@
 """Validate a definition on create, on update, and on writes of its status (CRD-020…040, UPD).
 
-The stored form is validated, since its paths are those of upstream's errors (CRD-005). Metadata is validated elsewhere,
-except for the name, which must consist of plural and group.
+This module validates the stored form, since upstream's errors contain the paths of this form (CRD-005). Of the metadata
+it validates only the name, which must consist of plural and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ from apiext.schema.parse import parse
 
 SCOPES = ("Cluster", "Namespaced")
 _PRESERVE = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-_PARTS = (  # field at the top of the spec, field in a version, name in texts
+_PARTS = (  # (field at the top of the spec, field in a version, name in error texts)
     ("validation", "schema", "schemas"),
     ("subresources", "subresources", "subresources"),
     ("additionalPrinterColumns", "additionalPrinterColumns", "additionalPrinterColumns"),
@@ -45,14 +45,14 @@ _PARTS = (  # field at the top of the spec, field in a version, name in texts
 
 
 class Rules(Struct, frozen=True):
-    """The rules to enforce: all for a new v1 definition, fewer if the stored one violates them (UPD-002)."""
+    """The rules to enforce: all for a new v1 definition; an update skips rules that the old one violates (UPD-002)."""
 
     recognized_reviews: bool = True
     fixed_names: bool = False
     schema_needed: bool = True
     bundle_checked: bool = False
-    many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
-    # versions with an unchanged schema; that of the first version is at the top
+    many_selectable: frozenset[str] = frozenset()  # versions that may exceed the limit; "" stands for the spec
+    # names of the versions with an unchanged schema
     same_schema: frozenset[str] = frozenset()
     preserve_forbidden: bool = True
     approval_needed: bool = True
@@ -69,7 +69,7 @@ V1BETA1 = Rules(
 
 
 def validate(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of a v1 definition; ``old`` is the stored one on update."""
+    """Return the errors of a v1 definition; ``old`` is the stored definition of an update."""
     return validate_stored_form(to_storage(new), to_storage(old) if old is not None else None, V1)
 
 
@@ -84,7 +84,7 @@ def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[Fiel
         return list(as_many_as_shown(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
     errors = list(as_many_as_shown(_errors(new, old, rules)))
-    if not errors:  # slow path: the violations of the old schemas are looked for only if there are errors
+    if not errors:  # otherwise determine the violations of the old schemas, which takes longer
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
     return list(as_many_as_shown(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
@@ -111,9 +111,9 @@ def validate_status(new: View, old: View | None) -> list[FieldError]:
 
 
 def ratcheted(new: View, old: View, rules: Rules) -> Rules:
-    """Return the rules for an update: the stored definition's violations are allowed (UPD-001, UPD-002).
+    """Return the rules for an update: they allow the violations of the stored definition (UPD-001, UPD-002).
 
-    The options of its schemas are not changed.
+    The options for schemas stay unchanged.
     """
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
@@ -166,7 +166,7 @@ def _both(left: options.Options, right: options.Options) -> options.Options:
 
 
 def schemas_of(spec: View) -> list[tuple[View, str]]:
-    """Return the schemas of a spec in the stored form, each with the path of its openAPIV3Schema."""
+    """Return (openAPIV3Schema, its path) of each schema of a spec in the stored form."""
     places = [(spec.get("validation"), "spec.validation")]
     places += [
         (version.get("schema"), f"spec.versions[{index}].schema")
@@ -260,7 +260,7 @@ def _has_status(subresources: View | None) -> bool:
 
 
 def _subresources(spec: View) -> Mapping[str, View | None]:
-    """Return the subresources of versions by name; as upstream, the first of equal names counts."""
+    """Return name of a version → its subresources; as in upstream, the first version with a name counts."""
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
     if all(given is None for _, given in own):
         return {name: spec.get("subresources") for name, _ in own}
@@ -279,12 +279,12 @@ def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]
 
 
 def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rules) -> Iterator[FieldError]:
-    """Yield the errors of parts that a spec and a version both have.
+    """Yield the errors of the fields that a spec and a version have in common.
 
-    ``schema`` is the name of their schema field.
+    ``holder`` is the spec or the version; ``schema`` is the name of its schema field.
     """
     name = holder.get("name") or "" if schema == "schema" else ""
-    # UPD-003; upstream: the top is the schema of the first version
+    # UPD-003; as in upstream, the schema of the spec belongs to the first version
     if (name or holder.get("version")) in rules.same_schema:
         rules = replace(rules, schema=replace(rules.schema, limited_rules=False))
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)

@@ -1,4 +1,4 @@
-"""Decode and encode JSON: exact integers, Go's floats, notes on duplicate keys, bounded depth (DEC-001…004)."""
+"""Decode and encode JSON, with exact integers, Go's floats, notes on duplicate keys, bounded depth (DEC-001…004)."""
 
 import codecs
 import json
@@ -51,8 +51,9 @@ _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
 
-    Integers are exact within int64 and floats beyond. The last duplicate wins. Invalid UTF-8 and lone surrogates become
-    U+FFFD, as in Go. Raise DecodeError with Go's text, also for nesting over ``limits.MAX_DEPTH`` (DEC-001).
+    Integers in the range of int64 are exact; other integers become floats. The last value of a duplicate key wins.
+    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text, also for nesting over
+    ``limits.MAX_DEPTH`` (DEC-001).
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -68,7 +69,7 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     except orjson.JSONEncodeError:
         document = _int64(document)
         again = orjson.dumps(document)
-    if again == raw:  # compact JSON, as most programs write it: nothing was lost
+    if again == raw:  # compact JSON, as most programs write it: without duplicate keys
         return document, []
     if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
@@ -76,15 +77,15 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def decode_overflowing(raw: bytes) -> tuple[Any, list[str]]:
-    """Decode like ``decode_json``, but accept any number of numbers over the range of float64.
+    """Decode like ``decode_json``, but accept numbers outside the range of float64.
 
-    The integer _BEYOND stands for each; ``has_overflow`` finds one.
+    In the result, _BEYOND or its negative stands for such a number; ``has_overflow`` recognises it.
     """
     return _decode_slowly(raw, _parse_beyond)
 
 
 def has_overflow(value: Any) -> bool:
-    """Return whether a document contains a number over the range of float64."""
+    """Return whether a document contains a number outside the range of float64."""
     if value.__class__ is int:
         return abs(value) == _BEYOND
     if isinstance(value, dict):
@@ -93,18 +94,18 @@ def has_overflow(value: Any) -> bool:
 
 
 def _lost_colons(raw: bytes, again: bytes) -> bool:
-    """Return whether a text has more colons, escaped ones included, than its document when encoded again.
+    """Return whether a text has more colons, including escaped colons, than the JSON of its document.
 
-    Colons are lost only with fields that a duplicate key replaced: each field has one. An apparent escaped colon in the
-    encoded text is a backslash and letters; it is in both texts.
+    Each field has one colon, so the numbers differ only if a duplicate key has replaced a field. An apparent escaped
+    colon in the encoded JSON is a backslash with letters; both texts contain it.
     """
     return sum(map(raw.count, _COLONS)) != sum(map(again.count, _COLONS))
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and a note with a line for each duplicate key (WRI-013).
+    """Return the first document of a YAML text, and a note with a line number for each duplicate key (WRI-013).
 
-    Raise DecodeError. JSON is YAML, and most clients send JSON as YAML, so JSON is tried first: it decodes much faster.
+    Raise DecodeError. Try JSON first: most clients send JSON as YAML, and JSON decodes much faster.
     """
     if _like_json(raw):
         try:
@@ -119,9 +120,9 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _like_json(raw: bytes) -> bool:
-    """Return whether JSON and YAML would read a text alike, if it is JSON.
+    """Return whether a text that is valid JSON means the same in YAML.
 
-    They differ in some line breaks, control characters, and tabs around the text.
+    The two formats treat some line breaks, control characters, and tabs around the text differently.
     """
     bare = raw.strip(b" \r\n")
     return bare[:1] == b"{" and bare[-1:] == b"}" and _NO_YAML.search(raw) is None
@@ -143,7 +144,7 @@ def encode(document: View | list[Any]) -> bytes:
 def encode_with_float_flag(document: View) -> tuple[bytes, bool]:
     """Return (the JSON of ``encode``, whether it may contain a float).
 
-    Only a float is written as a negative zero.
+    ``-0`` in the JSON always stands for a float.
     """
     raw = orjson.dumps(document, option=_SORTED)
     if not _has_floats(raw):
@@ -158,11 +159,11 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 
 
 def _has_floats(raw: bytes) -> bool:
-    """Return whether compact JSON may contain a float; False is certain."""
+    """Return whether compact JSON may contain a float; if False, it contains no float."""
     if raw[:1] in _CONTAINERS:  # fast path: searching translated bytes is ten times as fast as a pattern
-        # a float without its digits is reduced to its point and sign
+        # ``_PLACES`` maps the characters before a number to a colon, so a float without its digits begins with ``:.``
         if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:
-            return False  # "in" would take twice as long: it tries bytes as a number first
+            return False  # ``in`` would take twice as long, since it first tries to convert the bytes to a number
         flat = raw.translate(_FLATTENED, b"-")
         if flat.find(b"0.0") < 0 and flat.find(b":0e") < 0:
             return False
@@ -203,7 +204,7 @@ def _go_floats(value: Any) -> Any:
 
 
 def _integral(value: Any) -> Any:
-    """Return the value as YAML leaves it: integral floats become integers."""
+    """Return the value with integers in place of integral floats, as upstream's conversion from YAML."""
     if value.__class__ is float:
         return integral(value)
     if isinstance(value, dict):
@@ -214,7 +215,7 @@ def _integral(value: Any) -> Any:
 
 
 def _int64(value: Any) -> Any:
-    """Return the value with integers beyond int64 as floats."""
+    """Return the value with floats in place of integers outside the range of int64."""
     if value.__class__ is int and not _INT_MIN <= value <= _INT_MAX:
         return float(value)
     if isinstance(value, dict):
@@ -228,7 +229,7 @@ def _int64(value: Any) -> Any:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The fields of an object in their order, duplicates included."""
+    """The fields of an object in their order, including duplicates."""
 
 
 def _parse_float(text: str) -> float:
@@ -264,19 +265,19 @@ def _decode_slowly(raw: bytes, real: Callable[[str], float] = _parse_float) -> t
             raise
         raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
-    if doubles or "\\u" in text:  # the paths of duplicates, and lone surrogates, need a walk
+    if doubles or "\\u" in text:  # only a second pass finds the paths of duplicates, and lone surrogates
         document = _assemble(_loads(text, _Pairs, real), None, notes)
     return document, [f"duplicate field {go_quote(path)}" for path in notes]
 
 
 def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a JSON object in their order, duplicates included; the text must be valid."""
+    """Return the fields of a JSON object in their order, including duplicates; the text must be valid."""
     members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond)
     return members
 
 
 class Nulled:
-    """A null that replaced an earlier value of the same key, and that value."""
+    """A null that replaced an earlier value of the same key; ``before`` is the earlier value."""
 
     __slots__ = ("before",)
 
@@ -305,7 +306,7 @@ def _with_nulled(value: Any) -> Any:
 
 
 def resolved(value: Any, kept: Collection[str] = ()) -> Any:
-    """Return a document with null for each Nulled; fields in ``kept`` get their earlier value instead."""
+    """Return a document with null in place of each Nulled, but with the earlier value for fields in ``kept``."""
     if isinstance(value, dict):
         return {
             name: resolved((item.before if name in kept else None) if item.__class__ is Nulled else item, kept)
@@ -316,7 +317,7 @@ def resolved(value: Any, kept: Collection[str] = ()) -> Any:
 
 def _loads(text: str, members: Callable[[list[tuple[str, Any]]], Any], real: Callable[[str], float]) -> Any:
     def whole(digits: str) -> int | float:
-        if len(digits) <= 20:  # digits of the smallest int64, and its sign
+        if len(digits) <= 20:  # length of the smallest int64 with its sign
             number = int(digits)
             if _INT_MIN <= number <= _INT_MAX:
                 return number

@@ -1,4 +1,4 @@
-"""Find the first syntax error of a text that is no JSON, with the message of Go's scanner (ERR-11).
+"""Find the first syntax error of a text that is not JSON, with the message of Go's scanner (ERR-11).
 
 This is the slow path: it runs only after decoding has failed.
 """
@@ -10,7 +10,7 @@ from apiext.documents.errors import BoundExceeded, DecodeError
 
 END = "unexpected end of JSON input"
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_RUN = 1000  # repetitions of a group in one match; the regex engine keeps state for each until the match ends
+_RUN = 1000  # maximal repetitions of a group in one match, since the regex engine needs memory for each
 _STRING_START = re.compile(rb'"[^"\\\x00-\x1f]*+')
 _ESCAPES = re.compile(rb'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){1,%d}' % _RUN)
 _PLAIN = rb'(?:"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?=[,\]}\s])|true|false|null|\[\]|\{\})'
@@ -23,8 +23,8 @@ _NUMBER_MESSAGE = re.compile(r"\Ajson: cannot unmarshal number (-?[0-9]\S*) into
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _NUMBER_STARTS = frozenset(b"-0123456789")
 _HEX = re.compile(rb"[0-9a-fA-F]{0,4}")
-_FIRST = 4096  # brackets and quotes that are checked before the whole text
-_PASSES = 32  # each removes one level of brackets at the speed of C; few texts have more levels
+_FIRST = 4096  # number of brackets and quotes that are checked before the whole text
+_PASSES = 32  # each pass removes the innermost brackets at the speed of C; few texts have more levels
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b'[]{}"')
 _STEPS = bytes(2 if code in b"[{" else 0 for code in range(256))
 _QUOTED = {
@@ -42,12 +42,12 @@ _QUOTED = {
 
 
 def check_depth(raw: bytes, limit: int) -> None:
-    """Raise DecodeError if brackets outside strings nest deeper than the limit (DEC-001).
+    """Raise BoundExceeded if brackets outside strings have more levels than the limit (DEC-001).
 
-    It is linear, without recursion.
+    The check takes linear time, without recursion.
     """
     marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_BRACKETS)
-    _check_marks(marks[:_FIRST], limit)  # a hostile text mostly begins with its brackets
+    _check_marks(marks[:_FIRST], limit)  # most hostile texts begin with their brackets
     if len(marks) > _FIRST:
         _check_marks(marks, limit)
 
@@ -78,7 +78,7 @@ def without_escaped_quotes(raw: bytes) -> bytes:
 
 
 def as_written(raw: bytes, text: str) -> str:
-    """Return Go's message about a number that does not fit, with the number as the JSON text has it."""
+    """Return Go's message about a number that does not fit a type, with the digits of the JSON text."""
     told = _NUMBER_MESSAGE.search(text)
     if told is None:
         return text
@@ -101,9 +101,9 @@ def _scan(raw: bytes) -> None:
 
 
 def _member(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read the fields of an object up to the next value.
+    """Read the end of an object, or the next field up to its first scalar; return the next index.
 
-    It starts before the first field, or after the value of a field.
+    ``at`` is the index after the value of a field.
     """
     char = _char(raw, at)
     if char == ord("}"):
@@ -135,7 +135,7 @@ def _key(raw: bytes, at: int, stack: list[int]) -> int:
 
 
 def _value(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read a scalar, or open containers until a scalar or an empty container was read."""
+    """Read a value up to its first scalar or empty container; push each other opening bracket on the stack."""
     while True:
         char = _char(raw, at)
         if char == ord('"'):
@@ -196,7 +196,7 @@ def _literal(raw: bytes, at: int, word: bytes) -> int:
 
 
 def _runs(pattern: re.Pattern[bytes], raw: bytes, at: int) -> int:
-    """Return the end of the last of the consecutive matches that begin here."""
+    """Return the index after consecutive matches of a pattern that begin at ``at``."""
     while (run := pattern.match(raw, at)) is not None:
         at = run.end()
     return at

@@ -13,23 +13,23 @@ from apiext.text.quotes import go_quote
 
 
 class PatchMalformed(ValueError):
-    """The patch is not an array of operations (400)."""
+    """The error of a patch that is not an array of operations (400)."""
 
 
 class PatchInvalid(ValueError):
-    """The patch cannot be applied to this document (422)."""
+    """The error of a patch that cannot be applied to the document (422)."""
 
 
 class MadeAList(PatchInvalid):
-    """The patched document is an array, not an object."""
+    """The error of a patched document that is an array instead of an object."""
 
 
 class TestFailed(PatchInvalid):
-    """A test operation of the patch fails on this document."""
+    """The error of a ``test`` operation that fails."""
 
 
 class PatchTooBig(ValueError):
-    """The patch has too many operations (413)."""
+    """The error of a patch with too many operations (413)."""
 
 
 _INDEX = re.compile(r"[+-]?[0-9]{1,9}\Z")
@@ -40,8 +40,8 @@ Container = dict[str, Any] | list[Any]
 def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = True) -> list[str]:
     """Return notes about unknown fields of operations (``unknown field "[0].foo"``).
 
-    Raise PatchMalformed as ``apply`` does, and PatchTooBig if their number is ``bounded``. With ``strictly``, raise
-    PatchMalformed also for a field of a wrong type that ``apply`` may not need.
+    Raise PatchMalformed as ``apply`` does. If ``bounded`` is true, raise PatchTooBig for too many operations. If
+    ``strictly`` is true, raise PatchMalformed also for a field of a wrong type that ``apply`` may not need.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):
@@ -63,12 +63,12 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
 
 
 def copies(operations: Sequence[Any]) -> bool:
-    """Return whether a patch may expand a document: copies of copies double it."""
+    """Return whether a patch contains copies; copies of copies can double the document each time."""
     return any(operation and operation.get("op") == "copy" for operation in operations)
 
 
 def apply(document: View, operations: Sequence[Any]) -> Document:
-    """Return the patched document; it shares nothing with the arguments.
+    """Return the patched document; it shares no object or array with the arguments.
 
     Raise PatchMalformed, or PatchInvalid if an operation fails or the result is an array. All copies together are
     limited to ``limits.MAX_JSON_PATCH_COPY`` bytes. All shifts of array elements together are limited to
@@ -92,9 +92,9 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
 
 
 def perform(document: Document, operation: View) -> Document:
-    """Apply one operation to the caller's own document, and return it.
+    """Apply one operation to the caller's own document, and return this document.
 
-    The operation must be one of a patch that ``apply`` has applied before.
+    The operation must belong to a patch that ``apply`` has already applied to the same document.
     """
     patching = _Patching(document)
     _OPERATIONS[operation["op"]](patching, operation)
@@ -103,7 +103,7 @@ def perform(document: Document, operation: View) -> Document:
 
 
 class _Patching:
-    """The document being patched, the bytes copied, and the array elements shifted so far."""
+    """The document that a patch changes, with the numbers of copied bytes and shifted array elements so far."""
 
     def __init__(self, root: Document) -> None:
         self.root: Any = root
@@ -111,9 +111,9 @@ class _Patching:
         self.moved = 0
 
     def move(self, at: Container, key: str) -> None:
-        """Count the elements that an insert or a removal at ``key`` shifts.
+        """Count the elements that an insertion or a removal at ``key`` shifts.
 
-        Raise PatchInvalid if they exceed the limit of the whole patch.
+        Raise PatchInvalid if the sum exceeds the limit of the whole patch.
         """
         if not isinstance(at, list) or not _INDEX.match(key):
             return
@@ -126,7 +126,7 @@ class _Patching:
             )
 
     def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
-        """Return the container that a pointer leads into, and the last part of the pointer."""
+        """Return (container to which a pointer refers, last part of the pointer). Raise PatchInvalid."""
         path = _pointer(operation, member)
         way = parts(path)
         at: Any = self.root if way else None
@@ -141,14 +141,11 @@ class _Patching:
 
 
 class _Refused(ValueError):
-    """A container refuses an operation; the text is its reason."""
+    """The error of an operation that a container does not allow; the text is the reason."""
 
 
 def _with_context(what: str, work: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of ``work``.
-
-    A refusal is raised as PatchInvalid, with the name of the operation, in the library's words.
-    """
+    """Return the result of ``work``. Convert a _Refused to a PatchInvalid whose text begins with ``what``."""
     try:
         return work(*args)
     except _Refused as error:
@@ -158,7 +155,7 @@ def _with_context(what: str, work: Callable[..., Any], *args: Any) -> Any:
 def parts(pointer: str) -> list[str]:
     """Return the names and indices of a pointer.
 
-    As upstream, the text before the first slash is ignored.
+    As upstream does, ignore the text before the first slash.
     """
     return [_unescape(part) for part in pointer.split("/")[1:]]
 
@@ -177,7 +174,7 @@ def _pointer(operation: Mapping[str, Any], member: str) -> str:
 
 
 def _no_such_path(op: str, member: str, path: str) -> str:
-    """Return the text about a pointer that refers to nothing."""
+    """Return the error text for a pointer to a path that does not exist."""
     if op in ("add", "remove"):
         return f'{op} operation does not apply: doc is missing path: "{path}": missing value'
     end = "from path" if member == "from" else "path" if op in ("replace", "test") else "destination path"
@@ -189,7 +186,7 @@ def _unescape(part: str) -> str:
 
 
 def _index(key: str, size: int) -> int:
-    """Return an index below ``size``; as upstream, a negative one counts from the end."""
+    """Return a key as an index below ``size``; as upstream, a negative index counts from the end."""
     if not _INDEX.match(key):
         raise _Refused(_no_number(key))
     index = int(key)
@@ -290,7 +287,7 @@ def _test(patching: _Patching, operation: Mapping[str, Any]) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare as JSON: 1 is neither true nor 1.5; the order of fields does not count."""
+    """Return whether two values have the same JSON; the order of fields does not matter."""
     if one is other:
         return True
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,4 @@
-"""JSONPath in client-go's dialect: compiled once, missing keys allowed, bounded (TAB-007)."""
+"""JSONPath in client-go's dialect: with missing keys allowed, and with bounded work (TAB-007)."""
 
 import operator
 import re
@@ -9,7 +9,7 @@ from apiext.documents import limits
 from apiext.documents.document import View
 
 Find = Callable[[View], list[Any]]
-Budget = list[int]  # the number of values that may still be visited, as the only item of a list
+Budget = list[int]  # one item: the number of values that the path may still visit
 Step = Callable[[list[Any], Budget], list[Any]]
 
 _SIMPLE = re.compile(r"(?:\.[A-Za-z0-9_/-]+)+\Z")
@@ -29,14 +29,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class JSONPathError(ValueError):
-    """The path cannot be parsed."""
+    """The error of a path that cannot be parsed."""
 
 
 class _NoResult(Exception):
-    """A step fails where upstream reports an error; the path then finds nothing.
+    """The failure of a step, as in upstream; the path then finds no value.
 
-    ``kept`` is true if the step had found values before it failed. The filter ``[?(…)]`` without an operator counts
-    that as found.
+    ``kept`` is true if the step had found values before it failed. Then a filter without an operator, such as
+    ``[?(@.a)]``, keeps its item.
     """
 
     def __init__(self, kept: bool = True) -> None:
@@ -44,19 +44,19 @@ class _NoResult(Exception):
 
 
 class _OverBudget(Exception):
-    """The path exceeds its work or its number of values; it then finds nothing."""
+    """The error of a path that exceeds its budget or its number of values; it then finds no value."""
 
 
 def is_simple(path: str) -> bool:
-    """Return whether a path only names fields, so that its work is the same for every document."""
+    """Return whether a path consists only of field names, so that its work is the same for every document."""
     return _SIMPLE.match(path) is not None
 
 
 def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
 
-    ``work`` is the number of values that its steps may visit. Raise JSONPathError. A path finds nothing if upstream
-    reports an error while finding (an index out of bounds), or if it exceeds ``work``.
+    ``work`` is the number of values that the steps of the path may visit. Raise JSONPathError. The function returns an
+    empty list if the path exceeds ``work``, or if upstream reports an error, such as an index out of bounds.
     """
     if is_simple(path):
         return _simple(path.split(".")[1:])
@@ -102,13 +102,13 @@ def _spend(left: Budget, count: int) -> None:
 
 
 def _bounded(found: list[Any]) -> None:
-    """Stop a step before its list of values grows without limit: the values of steps multiply."""
+    """Raise _OverBudget if a step has found too many values, since each step can multiply the values."""
     if len(found) > limits.JSONPATH_VALUES:
         raise _OverBudget
 
 
 class _Parser:
-    """Parse one path; each step maps the values found so far to the next ones."""
+    """A parser of one path. A step is a function from the current values to the next values."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -143,7 +143,7 @@ class _Parser:
                 self._at += 1
                 continue
             elif char == "}":
-                return  # the path ends here; the rest is text
+                return  # end of the path
             else:
                 yield self._literal()
             recursive = False
@@ -241,7 +241,7 @@ def _for_each(value: Any) -> Step:
 
 
 def _unknown(values: list[Any], left: Budget) -> list[Any]:
-    """Fail when an unknown word is evaluated, as upstream does, not when it is parsed."""
+    """Raise _NoResult: as in upstream, an unknown word is an error of the evaluation, not of the parser."""
     raise _NoResult(bool(values))
 
 
@@ -262,7 +262,7 @@ def _children(value: Any) -> list[Any]:
 def _descend(values: list[Any], left: Budget) -> list[Any]:
     """Return the containers among the values and below them, parents first.
 
-    As in Go, a string contains its bytes. So a string is found if it is a value itself, and if no further step follows.
+    As in Go, a string that is not empty is a container of bytes.
     """
     found: list[Any] = []
     waiting = values[::-1]
@@ -300,7 +300,7 @@ def _lists(values: list[Any], *, nulls: bool = False) -> Iterator[list[Any]]:
 
 
 def _index_or_slice(text: str) -> Step:
-    """Return the step of an index or slice."""
+    """Return the step of an index or slice. Raise JSONPathError."""
     match = _SLICE.match(":" if text == "*" else text)
     if match is None:
         raise JSONPathError(f"invalid array index {text}")
@@ -368,7 +368,7 @@ def _existence_filter(steps: Sequence[Step]) -> Step:
 def _comparison_filter(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
     """Return the step that keeps the array items for which a comparison holds.
 
-    Without ``compare`` it fails at the first item.
+    Without ``compare`` (for an unknown operator), the step fails at the first item.
     """
 
     def passes(item: Any, found: list[Any], work: Budget) -> bool:
@@ -397,7 +397,7 @@ def _comparison_filter(left: Sequence[Step], compare: Callable[[Any, Any], bool]
 
 
 def _side(steps: Sequence[Step], item: Any, left: Budget) -> list[Any]:
-    """Return the value of one side of a comparison, in a list, or an empty list.
+    """Return a list with the value of one side of a comparison, or an empty list.
 
     Raise _NoResult for more than one value.
     """

@@ -1,7 +1,7 @@
 """Apply strategic merge patches: merge patches whose arrays may merge by key (KUB-003).
 
-``lists`` maps the dotted path of an array (without indices) to its merge key. An empty key is an array of scalars that
-merges as a set. Every other array is replaced as a whole.
+``lists`` maps the dotted path of an array (without indices) to its merge key. An empty key stands for an array of
+scalars that merges as a set. A patch replaces an array whose path is not in ``lists``.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ _NO_TEXT = {kind: f"%!s({_GO_TYPES[kind]}={{}})" for kind in (bool, int, float)}
 
 
 class StrategicPatchError(ValueError):
-    """The patch contradicts itself; the text is upstream's, with {} for each JSON value if there are any."""
+    """The error of an invalid patch; the text is upstream's, with the placeholder ``{}`` for each JSON value."""
 
     def __init__(self, text: str, *values: Any) -> None:
         super().__init__(text)
@@ -38,12 +38,12 @@ class StrategicPatchError(ValueError):
 
 
 def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return the document with the patch applied; neither is changed."""
+    """Return the document with the patch applied; do not change the arguments."""
     return _merge_map(document, clone(patch), lists, "")
 
 
 def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return the rest of a patch after upstream's merge has applied it; errors of the result quote the rest."""
+    """Return the part of a patch that upstream's merge does not delete; errors about the result quote this part."""
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
     return used
@@ -52,7 +52,7 @@ def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document
 def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str) -> Document:
     """Return the merged map.
 
-    Orders, ``$retainKeys`` and nulls of new fields are deleted from the patch.
+    Delete ``$setElementOrder``, ``$retainKeys`` and nulls of new fields from the patch.
     """
     if DIRECTIVE in patch:
         return _directed(patch)
@@ -85,7 +85,7 @@ def _unknown_directive(directive: Any, given: View) -> StrategicPatchError:
 
 
 def _retained(live: View, patch: View) -> Document:
-    """Return the fields of a map that ``$retainKeys`` of the patch lets stay."""
+    """Return the live fields that ``$retainKeys`` of the patch retains."""
     kept = patch.get(RETAIN)
     if RETAIN not in patch:
         return dict(live)
@@ -138,7 +138,7 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-# --- directives that name an array beside them ---
+# --- directives for an array of the same map ---
 
 
 def _list_named(key: str, prefix: str, what: str) -> str:
@@ -163,7 +163,7 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
 
 
 def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Mapping[str, str], path: str) -> None:
-    """Merge the array that an order names, and sort it by the order; delete the patch's own array."""
+    """Merge the array that ``$setElementOrder`` names, sort it by this order, and delete it from the patch."""
     del rest[key]
     if not isinstance(order, list):
         raise _wrong_type(list, order)
@@ -188,12 +188,12 @@ def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Ma
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], merge_key: str) -> None:
-    """Raise an error if the patch's items are not in the order that the patch itself sets."""
+    """Raise StrategicPatchError if the items of the patch are not in the order that the patch sets."""
     if not patch or not order:
         return
     wanted = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
     places = iter([_identity(item, merge_key) for item in order])
-    # each search continues where the last one ended
+    # each search in the iterator continues after the previous match
     if not all(_identity(item, merge_key) in places for item in wanted):
         text = f"The order in patch list:\n{{}}\n doesn't match {ORDER} list:\n{{}}\n"
         raise StrategicPatchError(text, list(patch), list(order))
@@ -226,7 +226,7 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
 
 
 def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return (live items that stay, items of the patch without directives)."""
+    """Return (live items without deleted items, items of the patch without directives)."""
     items = [item for item in patch if DIRECTIVE not in item]
     gone: set[Hashable] = set()
     for item in patch:
@@ -260,7 +260,7 @@ def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], k
 
 
 def _positions(identities: Iterable[Hashable]) -> dict[Hashable, int]:
-    """Return the first position of each identity."""
+    """Return identity → its first position."""
     found: dict[Hashable, int] = {}
     for place, identity in enumerate(identities):
         found.setdefault(identity, place)
@@ -268,7 +268,7 @@ def _positions(identities: Iterable[Hashable]) -> dict[Hashable, int]:
 
 
 def _element_type(*lists: Sequence[Any]) -> type:
-    """Return the common type of the items of some arrays."""
+    """Return the common class of the items of all arrays. Raise StrategicPatchError if the classes differ."""
     types = list(dict.fromkeys(item.__class__ for items in lists for item in items))
     if not types:
         raise StrategicPatchError("no elements in any of the given slices")

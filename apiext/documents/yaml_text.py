@@ -1,4 +1,4 @@
-"""Decode the first document of a YAML text, and encode, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
+"""Decode the first document of a YAML text, and encode YAML, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
 
 import re
 from collections.abc import Iterator
@@ -30,21 +30,21 @@ _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
 _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # always matches, so callers need not check for None
 _DIGITS = "0123456789"
 _UINT64_END = 2**64
-_UNFOLDED = 2**31 - 1  # characters of a line: no line is folded
+_UNFOLDED = 2**31 - 1  # maximal characters of a line, so that no line is folded
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
-_NO_KEY = "\ud800"  # prefix of a key that JSON cannot have
+_NO_KEY = "\ud800"  # prefix of a key that JSON does not allow
 _NULL_KEY = f"{_NO_KEY}{None}"
-# stand for a colon and a byte order mark that the parser treats specially, but upstream as letters
+# placeholders for a colon and a byte order mark, which the parser treats specially, but upstream like letters
 _COLON, _BOM = "\ue000", "\ue001"
 _COLON_BEFORE_SIGN = re.compile(r":[,\[\]{}?]")
-# not after a colon that ends a key: one before a blank, or after a quote or bracket
+# a colon in brackets, except a colon that ends a key: before white space, or after a quote or bracket
 _COLON_IN_FLOW = re.compile(
     r"((?:[\[{,?]|:(?=\s))\s*(?:(?:[&*][\w-]++|!\S{0,64}+)\s*+){0,2}:)"  # ends an empty key
     r"|([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])"
 )
-_PIECE = 16 * 1024  # characters that one regular expression scans: 3 ms
-_CONTEXT = 1_024
+_PIECE = 16 * 1024  # characters that one regular expression scans, in 3 ms
+_CONTEXT = 1_024  # characters before a piece that the regular expression also scans
 _MAX_CHARACTER = 4  # maximal bytes of a character
 _MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # byte order marks of UTF-16
 _UNREADABLE_16 = {  # Python's errors of decoding UTF-16 → Go's texts
@@ -54,16 +54,16 @@ _UNREADABLE_16 = {  # Python's errors of decoding UTF-16 → Go's texts
     "illegal UTF-16 surrogate": "expected low surrogate area",
 }
 _TRAILING = bytes(range(0x80, 0xC0))
-_FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # a smaller second byte, after these first bytes, is an overlong encoding
+_FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # first byte → smallest second byte that is not an overlong encoding
 _CONVERTED, _WRITTEN = range(2)  # upstream's two stages after decoding a text, in their order
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and at most one note, with a line per duplicate key.
+    """Return the first document of a YAML text, and at most one note, with one line for each duplicate key.
 
-    The note reads ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as strict errors show it. Scalars
-    are resolved as YAML 1.1 without timestamps; keys become strings. Raise DecodeError with Go's text, also if aliases
-    or nesting exceed their limits.
+    The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors.
+    Scalars have the types of YAML 1.1, except timestamps; keys become strings. Raise DecodeError with Go's text, also
+    if aliases or nesting exceed their limits.
     """
     reader = _Reader(raw)
     try:
@@ -90,7 +90,7 @@ def _text(raw: bytes) -> str:
 
 
 def _decoding_error(error: UnicodeDecodeError) -> str:
-    """Return Go's error text of bytes that cannot be decoded."""
+    """Return Go's error text for bytes that cannot be decoded."""
     if error.encoding != "utf-8":
         return _UNREADABLE_16[error.reason]
     broken = error.object[error.start : error.start + 4]
@@ -109,7 +109,7 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 def _with_placeholders(text: str) -> str:
     """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
 
-    Return the same string if there are none.
+    Return the same object if the text contains no such character.
     """
     if _COLON in text or _BOM in text:
         return text
@@ -124,9 +124,9 @@ def _with_placeholders(text: str) -> str:
 
 
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
-    """Yield a piece of a text with placeholders for colons that the parser treats specially.
+    """Yield a part of a text, with placeholders for colons that the parser treats specially.
 
-    Names and blanks before a colon are recognised up to _CONTEXT characters.
+    A colon is recognised if at most _CONTEXT characters of names and white space precede it.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -139,7 +139,7 @@ def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
 
 
 class _Stream:
-    """A text that the parser reads piece by piece, so that other threads can run in between."""
+    """A text that the parser reads in pieces, so that other threads can run between two pieces."""
 
     __slots__ = ("_at", "_text")
 
@@ -148,31 +148,31 @@ class _Stream:
         self._at = 0
 
     def read(self, size: int) -> str:
-        """Return the next characters, at most ``size`` bytes as the parser encodes them."""
+        """Return the next characters, which the parser encodes to at most ``size`` bytes."""
         begin, self._at = self._at, self._at + size // _MAX_CHARACTER
         return self._text[begin : self._at]
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
-    """Return a YAML text with sorted keys and long lines folded, as Kubernetes prints objects (NEG-001)."""
+    """Return a YAML text with sorted keys and folded long lines, as Kubernetes prints objects (NEG-001)."""
     return _dumped(_in_order(document), 80).encode()
 
 
 def yaml_in_order(value: Any) -> str:
-    """Return a value as YAML, with its own order of keys, and without folding lines."""
+    """Return a value as YAML, with the keys in their own order, and without folded lines."""
     return _dumped(value, _UNFOLDED)
 
 
 def _dumped(value: Any, width: int) -> str:
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=width, sort_keys=False)
     assert isinstance(text, str)
-    # the dumper ends a string that ends with empty lines, and a plain scalar, with "..."; dots inside a string are
+    # the dumper appends "..." to a plain scalar, and to a string that ends with empty lines; dots inside a string are
     # indented
     return text[:-4] if text.endswith("\n...\n") else text
 
 
 class _NotJson:
-    """A value of YAML that JSON does not have, and the stage at which upstream reports it."""
+    """A placeholder for a YAML value without an equivalent in JSON, with the stage at which upstream reports it."""
 
     __slots__ = ("fault", "stage")
 
@@ -182,7 +182,7 @@ class _NotJson:
 
 
 def _not_json_values(value: Any) -> Iterator[_NotJson]:
-    """Yield the odd values of a document, in the order of its keys."""
+    """Yield the placeholders in a document, in the order of sorted keys."""
     if isinstance(value, _NotJson):
         yield value
     elif isinstance(value, dict):
@@ -194,7 +194,7 @@ def _not_json_values(value: Any) -> Iterator[_NotJson]:
 
 
 class _Anchored(NamedTuple):
-    """An anchored value: its nodes and letters, its construction steps, and the duplicate keys in it."""
+    """An anchored value: its numbers of nodes and characters, its construction steps, and notes on duplicate keys."""
 
     value: Any
     nodes: int
@@ -204,18 +204,18 @@ class _Anchored(NamedTuple):
 
 
 class _Reader:
-    """Build a document from parser events, without recursion and with bounded aliases and nodes."""
+    """A builder of a document from parser events, with bounded depth, aliases and nodes."""
 
     def __init__(self, raw: bytes) -> None:
         self.duplicates: list[str] = []
         self._events: Iterator[Any] = self._parse(raw)
-        self._anchors: dict[str, _Anchored | None] = {}  # None: not complete
+        self._anchors: dict[str, _Anchored | None] = {}  # None: the value is incomplete
         self._aliases = 0
         self._nodes = 0
         self._letters = 0
         self._fault: DecodeError | None = None
         self._odd = False
-        self._steps: Any = []  # of the last mapping, or of the mappings in the last list
+        self._steps: Any = []  # steps of the last mapping, or of each mapping in the last list
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
@@ -240,7 +240,7 @@ class _Reader:
             parser.dispose()
 
     def read(self) -> Any:
-        """Return the first document; a text of nothing but comments is null."""
+        """Return the first document, or None for a text that contains only comments."""
         next(self._events)  # stream start
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
@@ -258,11 +258,11 @@ class _Reader:
         return document
 
     def _keep_error(self, text: str) -> None:
-        """Keep the first decoding error; it is raised if the whole text can be parsed."""
+        """Store the first decoding error; ``read`` raises it if the whole document can be parsed."""
         self._fault = self._fault or DecodeError(text)
 
     def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
-        """Return the placeholder of a value that is reported only if nothing replaces it."""
+        """Return a placeholder; ``read`` raises its error unless a duplicate key replaces the value."""
         self._odd = True
         return _NotJson(stage, fault)
 
@@ -372,7 +372,7 @@ class _Reader:
         return self._native(event)
 
     def _mark(self, construction: "_Construction", name: Any, line: int) -> None:
-        """Record the line of a field, and add a note if the key exists (as upstream, 1 is not "1")."""
+        """Record the line of a field; add a note if the key already exists (as in upstream, 1 differs from "1")."""
         mark = name if name.__class__ is str else (name.__class__, name)
         if mark in construction.marks:
             self.duplicates.append(f"  line {line}: key {shown_key(name)} already set in map")
@@ -380,9 +380,9 @@ class _Reader:
         construction.steps.append((name, line))
 
     def _merge(self, own: dict[str, Any], construction: "_Construction", value: Any) -> None:
-        """Add the fields of a merged mapping, or of an array of mappings of which the first has precedence.
+        """Add the fields of a merged mapping, or of an array of mappings, in which earlier mappings have precedence.
 
-        As upstream, fields are set in the order of the text, so a merge replaces fields before it.
+        As in upstream, a merge replaces fields that precede the merge in the text.
         """
         pairs = zip(value, self._steps, strict=True) if isinstance(value, list) else ((value, self._steps),)
         for source, steps in reversed(tuple(pairs)):
@@ -399,7 +399,7 @@ class _Reader:
 
 
 class _Construction:
-    """The construction of a mapping: its keys, its steps (fields with lines), and the duplicates below."""
+    """The construction of a mapping: its keys, and its steps: (key, line) or the note on a duplicate key below."""
 
     __slots__ = ("marks", "steps")
 
@@ -432,9 +432,9 @@ def _go_member(value: Any) -> str:
 
 
 def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
-    """Return the error of a plain scalar that starts with a question mark inside brackets.
+    """Return the error of a plain scalar that contains a question mark inside brackets.
 
-    Upstream always takes it for the start of a key.
+    Upstream always treats the question mark as the start of a key.
     """
     line = place.line + text.count("\n", place.index, text.find("?", place.index))
     mark = yaml.Mark(place.name, place.index, line, 0, None, 0)
@@ -444,7 +444,7 @@ def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:
-    """Return go-yaml's message: the zero-based line of the problem, for scanner errors one more."""
+    """Return go-yaml's message, with the zero-based line of the problem, plus one for scanner errors."""
     mark = error.problem_mark
     line = 0
     if mark is not None and mark.line:
@@ -456,7 +456,7 @@ def _fault(error: yaml.MarkedYAMLError) -> str:
 
 
 def _in_order(value: Any) -> Any:
-    """Return the value with the keys of its mappings as upstream sorts them."""
+    """Return the value with the keys of its mappings in upstream's order."""
     if isinstance(value, list):
         return [_in_order(item) for item in value]
     if not isinstance(value, dict):
@@ -468,7 +468,7 @@ def _in_order(value: Any) -> Any:
 
 
 def _compare(left: str, right: str) -> int:
-    """Compare keys: letters after all else, numbers in keys by value (upstream: keyList)."""
+    """Compare keys: letters sort after other characters, numbers inside keys by value (upstream: keyList)."""
     place = _first_difference(left, right)
     if place == min(len(left), len(right)):
         return len(left) - len(right)
@@ -482,7 +482,7 @@ def _compare(left: str, right: str) -> int:
 
 
 def _first_difference(left: str, right: str) -> int:
-    """Return the first index at which two texts differ, found by bisection."""
+    """Return the first index at which two strings differ, by bisection."""
     place, end = 0, min(len(left), len(right))
     while place < end:
         middle = (place + end + 1) // 2
@@ -494,10 +494,10 @@ def _first_difference(left: str, right: str) -> int:
 
 
 def _number(text: str, inside: bool) -> tuple[int, int]:
-    """Return the number at the start of a text, 0 for none, and its length.
+    """Return (number at the start of a text or 0, number of its digits).
 
-    ``inside`` means that digits stand before it. As upstream, the number is an int64 that overflows, so only its last
-    64 bits count.
+    ``inside`` is true if digits precede the text. As in upstream, the number is an int64 that overflows, so only its
+    last 64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
     value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END
@@ -505,10 +505,10 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Write YAML that YAML 1.1 and 1.2 read back as the same value, without aliases."""
+    """A dumper of YAML that parsers of YAML 1.1 and 1.2 read as the same value; it writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write shared values each time they occur."""
+        """Return True, so that a shared value is written each time that it occurs."""
         return True
 
 
@@ -517,12 +517,12 @@ def _represent_str(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar(TAG + "str", text, style="|")
     if is_ambiguous(text):
         return dumper.represent_scalar(TAG + "str", text, style='"')
-    if text[0] in _LIKE_NUMBERS:  # the dumper gets such a string as a number, so that it does not quote it
+    if text[0] in _LIKE_NUMBERS:  # with the tag of a number, so that the dumper does not quote the string
         return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
     return dumper.represent_scalar(TAG + "str", text)
 
 
-_LIKE_NUMBERS = frozenset("0123456789.+-=")  # first characters of such strings
+_LIKE_NUMBERS = frozenset("0123456789.+-=")  # first characters of strings that the dumper would quote
 
 
 def _represent_float(dumper: Any, value: float) -> Any:

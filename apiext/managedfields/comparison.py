@@ -1,4 +1,4 @@
-"""Compare two values: the paths removed, modified and added (SSA-006, SSA-008; upstream: Compare)."""
+"""Compare two values; return the removed, modified and added paths (SSA-006, SSA-008; upstream: Compare)."""
 
 from itertools import filterfalse
 from typing import Any
@@ -33,7 +33,7 @@ class Comparison(Struct, frozen=True):
     added: FieldSet
 
     def without(self, ignored: FieldSet) -> "Comparison":
-        """Return the comparison without paths at or below the ignored ones."""
+        """Return the comparison without the ignored paths and all paths below them."""
         if ignored.keys().isdisjoint((*self.removed, *self.modified, *self.added)):
             return self
         return Comparison(
@@ -54,7 +54,7 @@ def compare(type_: Type, left: Any, right: Any) -> Comparison:
 
 
 def _changes(type_: Type, left: Any, right: Any) -> tuple[bool, _Changes]:
-    """Return whether the value itself was modified, and the changes below it; both values exist."""
+    """Return whether the value itself was modified, and the changes below it. Neither value may be MISSING."""
     if left is right:
         return False, _NONE
     if is_granular_map(type_, left) or is_granular_map(type_, right):
@@ -90,7 +90,7 @@ def _map_changes(type_: MapType, left: dict[str, Any], right: dict[str, Any]) ->
         elif kind in SIMPLE and new.__class__ in SIMPLE:
             if not equal(old, new):
                 modified[f"f:{name}"] = LEAF
-        elif old != new or not same_json(old, new):  # the comparison stops at the first difference
+        elif old != new or not same_json(old, new):  # ``!=`` is fast, since it stops at the first difference
             below = fields.get(name) or element or NOTHING
             if kind is dict is new.__class__ and old and new and below.map is not None and below.map.granular:
                 found = False, _map_changes(below.map, old, new)  # inlined from _changes
@@ -102,7 +102,7 @@ def _map_changes(type_: MapType, left: dict[str, Any], right: dict[str, Any]) ->
 
 
 def _added(type_: MapType, left: dict[str, Any], right: dict[str, Any], both: int) -> dict[str, Any]:
-    """Return the paths below fields that only the right value has; ``both`` is the number of common fields."""
+    """Return the nodes of fields that only the right value has; ``both`` is the number of common fields."""
     if len(right) == both:
         return {}
     names = filterfalse(left.__contains__, right)
@@ -163,10 +163,7 @@ def _by_element(type_: ListType, values: list[Any]) -> dict[str, list[Any]]:
 
 
 def new_node(type_: Type, value: Any) -> dict[str, Any]:
-    """Return the node of a new value: itself and all paths below.
-
-    A value that is removed has the same node.
-    """
+    """Return the node of an added or removed value: the value itself and all paths below it."""
     if value.__class__ in SIMPLE:
         return LEAF
     below = _below(type_, value)
@@ -177,7 +174,7 @@ def new_node(type_: Type, value: Any) -> dict[str, Any]:
 
 
 def _below(type_: Type, value: Any) -> dict[str, Any]:
-    """Return the paths below a new value, as a dictionary that the caller owns; empty for leaves."""
+    """Return the paths below an added or removed value, as a new dictionary; it is empty for leaves."""
     found: dict[str, Any] = {}
     if value.__class__ is dict:
         if type_.map is None or not type_.map.granular:

@@ -1,4 +1,4 @@
-"""Compute the managedFields of one write from the stored and the requested object (SSA-001…016)."""
+"""Compute the managedFields of one write from the stored object and the requested object (SSA-001…016)."""
 
 from typing import Any
 
@@ -37,18 +37,18 @@ _TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
 
 class ApplyError(Exception):
-    """An apply that fails; the text is that of upstream's 500."""
+    """The error of an apply that fails; the text is that of upstream's 500 response."""
 
 
 class BadApply(Exception):
-    """The body of an apply is invalid: of another kind, or with values that its types cannot hold.
+    """The error of an invalid body of an apply: it has another kind, or values that do not fit their types.
 
-    The text is that of upstream, where the latter is a 500.
+    The text is upstream's. Upstream responds with a 500 to values that do not fit.
     """
 
 
 class _TooDeep(ValueError):
-    """The fields of an update are nested deeper than can be stored."""
+    """The error of an update whose fields are nested deeper than MAX_DEPTH."""
 
 
 class Writer(Struct, frozen=True):
@@ -67,11 +67,11 @@ class Writer(Struct, frozen=True):
 
 
 def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Document]:
-    """Return the managedFields of a write that is not an apply; empty for none.
+    """Return the managedFields after a write that is not an apply; the list may be empty.
 
-    ``live`` is the empty object of the kind if the write creates. An update of an object without managers is not
-    tracked. If a write cannot be tracked, return the managedFields of the live object: an object may not fit its types,
-    or may not be convertible (upstream: UpdateNoErrors). Unchanged entries are shared with the arguments.
+    For a create, ``live`` is the empty object of the kind. An update of an object without managers is not tracked. If
+    an object does not fit its types or cannot be converted, return the managedFields of the live object (upstream:
+    UpdateNoErrors). The result shares unchanged entries with the arguments.
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
@@ -88,7 +88,7 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
 
 
 def _created(writer: Writer, live: View, new: View) -> list[Document]:
-    """Return the managedFields of a new object without managers; raise as `_compared` and `_first_entry`."""
+    """Return the managedFields of a new object. Raise the errors of ``_compared`` and ``_first_entry``."""
     version, new = writer.api_version, _bare(new)
     of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
     budget = [schema_limits.SHAPE_MEMBERS]
@@ -108,14 +108,14 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
 
 
 _CREATED: dict[Any, tuple[FieldSet, Document]] = {}
-"""Cache of the entry of a new object, by manager, type, and the names and classes of its fields."""
+"""Cache: (manager, version, subresource, merge type, shape of a new object) → (paths without owner, its entry)."""
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 _CONTAINERS = frozenset((dict, list))
 
 
 def _shape(value: Any, budget: list[int]) -> Any:
-    """Return the names and classes of all fields and items; stop when ``budget[0]`` is negative."""
+    """Return the shape of a value: the names and classes of all fields and items; stop if ``budget[0]`` < 0."""
     budget[0] -= len(value) + 1
     if budget[0] < 0:
         return ()
@@ -127,7 +127,7 @@ def _shape(value: Any, budget: list[int]) -> Any:
 
 
 def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
-    """Return whether the ownership of a value depends on names and classes only, not on the values of items."""
+    """Return whether the ownership of a value depends only on its shape, not on the values of list items."""
     if value.__class__ is list:
         return not value or of_type.list is None or not of_type.list.granular
     if value.__class__ is not dict or of_type.map is None or not of_type.map.granular:
@@ -137,7 +137,7 @@ def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
 
 
 def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
-    """Return the entry of the manager that creates an object without other managers. Raise _TooDeep."""
+    """Return a list with the entry of the manager that creates an object, or an empty list. Raise _TooDeep."""
     own = changes.without(write.versions.reset(write.api_version))
     fields = difference(union(own.modified, own.added), NEVER_OWNED)
     if is_too_deep(fields):
@@ -146,7 +146,7 @@ def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
 
 
 def _managers_before(writer: Writer, live: View, new: View) -> Managers:
-    """Return the managers before the write: those of the request, else those of the live object (SSA-007)."""
+    """Return the managers in the request or, if it has none, the managers of the live object (SSA-007)."""
     if not writer.subresource:
         given = _entries_of(new)
         if entries.is_reset(given):
@@ -207,7 +207,7 @@ def _claimed(write: Write, managers: Managers, losses: Losses, now: str) -> Mana
         raise _TooDeep(_TOO_DEEP)
     own = managers.pop(write.manager, None) or Owned(write.api_version, EMPTY)
     kept = difference(own.fields if fields is changed else difference(own.fields, changed), gone)
-    if not includes(kept, fields):  # a writer mostly owns already the fields that it changes
+    if not includes(kept, fields):  # fast path: most writers already own the fields that they change
         kept = union(fields, kept)
     if kept:
         managers[write.manager] = Owned(write.api_version, kept, now if fields else own.time)
@@ -221,10 +221,10 @@ def _not_updated(new: View, fault: ValueError) -> ApplyError:
 
 
 def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
-    """Apply a configuration; return the merged object with managedFields, and whether a field changed.
+    """Apply a configuration; return (merged object with managedFields, whether a field changed).
 
-    ``live`` is the empty object if there is none; ``empty`` is the empty object in any case. Raise Conflicts, BadApply
-    and ApplyError.
+    ``empty`` is the empty object of the kind; ``live`` equals ``empty`` if the object does not exist. Raise Conflicts,
+    BadApply and ApplyError.
     """
     try:
         managers = entries.decode(_entries_of(live))
@@ -263,7 +263,7 @@ def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
 
 
 def _are_readable(given: Any) -> bool:
-    """Return whether these are managedFields that can be decoded; as upstream, all else counts as none."""
+    """Return whether managedFields can be decoded; as in upstream, other values count as missing."""
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         return False
     try:
@@ -276,7 +276,7 @@ def _are_readable(given: Any) -> bool:
 def _applied(
     writer: Writer, live: View, patch: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
-    """Return (the merged object, or None if it equals the live one; the managers)."""
+    """Return (merged object or None if it equals the live object, managers)."""
     if _are_readable(_entries_of(patch)):
         raise BadApply("metadata.managedFields must be nil")
     of_type = writer.versions.type_of(writer.api_version)
@@ -304,7 +304,7 @@ def _applied(
 
 
 def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
-    """Raise the conflicts, except those with kubectl's own earlier client-side apply (SSA-016)."""
+    """Raise the conflicts, except conflicts with fields of kubectl's earlier client-side apply (SSA-016)."""
     allowed = _last_applied_fields(writer, live)
     if allowed is None:
         raise conflicts
@@ -336,7 +336,7 @@ def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
 
 
 def _with_last_applied(annotations: View, patch: View) -> Document:
-    """Return the annotations with kubectl's own one updated, or deleted if it would be too long."""
+    """Return the annotations with kubectl's last-applied annotation updated, or without it if it is too long."""
     metadata = dict(patch.get("metadata") or {})
     if isinstance(metadata.get("annotations"), dict):
         metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}
@@ -347,7 +347,7 @@ def _with_last_applied(annotations: View, patch: View) -> Document:
 
 
 def go_name(document: View) -> str:
-    """Return an object as errors name it: namespace/name; version and kind."""
+    """Return the name of an object in errors: ``namespace/name; group/version, Kind=kind``."""
     metadata = document.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     namespace, name = (item if isinstance(item, str) else "" for item in (found.get("namespace"), found.get("name")))

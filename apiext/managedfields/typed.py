@@ -29,13 +29,14 @@ from apiext.text.quotes import go_quote
 
 _PLAIN = frozenset((str, int, float, bool))
 _NOTHING_SIMPLE: frozenset[type] = frozenset()
-FEW = 8  # fields up to which a loop is as fast as set operations
+FEW = 8  # up to this number of fields, a loop is as fast as set operations
 
 
 class Faults:
-    """The errors at and below a value: a text for the value, or the Faults of its parts by step.
+    """The errors at and below a value.
 
-    Paths are joined only for errors that are reported: a path is as long as all its names.
+    ``parts`` are pairs (step to a part, its Faults or error text). Only ``lines`` joins the steps to paths, since the
+    paths of all errors could need much memory.
     """
 
     __slots__ = ("count", "parts")
@@ -45,7 +46,7 @@ class Faults:
         self.parts: list[tuple[str, Faults | str]] = [("", text)] if text else []
 
     def add(self, step: str, wrong: "Faults | str") -> bool:
-        """Add the errors of a part; return whether the limit is reached."""
+        """Add the errors of a part; return whether the number of errors exceeds the limit."""
         self.count += 1 if isinstance(wrong, str) else wrong.count
         self.parts.append((step, wrong))
         return self.count > meta_limits.MAX_FIELD_ERRORS
@@ -63,7 +64,7 @@ class Faults:
 
 
 class TypeFault(ValueError):
-    """A value does not fit its type; the text is upstream's, cut to its limit."""
+    """The error of a value that does not fit its type; the text is upstream's, cut to the limit of a response."""
 
     def __init__(self, faults: Faults) -> None:
         told: list[str] = []
@@ -80,8 +81,8 @@ class TypeFault(ValueError):
 def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
     """Raise TypeFault if the value does not fit the type.
 
-    ``duplicates`` allows items of equal keys in granular lists. ``checked`` is a value that is known to fit: equal
-    parts are skipped.
+    If ``duplicates`` is true, granular lists may contain several items with equal keys. ``checked`` is a value that
+    fits; the check skips parts that are equal in both values.
     """
     faults = _faults(type_, value, duplicates, checked)
     if faults is not None:
@@ -89,7 +90,7 @@ def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = No
 
 
 def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
-    """Return whether the parts of a value at these paths are leaves that fit; False means unknown."""
+    """Return whether the parts of a value at these paths are leaves that fit the type; False means unknown."""
     if type_ is None or not type_.granular or value.__class__ is not dict or is_member(paths):
         return False
     for element, below in paths.items():
@@ -101,7 +102,7 @@ def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
 
 
 def part_at(type_: Type, value: Any, paths: FieldSet) -> Any:
-    """Return the parts of a value at or below these paths; lists, and atomic maps, are whole."""
+    """Return the parts of a value at or below these paths, with complete lists and atomic maps."""
     if type_.map is None or not is_granular_map(type_, value) or is_member(paths):
         return value
     found = {}
@@ -138,7 +139,7 @@ def _map_faults(
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        if other is not None and item.__class__ is list and same_json(item, other):  # to walk maps is as fast
+        if other is not None and item.__class__ is list and same_json(item, other):  # for maps, the check is as fast
             continue
         if item.__class__ is dict and member.map is not None:  # inlined from _faults
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
@@ -152,7 +153,7 @@ def _map_faults(
 
 
 def _unchecked_fields(type_: MapType, value: dict[str, Any]) -> Iterable[str]:
-    """Return the names of fields of a large map that may not fit: all but leaves that fit."""
+    """Return the names of the fields of a large map that need a check: all except leaves that fit."""
     if type_.element is not None:
         return value
     try:
@@ -163,9 +164,9 @@ def _unchecked_fields(type_: MapType, value: dict[str, Any]) -> Iterable[str]:
 
 @lru_cache(limits.SHAPES_SEEN)
 def _not_leaves(type_: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequence[str]:
-    """Return the names of values whose classes are not those of leaves here. Raise KeyError for an undeclared one.
+    """Return the names of values that are not leaves of their declared types. Raise KeyError for an undeclared field.
 
-    It is cached, since most objects of a resource have the same fields.
+    The result is cached, since most objects of a resource have the same fields.
     """
     return [name for name, kind in zip(names, kinds, strict=True) if kind not in type_.fields[name].simple]
 
@@ -219,7 +220,7 @@ def _go_type(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """Return a JSON value as Go's %#v prints it; other values print themselves."""
+    """Return a JSON value as Go's %#v prints it; other values provide the text as ``go_syntax``."""
     if isinstance(value, dict):
         members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{members}}}"
@@ -236,7 +237,7 @@ def fields_of(type_: Type, value: Any) -> FieldSet:
 
 
 def _mentioned(type_: Type, value: Any) -> tuple[bool, dict[str, Any]]:
-    """Return whether the value itself is a member of the set, and the paths below."""
+    """Return whether the value itself is a member of the set, and the paths below it."""
     kind = value.__class__
     if kind is dict and type_.map is not None:
         return (False, _of_map(type_.map, value)) if type_.map.granular else (True, {})
@@ -284,7 +285,7 @@ def _of_list(type_: ListType, value: list[Any]) -> dict[str, Any]:
 
 
 def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
-    """Return the set with every declared field on the path to a member added as a member."""
+    """Return the set extended by each declared field on the path to a member."""
     found: dict[str, Any] = {}
     for element, node in tree.items():
         if element == SELF or not node:
@@ -305,8 +306,8 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
     """Return the set for the current type: a member that became atomic is owned as a whole.
 
-    Upstream calls such changes of types SSA schema changes. A root that became atomic is not changed, since the root
-    has no owner.
+    Upstream calls such changes of types SSA schema changes. The set of a root that became atomic stays unchanged, since
+    the root has no owner.
     """
     found: dict[str, Any] | None = None
     if type_.map is not None and not type_.map.granular:

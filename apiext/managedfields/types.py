@@ -1,4 +1,4 @@
-"""Merge types: which values a field may have, and which of them have one owner (SSA-010)."""
+"""Merge types: the values that a field may have, and whether their parts have separate owners (SSA-010)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()
 """The value of an absent field, which differs from null."""
 LEAF: dict[str, Any] = {}
-"""The node of a member without children; it is shared, since sets never change."""
+"""The node of a member without children. All sets share this object, since sets never change."""
 
 
 _CLASSES: Mapping[str, frozenset[type]] = {
@@ -26,9 +26,9 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 
 
 class Type(Struct, eq=False):
-    """The type of a field: a scalar, a list, a map, or several of these; the value selects one.
+    """The type of a field: a scalar, a list, a map, or several of these types, of which a value has one.
 
-    ``simple`` are the classes of values that fit and are leaves.
+    ``simple`` are the classes of the scalar values that fit the type.
     """
 
     scalar: str = ""
@@ -41,19 +41,19 @@ class Type(Struct, eq=False):
 
 
 class ListType(Struct, eq=False):
-    """A list: atomic (one owner), or granular (owners by item).
+    """A list: atomic (one owner for the list), or granular (an owner for each item).
 
-    Items of a list without ``keys`` are identified by their values (sets).
+    The items of a list without ``keys`` (a set) are identified by their values.
     """
 
     item: Type
     granular: bool = False
     keys: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of key fields, by name
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # name of a key field → its default
 
 
 class _Elements(dict[str, str]):
-    """Path elements by field name; those of declared fields are made at first use and kept."""
+    """Cache: field name → path element, for declared fields."""
 
     __slots__ = ("_declared",)
 
@@ -69,7 +69,7 @@ class _Elements(dict[str, str]):
 
 
 class MapType(Struct, eq=False):
-    """A map or an object: atomic (one owner), or granular (owners by field).
+    """A map or an object: atomic (one owner for the map), or granular (an owner for each field).
 
     ``element`` is the type of undeclared fields, if they are allowed.
     """
@@ -77,14 +77,14 @@ class MapType(Struct, eq=False):
     fields: Mapping[str, Type] = field(default_factory=dict)
     element: Type | None = None
     granular: bool = True
-    deduced: bool = False  # no field is declared, any scalar is allowed, and the type is never reconciled
+    deduced: bool = False  # no field is declared, any scalar is allowed, and upstream never reconciles the type
     elements: Mapping[str, str] = field(default_factory=dict)  # computed from ``fields``
 
     def __post_init__(self) -> None:
         self.elements = _Elements(self.fields)
 
     def leaves(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the set of these fields without children; it runs no Python code per field."""
+        """Return the set of these fields without children; for speed, without a loop in Python."""
         return dict.fromkeys(map(self.elements.__getitem__, names), LEAF)
 
     def member(self, name: str) -> Type | None:
@@ -113,7 +113,7 @@ NOTHING = Type()
 
 
 class ItemError(ValueError):
-    """An item of a granular list lacks its keys."""
+    """The error of an item that a granular list may not contain, for example without its keys."""
 
 
 def item_element(type_: ListType, item: Any) -> str:
@@ -139,9 +139,9 @@ def item_element(type_: ListType, item: Any) -> str:
 
 
 def element_unchecked(type_: ListType, item: Any) -> str:
-    """Return the path element of an item, or an empty text if it lacks its keys.
+    """Return the path element of an item of a granular list, or an empty string for an invalid item.
 
-    Pruning leaves null where keys are defaults.
+    An item is null after pruning if all its keys are defaults.
     """
     try:
         return item_element(type_, item)
@@ -162,22 +162,22 @@ def _set_element(item: Any) -> str:
 
 
 def is_granular_map(type_: Type, value: Any) -> bool:
-    """Return whether a value is a granular map, and is not empty."""
+    """Return whether a value is a granular map that is not empty."""
     return value.__class__ is dict and bool(value) and type_.map is not None and type_.map.granular
 
 
 def is_granular_list(type_: Type, value: Any) -> bool:
-    """Return whether a value is a granular list, and is not empty."""
+    """Return whether a value is a granular list that is not empty."""
     return value.__class__ is list and bool(value) and type_.list is not None and type_.list.granular
 
 
 def same_json(left: Any, right: Any) -> bool:
-    """Return whether two containers have the same JSON: a fast test, but equal ones may have different JSON."""
+    """Return whether two containers have the same JSON. The test is fast, but false for some equal containers."""
     return left is right or (left.__class__ is right.__class__ and orjson.dumps(left) == orjson.dumps(right))
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal for upstream: 1 equals 1.0, and neither equals true."""
+    """Return whether two JSON values are equal for upstream: 1 equals 1.0, but 1 does not equal true."""
     if left is right:
         return True
     if left.__class__ is not right.__class__:

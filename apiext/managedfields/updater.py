@@ -1,4 +1,4 @@
-"""Compute owners after a write: upstream's rules of update and apply over sets (SSA-008, SSA-009, SSA-014)."""
+"""Compute the owners of fields after a write, as upstream does for update and apply (SSA-008, SSA-009, SSA-014)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -28,15 +28,15 @@ _LAST = " to last applied version: "
 
 
 class MissingVersion(Exception):
-    """The resource does not have the version of a manager any more."""
+    """The error of a version that the resource no longer has."""
 
 
 Losses = tuple[FieldSet, FieldSet]
-"""(fields whose values changed, fields that were deleted): other managers lose them by a change."""
+"""(fields with a changed value, deleted fields): the fields that other managers lose by a write."""
 
 
 class Conflicts(Exception):
-    """Other managers own fields that an apply would change.
+    """The error of an apply that would change fields of other managers.
 
     ``count`` is the number of paths; ``owned`` maps each manager to its paths.
     """
@@ -47,9 +47,9 @@ class Conflicts(Exception):
         super().__init__(f"{self.count} conflicts")
 
     def paths(self) -> Iterator[tuple[Manager, tuple[str, ...]]]:
-        """Yield (manager, path), by manager.
+        """Yield (manager, path) of each conflict, sorted by manager.
 
-        It is an iterator, since all paths may take much more memory than the sets.
+        This is an iterator, since all paths together may need much more memory than the sets.
         """
         for manager in sorted(self.owned):
             for path in in_order(self.owned[manager]):
@@ -57,7 +57,7 @@ class Conflicts(Exception):
 
 
 class Versions(Protocol):
-    """The versions of a resource for one endpoint."""
+    """The versions of a resource, for one endpoint: the resource or a subresource."""
 
     def type_of(self, api_version: str) -> Type:
         """Return the merge type of a version. Raise MissingVersion."""
@@ -82,9 +82,9 @@ class Write(Struct, frozen=True):
 
 
 def converted(versions: Versions, document: View | None, api_version: str, doing: str = "") -> View:
-    """Return the object in a version; validate it unless it is in that version already.
+    """Convert an object to a version and validate the result; return an object of this version unchanged.
 
-    ``doing`` is the beginning of an error's text. None is an object with one owner that pruning has deleted.
+    The texts of errors begin with ``doing``. ``document`` is None if pruning has deleted the whole object.
     """
     if document is None:
         raise ValueError(f"{doing}failed to convert value to unstructured for type <nil>")
@@ -102,11 +102,11 @@ def converted(versions: Versions, document: View | None, api_version: str, doing
 def compared(write: Write, live: View, new: View) -> Comparison:
     """Return the changes of a write.
 
-    The new object must fit its type. Raise TypeFault if the live one does not.
+    The new object must fit its type. Raise TypeFault if the live object does not fit the type.
     """
     changes = compare(write.type, live, new)
     before = union(changes.removed, changes.modified)
-    # all other fields of the live object equal those of the new one
+    # all other fields of the live object equal the fields of the new object
     if before and not leaves_fit(write.type.map, live, before):
         check(write.type, part_at(write.type, live, before))
     return changes
@@ -126,9 +126,9 @@ def after(write: Write, live: View, new: View, managers: Managers, changes: Comp
 def apply(
     write: Write, live: View, config: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
-    """Apply a configuration; return the merged object, or None if it equals the live one, and the managers.
+    """Apply a configuration; return (merged object, managers).
 
-    Raise Conflicts unless ``force``.
+    The object is None if it equals the live object. Raise Conflicts unless ``force``.
     """
     type_ = write.type
     managers = _reconciled(write.versions, live, managers)
@@ -146,21 +146,21 @@ def apply(
 
 
 def _owned_in_other_version(write: Write, managers: Managers, last: Owned) -> bool:
-    """Return whether a manager owns fields in another version.
+    """Return whether a manager owns fields in a version other than the version of the write.
 
-    In that version, upstream finds fields of the object that the version of the write lacks.
+    In the other version, the object may have fields that the version of the write lacks.
     """
     own = write.api_version
     return last.api_version != own or any(one.api_version != own for one in managers.values())
 
 
 def _has_lost(before: FieldSet, now: FieldSet) -> bool:
-    """Return whether a set has lost a path; the usual equal sets are the fast path."""
+    """Return whether a set has lost a path; equal sets are the fast path."""
     return before != now and bool(difference(before, now))
 
 
 def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
-    """Return the managers with their sets for the current schemas, without managers of missing versions."""
+    """Adapt the sets of managers to the current schemas; omit managers of versions that no longer exist."""
     found: Managers = {}
     for manager, owned in managers.items():
         try:
@@ -180,9 +180,9 @@ def _ownable(write: Write, changes: Comparison) -> Comparison:
 def _without_taken(
     write: Write, live: View, new: View, managers: Managers, losses: Losses, *, force: bool = True
 ) -> Managers:
-    """Return the managers without the paths that the writer takes from them.
+    """Return the managers without the paths that they lose by the write.
 
-    Raise Conflicts unless ``force``. ``losses`` are those in the version of the write.
+    Raise Conflicts unless ``force``. ``losses`` are the losses in the version of the write.
     """
     versions = write.versions
     by_version = {write.api_version: losses}
@@ -225,7 +225,7 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
 
 
 def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a set in upstream's order: the members of a node, then the paths below each."""
+    """Yield the paths of a set in upstream's order: the members of a node, then the paths below each member."""
     elements = sorted((name for name in paths if name != SELF), key=order)
     for element in elements:
         if fieldset.is_member(paths[element]):
@@ -236,10 +236,7 @@ def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
-    """Delete the fields that the applier applied last time, not now, and that no other manager owns.
-
-    Return the pruned object.
-    """
+    """Return the merged object without fields that the applier no longer applies, unless another manager owns them."""
     versions = write.versions
     try:
         whole = converted(versions, merged, last.api_version, f"{_PRUNING}failed to convert merged object{_LAST}")
@@ -254,14 +251,14 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
 
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
-    """Return the pruned object with the fields that any manager owns restored, version by version."""
+    """Restore the fields of the pruned object that a manager owns, version by version."""
     sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
         sets.setdefault(one.api_version, []).append(one.fields)
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
     # upstream: all versions but the first are taken in no order
-    # Versions in which metadata has an owner come first: a conversion response without metadata is refused.
+    # Versions in which metadata has an owner come first, since a conversion response without metadata is an error.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")
@@ -275,7 +272,7 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
 
 
 def _with_dangling(versions: Versions, merged: View, pruned: View, api_version: str, last: FieldSet) -> View:
-    """Return the pruned object with the fields restored that the applier did not own last time."""
+    """Restore the fields of the pruned object that the applier did not own before this apply."""
     doing = f"{_PRUNING}failed add back dangling items: failed to convert pruned object{_LAST}"
     pruned = converted(versions, pruned, api_version, doing)
     type_ = versions.type_of(api_version)

@@ -1,6 +1,6 @@
 """Validation errors of fields: reason, path, text (ERR-07…10).
 
-A path is a string (``spec.versions[0].name``); the empty path renders as ``<nil>``.
+A path is a string (``spec.versions[0].name``); an empty path is printed as ``<nil>``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ NOT_FOUND = "FieldValueNotFound"
 
 
 class FieldError(Struct, frozen=True):
-    """The error of one field: the cause's reason, the path, and the message without the path."""
+    """The error of one field: the reason of its cause, its path, and the message without the path."""
 
     reason: str
     field: str
@@ -38,15 +38,15 @@ class FieldError(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Return the characters that the error takes in an answer: twice its text, as a cause and in the message."""
+        """Return the number of characters in path and message, for the limit of a response."""
         return len(self.field) + len(self.body)
 
 
 class Errors(list[FieldError]):
-    """Field errors up to the first one over the room of an answer.
+    """A list of field errors that stops growing after the first error over the limits of a response.
 
-    A generator that is added with ``+=`` is consumed only so far. A body can have a million errors, each of which may
-    need more memory than its value.
+    Then ``+=`` also stops to consume a generator. A body can have a million errors, and each error may need more memory
+    than its value.
     """
 
     _size = 0
@@ -57,15 +57,15 @@ class Errors(list[FieldError]):
 
     @property
     def is_full(self) -> bool:
-        """Return True if an answer has no room for more."""
+        """Return whether the list contains more errors than fit into a response."""
         return len(self) > 1 and not has_room(len(self), self._size)
 
     def append(self, error: FieldError) -> None:
-        """Add an error unless an answer has no room for it."""
+        """Add an error unless the list is full."""
         self.extend((error,))
 
     def extend(self, errors: Iterable[FieldError]) -> None:
-        """Add errors until an answer has no room for more."""
+        """Add errors until the list is full."""
         for error in errors:
             if self.is_full:
                 return
@@ -78,9 +78,9 @@ class Errors(list[FieldError]):
 
 
 def as_many_as_shown(errors: Iterable[FieldError]) -> Iterator[FieldError]:
-    """Yield errors up to the first one over the room of an answer.
+    """Yield errors up to the first error over the limits of a response.
 
-    Each error may quote a long value as a whole, so all of them could need too much memory.
+    All errors together could need too much memory, since each error may quote a long value.
     """
     size = 0
     for count, error in enumerate(errors, 1):
@@ -91,9 +91,9 @@ def as_many_as_shown(errors: Iterable[FieldError]) -> Iterator[FieldError]:
 
 
 def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
-    """Return the errors that come first by text, up to the first one over the room of an answer.
+    """Sort errors by text; return them up to the first error over the limits of a response.
 
-    It holds few more in memory at a time.
+    The function never has many more errors in memory.
     """
     found: list[FieldError] = []
     count = size = 0
@@ -107,7 +107,7 @@ def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def first_shown(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
-    """Return the errors that an answer has room for, at least one, and whether these are all."""
+    """Return the errors that fit into a response, at least one, and whether these are all errors."""
     found: list[FieldError] = []
     size = 0
     for error in errors:
@@ -119,9 +119,9 @@ def first_shown(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
 
 
 def has_room(count: int, size: int) -> bool:
-    """Return whether an answer has room for ``count`` errors of ``size`` characters in all.
+    """Return whether ``count`` errors, ``size`` characters in total, fit into a response.
 
-    There is always room for one.
+    A single error always fits.
     """
     return count == 1 or (count <= limits.MAX_FIELD_ERRORS and size <= limits.MAX_FIELD_ERROR_BYTES)
 
@@ -138,7 +138,7 @@ def item(path: str, key: str | int) -> str:
 
 
 def field_path(path: Path, begin: str = "") -> str:
-    """Return a path as errors write it, ``spec.labels[app]``, after the path at which it begins."""
+    """Return a path as errors print it, such as ``spec.labels[app]``, appended to the path ``begin``."""
     for step in steps(path):
         begin = child(begin, step) if step.__class__ is str else item(begin, step)
     return begin
@@ -155,7 +155,7 @@ def invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def invalid_omit(path: str, detail: str) -> FieldError:
-    """Return the error of a malformed value that is not shown (upstream's OmitValueType)."""
+    """Return the error of a malformed value, without the value (upstream's OmitValueType)."""
     return FieldError(INVALID, path, f"Invalid value: {detail}")
 
 
@@ -165,7 +165,7 @@ def type_invalid(path: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """Return the error of a value outside an enum, with the supported ones in the order given."""
+    """Return the error of a value outside an enum, with the supported values in the given order."""
     listed = ", ".join(go_quote(name) for name in supported)
     body = f"Unsupported value: {go_value(value)}"
     return FieldError(NOT_SUPPORTED, path, f"{body}: supported values: {listed}" if listed else body)
@@ -183,12 +183,12 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """Return the error of a field that may not be set here."""
+    """Return the error of a field that may not have this value."""
     return FieldError(FORBIDDEN, path, f"Forbidden: {detail}" if detail else "Forbidden")
 
 
 def too_long(path: str, limit: int) -> FieldError:
-    """Return the error of a text over its limit in bytes."""
+    """Return the error of a string that exceeds its limit in bytes."""
     if limit < 0:
         return FieldError(TOO_LONG, path, "Too long: value is too long")
     noun = "byte" if limit == 1 else "bytes"
@@ -204,7 +204,7 @@ def too_many(path: str, count: int, limit: int) -> FieldError:
 
 
 def aggregate(errors: Sequence[FieldError | str]) -> str:
-    """Return one text for several errors, identical ones once (ERR-08)."""
+    """Return one text for several errors, without duplicates (ERR-08)."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
@@ -223,13 +223,13 @@ def go_print(value: Any) -> str:
 
 
 class Named(str):
-    """A string of a named Go type, so that errors show it as JSON."""
+    """A string of a named Go type; errors print it as JSON."""
 
     __slots__ = ()
 
 
 def go_value(value: Any) -> str:
-    """Return an invalid value as field errors show it: scalars like %v, strings like %q, the rest as JSON."""
+    """Return an invalid value as field errors print it: strings like %q, other scalars like %v, containers as JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -242,6 +242,6 @@ def go_value(value: Any) -> str:
         return go_float(value)
     try:
         text = encode(value).decode()
-    except TypeError:  # nested deeper than orjson supports
+    except TypeError:  # more levels than orjson supports
         return "(nested too deeply to show)"
     return html_escaped(text)

@@ -25,16 +25,16 @@ from apiext.meta.syntax import (
 from apiext.text.quotes import go_quote
 
 NameValidator = Callable[[str], list[str]]
-# how a kind validates the metadata of an update: its changes only, or all, as on create
+# validation of the metadata of an update: only the changes, or all fields as on create
 CHANGE, WHOLE = "change", "whole"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class _Position:
-    """The position of a value in a document: Go's struct and dotted path for errors, our path for unknown fields.
+    """The position of a value in a document: Go's struct and dotted path for errors, a path for unknown fields.
 
-    For an item of a list, ``above`` is the position of the list, and ``index`` that of the item. Paths are joined only
-    for errors.
+    For an item of a list, ``above`` is the position of the list, and ``index`` is the index of the item. Paths are
+    joined only for errors.
     """
 
     __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
@@ -51,7 +51,7 @@ class _Position:
 
     @property
     def path(self) -> str:
-        """Return our path."""
+        """Return the path for unknown fields."""
         above = self._above
         return self._path if above is None else f"{above.path}.{self._path}[{self.index}]"
 
@@ -62,18 +62,18 @@ class _Position:
         return self._go_path if above is None else f"{above.go_path}{self._go_path}"
 
     def type_error(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
-        """Return the error of a field of a wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
+        """Return the error of a field of a wrong type; ``form`` is as in DecodeError.misfit, "" for ``go``."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
             shown = str(value) if value.__class__ is int else encode(value).decode()
-            kind = f"number {shown}"  # as upstream: it was JSON, decoded and encoded again
+            kind = f"number {shown}"  # as upstream, which encodes the decoded number again
         place = f"{self.struct}.{self.go_path}{name}"
         error = DecodeError(f"json: cannot unmarshal {kind} into Go struct field {place} of type {go}")
         return error.misfit(value, go, form or go)
 
 
 Reader = Callable[[Any, str, _Position], Any]
-"""(value, field name, position) → normalized value, or None if Go would omit it. Raise DecodeError."""
+"""(value, field name, position) → normalized value, or None if Go omits the field. Raises DecodeError."""
 
 
 _UNCHANGED: set[Reader] = set()  # readers that return any non-empty string unchanged
@@ -82,7 +82,7 @@ _UNCHANGED: set[Reader] = set()  # readers that return any non-empty string unch
 class _Fields(dict[str, Reader]):
     """The fields of a struct, with their readers.
 
-    ``texts`` are the names of fields that return any non-empty string unchanged.
+    ``texts`` are the names of fields whose readers return any non-empty string unchanged.
     """
 
     def __init__(self, **readers: Reader) -> None:
@@ -101,7 +101,7 @@ def _string(go: str = "string", *, kept: bool = False) -> Reader:
 
 
 def _int64(value: Any, name: str, position: _Position) -> Any:
-    # as upstream: that of a custom object was JSON, decoded and encoded again
+    # as upstream, which encodes the decoded metadata of a custom object again
     if value.__class__ is float and not position.go_path:
         value = integral(value)
     if value.__class__ is not int or not _INT_MIN <= value <= _INT_MAX:
@@ -123,7 +123,7 @@ def _time(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not str:
         error = position.type_error(value, name, "string")
         error.restored = (
-            # its Go type has a decoder of its own
+            # the Go type has its own decoder
             f"json: cannot unmarshal {json_kind(value)} into Go value of type string"
         )
         raise error
@@ -156,7 +156,7 @@ def _strings(value: Any, name: str, position: _Position) -> Any:
 
 
 def _structs(go: str, members: _Fields, always: Sequence[str] = ()) -> Reader:
-    """Return the reader of a list of structs; ``always`` are fields that Go writes even if empty."""
+    """Return the reader of a list of structs; ``always`` are fields that Go writes even if they are empty."""
 
     def read(value: Any, name: str, position: _Position) -> Any:
         if value.__class__ is not list:
@@ -237,11 +237,11 @@ def _struct(given: View, members: _Fields, position: _Position) -> Document:
 
 
 def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Document, list[str]]:
-    """Return metadata as Go's ObjectMeta would write it, and the sorted unknown paths (MET-001, MET-003).
+    """Return metadata as Go's ObjectMeta encodes it, and the paths of unknown fields (MET-001, MET-003).
 
     ``path`` is the prefix of unknown paths. ``go_path`` is the prefix of Go's dotted paths in errors: ``metadata.`` for
-    Go types, empty for custom objects. Raise DecodeError with Go's text. Values of the argument are shared with the
-    result.
+    Go types, empty for custom objects, whose unknown paths are sorted. Raise DecodeError with Go's text. The result
+    shares values with the argument.
     """
     if metadata is None:
         return {}, []
@@ -272,7 +272,7 @@ def _check_times(members: View, position: _Position) -> None:
 
 
 def in_go_order(metadata: View) -> Document:
-    """Return metadata with its fields, and those of owners and managers, in the order of Go's structs."""
+    """Return metadata with the fields of metadata, owners and managers in the order of Go's structs."""
     found = _ordered(metadata, _MEMBERS)
     for name, members in (("ownerReferences", _OWNER), ("managedFields", _MANAGED)):
         if name in found:
@@ -285,9 +285,9 @@ def _ordered(given: View, members: Mapping[str, Reader]) -> Document:
 
 
 def repair(metadata: Any) -> Document:
-    """Return stored metadata normalized, without its malformed and unknown fields (MET-002).
+    """Return normalized stored metadata without malformed and unknown fields (MET-002).
 
-    A generation of 0 is left out; custom objects get 1 when they are read from storage.
+    Omit a generation of 0; the code that reads custom objects from storage sets it to 1.
     """
     if metadata.__class__ is not dict:
         return {}
@@ -337,10 +337,10 @@ def validate_update(
 ) -> list[FieldError]:
     """Return the validation errors of changed metadata (WRI-003, WRI-004).
 
-    As upstream, the common validation runs first and then those of the kind, so each error occurs several times.
-    ``kind_validations`` lists the validations of the kind, in their order. CHANGE validates changes, WHOLE validates as
-    on create. The list is empty for an object of another kind. ``own(new)`` returns the errors of the kind itself each
-    time.
+    As in upstream, the common validation runs first, and then each validation of the kind. So each error occurs several
+    times. ``kind_validations`` lists the validations of the kind, in their order: CHANGE validates changes, WHOLE
+    validates as on create. The list is empty for an object of another kind. ``own(new)`` returns the errors that are
+    specific to the kind; each validation of the kind appends them.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)
@@ -402,7 +402,7 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return the validation errors of labels, keys and values, by sorted key."""
+    """Return the validation errors of the keys and values of labels, in the order of sorted keys."""
     found = Errors()
     for key in sorted(labels):
         if is_plain(key) and is_plain(labels[key]):
@@ -440,7 +440,7 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
             current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if not controller:
                 controller = current
-            elif room > 0:  # upstream shows all owners in each error, which grows with their square
+            elif room > 0:  # upstream prints all owners in each error, so their size is quadratic
                 shown = shown or orjson.dumps([_ordered(owner, _OWNER) for owner in owners]).decode()
                 room -= len(shown)
                 found.append(
@@ -455,7 +455,7 @@ _TWO_CONTROLLERS = 'Only one reference can have Controller set to true. Found "t
 
 
 def _invalid_owners(path: str, owner: View, detail: str) -> FieldError:
-    """Return the error of an owner, shown with its fields in Go's order."""
+    """Return the error of an owner, printed with its fields in Go's order."""
     return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(_ordered(owner, _OWNER)).decode()}: {detail}")
 
 

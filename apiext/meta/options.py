@@ -30,7 +30,7 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 
 class OptionsError(ValueError):
-    """Options that cannot be parsed; the message is for the client (400)."""
+    """The error of options that cannot be parsed; the server returns the message to the client (400)."""
 
 
 def first(query: Query, name: str) -> str:
@@ -46,7 +46,7 @@ def _int(query: Query, name: str) -> int | None:
 
 
 def parse_int(text: str) -> int:
-    """Return an int64 as strconv.ParseInt parses it. Raise OptionsError with its text."""
+    """Return an int64 as Go's strconv.ParseInt does. Raise OptionsError with Go's text."""
     if not _NUMBER.match(text):
         raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
     digits = text.lstrip("+-0") or "0"
@@ -59,7 +59,7 @@ def parse_int(text: str) -> int:
 
 
 def _bool(query: Query, name: str) -> bool | None:
-    """Return a boolean parameter, or None if it is absent; every value but false and 0 is true."""
+    """Return a boolean parameter, or None if it is absent; all values except ``false`` and ``0`` are true."""
     values = query.get(name)
     return truth(values) if values else None
 
@@ -67,7 +67,7 @@ def _bool(query: Query, name: str) -> bool | None:
 class ListOptions(Struct, frozen=True):
     """Options of list, watch and deletecollection.
 
-    Selectors are strings, which the verb parses for its resource.
+    Selectors are strings; the verb parses them.
     """
 
     label_selector: str = ""
@@ -88,18 +88,18 @@ class ListOptions(Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Query) -> "ListOptions":
-        """Return the options of a query; a negative limit means none. Raise OptionsError for an invalid number."""
+        """Return the options of a query; a negative limit becomes 0. Raise OptionsError for an invalid number."""
         if not query:
             return _NO_LIST_OPTIONS
         found = {}
-        for key in filter(query.get, _LIST_OPTIONS):  # requests have few of them
+        for key in filter(query.get, _LIST_OPTIONS):  # most requests have few options
             name, read = _LIST_OPTIONS[key]
             found[name] = read(query[key][0])
         return cls(**found)
 
     @property
     def begins_with_state(self) -> bool:
-        """Return whether a watch begins with the current objects and a bookmark, as without a revision."""
+        """Return whether a watch begins with the current objects: with sendInitialEvents or without a revision."""
         if self.send_initial_events is None:
             return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
         return self.send_initial_events
@@ -107,8 +107,8 @@ class ListOptions(Struct, frozen=True):
     def errors(self) -> list[FieldError]:
         """Return the validation errors of the combination (RV-004).
 
-        As upstream, the parameter ``watch`` decides. So the old watch paths are validated as lists, and a
-        deletecollection with ``watch`` as a watch.
+        As in upstream, the parameter ``watch`` selects the rules. So the old watch paths are validated as lists, and a
+        deletecollection with ``watch`` is validated as a watch.
         """
         return self._watch_errors() if self.watch else self._list_errors()
 
@@ -195,7 +195,7 @@ class WriteOptions(Struct, frozen=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the options as an object, as admission gets it (ADM-007)."""
+        """Return the options as an object for admission (ADM-007)."""
         found: dict[str, Any] = {"kind": self.name, "apiVersion": f"{GROUP}/v1"}
         if self.dry_run_values:
             found["dryRun"] = list(self.dry_run_values)
@@ -220,7 +220,7 @@ class WriteOptions(Struct, frozen=True):
 
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
-    """Return the errors of a field manager's name: it is too long, or has unprintable characters."""
+    """Return the errors of a field manager's name that is too long or has unprintable characters."""
     if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MAX_MANAGER):
         return []
     found: list[FieldError] = []
@@ -247,7 +247,7 @@ def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
 
 
 class DeleteOptions(Struct, frozen=True):
-    """Options of delete and deletecollection, from the body or else from the query (WRI-020)."""
+    """Options of delete and deletecollection, from the body or, without a body, from the query (WRI-020)."""
 
     dry_run_values: tuple[str, ...] = ()
     grace_period_seconds: int | None = None
@@ -256,7 +256,7 @@ class DeleteOptions(Struct, frozen=True):
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
     ignore_store_read_error: bool | None = None
-    has_preconditions: bool = False  # true for empty preconditions, too: admission sees them
+    has_preconditions: bool = False  # also true for empty preconditions, since admission gets them
 
     @property
     def kind(self) -> GroupKind:
@@ -284,7 +284,7 @@ class DeleteOptions(Struct, frozen=True):
 
     @classmethod
     def from_document(cls, document: Any) -> "DeleteOptions":
-        """Return the options of a body; unknown fields are ignored. Raise OptionsError with Go's text."""
+        """Return the options of a body; ignore unknown fields. Raise OptionsError with Go's text."""
         if not isinstance(document, dict):
             raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
         found: dict[str, Any] = {}
@@ -299,7 +299,7 @@ class DeleteOptions(Struct, frozen=True):
         return cls(**found)
 
     def document(self) -> dict[str, Any]:
-        """Return the options as an object, as admission gets it (ADM-007)."""
+        """Return the options as an object for admission (ADM-007)."""
         conditions = {"uid": self.uid, "resourceVersion": self.resource_version}
         preconditions = {name: value for name, value in conditions.items() if value is not None}
         given = {
@@ -344,7 +344,7 @@ class DeleteOptions(Struct, frozen=True):
 IGNORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _TOP = ("DeleteOptions", "")
 _WITHIN = ("Preconditions", "preconditions.")
-_FieldTypes = Mapping[str, tuple[str, type, str]]  # field → option, type, Go's type
+_FieldTypes = Mapping[str, tuple[str, type, str]]  # field → (option, class, Go's type)
 _FIELDS: _FieldTypes = {
     "gracePeriodSeconds": ("grace_period_seconds", int, "int64"),
     "orphanDependents": ("orphan_dependents", bool, "bool"),
@@ -358,7 +358,7 @@ _PRECONDITIONS: _FieldTypes = {
 
 
 def _fields(document: Mapping[str, Any], known: _FieldTypes, within: tuple[str, str]) -> dict[str, Any]:
-    """Return the known fields of a document as options, without those that are null."""
+    """Return the known fields of a document as options, without null fields."""
     read = {
         known[name][0]: _checked(value, name, *known[name][1:], within)
         for name, value in document.items()
@@ -368,7 +368,7 @@ def _fields(document: Mapping[str, Any], known: _FieldTypes, within: tuple[str, 
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """Return the values of dryRun; as Go decodes it, null is an empty string."""
+    """Return the values of dryRun; as in Go, null becomes an empty string."""
     given = _checked(values, "dryRun", list, "[]string", _TOP) or ()
     return tuple(_checked(value, "dryRun", str, "string", _TOP) or "" for value in given)
 

@@ -13,7 +13,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 class SelectorError(ValueError):
-    """A selector cannot be parsed; the message is for the client (400)."""
+    """The error of a selector that cannot be parsed; the server returns the message to the client (400)."""
 
 
 class Requirement(Struct, frozen=True):
@@ -54,7 +54,7 @@ _INT64 = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def _int64(text: str | None) -> int | None:
-    """Return the number as strconv.ParseInt parses it, else None."""
+    """Return the int64 that Go's strconv.ParseInt returns, or None for an invalid text."""
     if text is None or len(text) > 64 or not _INT64.match(text):
         return None
     number = int(text)
@@ -62,13 +62,13 @@ def _int64(text: str | None) -> int | None:
 
 
 class LabelSelector(Struct, frozen=True):
-    """A conjunction of requirements; without any it selects everything."""
+    """A conjunction of requirements; a selector without requirements selects all objects."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Return whether the selector selects everything."""
+        """Return whether the selector selects all objects."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -110,13 +110,13 @@ _USUAL = re.compile(  # fast path for most selectors: a short expression with a 
 _TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")
 _NO_TOKEN = re.compile(r"(?<![^\0 \t\r\n])\0")
 _SYMBOL = re.compile(r"==|!=|.")
-_END = ""  # the token after the last one
+_END = ""  # the token at the end of the text
 
 
 def _tokens(text: str) -> list[str]:
     """Return identifiers and symbols.
 
-    A run of symbol characters is cut into the longest known symbols.
+    Split a sequence of symbol characters into the longest known symbols.
     """
     found: list[str] = []
     if "\0" in text:  # upstream: a NUL ends a token, and at the beginning of a token the whole selector
@@ -223,7 +223,7 @@ def _is_word(token: str) -> bool:
 
 
 def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
-    """Return a validated requirement."""
+    """Validate and return a requirement. Raise SelectorError."""
     errors: list[FieldError] = []
     if faults := qualified_name(key):
         errors.append(invalid("key", key, "; ".join(faults)))

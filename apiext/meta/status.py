@@ -1,4 +1,4 @@
-"""Errors of the API: metav1.Status, with one constructor per reason (ERR rows)."""
+"""Errors of the API: metav1.Status, with one function for each reason (ERR rows)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from apiext.text.quotes import go_quote
 
 
 class StatusError(Exception):
-    """An error answer: the message is for the client, the chained cause for the log."""
+    """An error that the server returns to the client as a Status; the server logs only the chained cause."""
 
     __slots__ = ("code", "details", "guarded", "message", "metadata", "reason")
 
@@ -22,13 +22,13 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # of a list whose continuation is possible (RV-007), or of a webhook's denial
+        # for a list with a new continue token (RV-007), or for a webhook's denial
         self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # True adds X-Content-Type-Options: nosniff
 
     @property
     def retry_after(self) -> int:
-        """Return the seconds for the Retry-After header; 0 means none (ERR-21)."""
+        """Return the seconds for the Retry-After header, or 0 for a response without this header (ERR-21)."""
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def document(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def success(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_status(document: Mapping[str, Any]) -> bool:
-    """Return whether a document is a Status, and not an object of a custom kind with that name."""
+    """Return whether a document is a Status, and not an object of a custom kind named Status."""
     return document.get("kind") == "Status" and document.get("apiVersion") == "v1"
 
 
@@ -70,17 +70,17 @@ def not_found(resource: GroupResource, name: str) -> StatusError:
 
 
 def resource_not_found() -> StatusError:
-    """Return the 404, as a Status, of a path that serves nothing (SRV-003)."""
+    """Return the 404 of a path without a resource, in the form of a Status (SRV-003)."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a create whose name is taken (ERR-04)."""
+    """Return the 409 of a create whose name already exists (ERR-04)."""
     return StatusError(409, "AlreadyExists", f"{resource} {go_quote(name)} already exists", _details(resource, name))
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a generateName for which only taken names were generated (ERR-04)."""
+    """Return the 409 of a create with generateName for which all generated names already exist (ERR-04)."""
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
@@ -101,7 +101,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """Return the 422 of an object with invalid fields, one cause each, at most MAX_FIELD_ERRORS (ERR-07)."""
+    """Return the 422 of an object with invalid fields; each error becomes a cause, up to a limit (ERR-07)."""
     errors = _bounded(errors)
     details: dict[str, Any] = {"name": name, "group": kind.group}
     details["kind"] = kind.kind if isinstance(kind, GroupKind) else kind.resource
@@ -113,7 +113,7 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
-    """Return the first errors: at least one, and not many more than their collectors allow."""
+    """Return the first errors, at least one, so that the size of the response is bounded."""
     if len(errors) < 2:
         return errors
     sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])
@@ -127,7 +127,7 @@ def unprocessable(message: str) -> StatusError:
 
 
 def forbidden(resource: GroupResource, name: str, text: str, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
-    """Return a 403 with a reason (ERR-18, DEL-004, NSP-003)."""
+    """Return a 403; ``text`` is the reason in the message (ERR-18, DEL-004, NSP-003)."""
     details = _details(resource, name)
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
@@ -160,7 +160,7 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
 
 
 def too_large(limit: int) -> StatusError:
-    """Return the 413 of a body over the limit in bytes (ERR-16)."""
+    """Return the 413 of a body that exceeds the limit in bytes (ERR-16)."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
@@ -175,7 +175,7 @@ def too_old_resource_version(asked: int, oldest: int) -> StatusError:
 
 
 def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
-    """Return the 504 of an answer that exceeds its time, or of a write with an unknown outcome (ERR-20)."""
+    """Return the 504 of a request that exceeds its timeout, or of a write with an unknown outcome (ERR-20)."""
     details: dict[str, Any] = {}
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
@@ -196,7 +196,7 @@ def too_many_requests(message: str) -> StatusError:
 
 
 def unavailable(message: str) -> StatusError:
-    """Return the 503 of a store that does not answer; clients can safely retry."""
+    """Return the 503 for a store that does not respond; clients can safely retry."""
     return StatusError(503, "ServiceUnavailable", message, {"retryAfterSeconds": 1})
 
 
@@ -206,5 +206,5 @@ def internal(text: str) -> StatusError:
 
 
 def unknown(text: str, code: int = 500) -> StatusError:
-    """Return a 500 whose cause is no API error: an empty reason and the raw message (ERR-22)."""
+    """Return the Status of an error that is not an API error: with the raw message and no reason (ERR-22)."""
     return StatusError(code, "", text)

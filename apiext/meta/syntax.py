@@ -13,7 +13,7 @@ MAX_SUBDOMAIN = 253
 
 
 def lower(text: str) -> str:
-    """Return a text in lower case as Go converts it, character by character."""
+    """Return a string in lower case; as Go does, convert each character to one character."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 
@@ -66,7 +66,7 @@ _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullm
 
 
 def too_long(limit: int, unit: str = "bytes") -> str:
-    """Return the error text of a name over its limit in bytes; upstream says characters for DNS names."""
+    """Return the error text of a name that exceeds its limit; upstream's ``unit`` is characters for DNS names."""
     return f"must be no more than {limit} {unit}"
 
 
@@ -81,7 +81,7 @@ def dns1123_label(text: str) -> list[str]:
 def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
     """Return the validation errors of an RFC 1123 subdomain (object names, groups).
 
-    ``unit`` is the word for bytes in errors.
+    ``unit`` is the unit of length in the error text: characters or bytes.
     """
     faults = _length(text, MAX_SUBDOMAIN, unit)
     if not dns_like(text):
@@ -98,7 +98,7 @@ def dns1035_label(text: str) -> list[str]:
 
 
 def dns_like(text: str) -> bool:
-    """Return whether the text has the form of a subdomain; its length is not checked."""
+    """Return whether the text has the form of a subdomain, without a check of its length."""
     return _IS_SUBDOMAIN(text) is not None
 
 
@@ -204,12 +204,12 @@ def absolute_path(text: str) -> list[str]:
 
 
 def path_without_backsteps(text: str) -> list[str]:
-    """Return the validation errors of a path that may not leave its directory."""
+    """Return the validation errors of a path that must not contain ``..``."""
     return ["must not contain '..'"] if ".." in text.split("/") else []
 
 
 def descending_path(text: str) -> list[str]:
-    """Return the validation errors of a path below a directory."""
+    """Return the validation errors of a relative path without ``..``."""
     return [*(["must be a relative path"] if text.startswith("/") else []), *path_without_backsteps(text)]
 
 
@@ -222,7 +222,7 @@ def unreserved_path(text: str) -> list[str]:
 
 
 def config_key(text: str) -> list[str]:
-    """Return the validation errors of a key of a secret or a configuration."""
+    """Return the validation errors of a key of a Secret or ConfigMap."""
     faults = [too_long(MAX_SUBDOMAIN, "characters")] if len(text) > MAX_SUBDOMAIN else []
     if not _IS_CONFIG_KEY(text):
         faults.append(_CONFIG_KEY_ERROR)

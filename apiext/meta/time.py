@@ -11,7 +11,7 @@ from apiext.meta import limits
 from apiext.text.quotes import time_quote
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
-"""Go's zero time, which means no time."""
+"""Go's zero time, which stands for an absent time."""
 _LAYOUT, _MICRO_LAYOUT = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
 _ZULU = re.compile(
     r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
@@ -19,7 +19,7 @@ _ZULU = re.compile(
 _ZONE = re.compile(r"Z|([+-])([0-9]{2}):([0-9]{2})")
 _FRACTION = re.compile(r"[.,][0-9]+")
 _MICROS = re.compile(r"[.,][0-9]{6}")
-_PARTS = (  # preceding literal, Go's name of the element, minimal and maximal digits, name, lowest and highest value
+_PARTS = (  # (preceding text, Go's layout of the part, minimal and maximal digits, name, lowest and highest value)
     ("", "2006", 4, 4, "year", 0, 9999),
     ("-", "01", 2, 2, "month", 1, 12),
     ("-", "02", 2, 2, "day", 0, 99),
@@ -41,14 +41,14 @@ def _of_second(second: int) -> str:
 
 
 def render(moment: datetime) -> str:
-    """Return a time as Kubernetes writes it."""
+    """Return a time as Kubernetes writes it: in UTC and seconds."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def parse(text: str, *, micros: bool = False) -> datetime:
     """Parse an RFC 3339 text. Raise ValueError with the text of Go's time.Parse.
 
-    ``micros``: the layout has six digits of a fraction of a second.
+    If ``micros`` is true, the layout requires six digits for the fraction of the second.
     """
     if not micros and _ZULU(text):
         return datetime.fromisoformat(text)
@@ -90,31 +90,31 @@ def _timestamp(text: str) -> float:
 
 
 def normalize(text: str) -> str:
-    """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raise ValueError as ``parse``."""
+    """Convert an RFC 3339 text to UTC and seconds; return "" for Go's zero time. Raise the ValueError of ``parse``."""
     return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 
 
-@lru_cache(limits.TIMES_SEEN)  # an object is written with the times it was read with, and many objects share a second
+@lru_cache(limits.TIMES_SEEN)  # clients write objects with the times that they have read; many objects share a second
 def _normal(text: str) -> str:
     if _ZULU(text):
         return "" if text == ZERO_TIME else text
     moment = parse(text)
     try:
         text = render(moment)
-    except OverflowError:  # the offset leads out of the years that datetime supports
+    except OverflowError:  # in UTC, the year is outside the range of datetime
         return ""
     return "" if text == ZERO_TIME else text
 
 
 def normalize_micros(text: str) -> str:
-    """Return an RFC 3339 text in UTC and microseconds; otherwise like ``normalize``."""
+    """Convert an RFC 3339 text to UTC and microseconds; return "" for Go's zero time. Raise ValueError."""
     try:
         moment = parse(text, micros=True)
     except ValueError as error:
         raise ValueError(str(error).replace(_LAYOUT, _MICRO_LAYOUT)) from error
     try:
         text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    except OverflowError as error:  # the offset leads out of the years that can be printed
+    except OverflowError as error:  # in UTC, the year is outside the range that Go prints
         raise ValueError("Time.MarshalJSON: year outside of range [0,9999]") from error
     return "" if text == "0001-01-01T00:00:00.000000Z" else text
 
@@ -135,10 +135,10 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 
 
 class Ages:
-    """Ages at one moment as table cells show them, and the period in which none of them changes (TAB-003).
+    """Ages for table cells at a fixed time, and the period in which the ages stay valid (TAB-003).
 
-    ``at`` is the moment, in seconds of the epoch. While ``since <= now < until``, each age requested so far prints the
-    same. A cache of cells must not be used outside, also not before ``since``: a clock may be set back.
+    ``at`` is the fixed time in seconds since 1970. All ages requested so far are valid while ``since <= now < until``.
+    The caller must not use cached cells outside this period, also not before ``since``, since a clock may be set back.
     """
 
     __slots__ = ("_known", "at", "since", "until")
@@ -149,7 +149,7 @@ class Ages:
         self._known: dict[str, str] = {}
 
     def of(self, stamp: str) -> str:
-        """Return the age of an RFC 3339 time; ``<invalid>`` for another text, ``<unknown>`` for Go's zero time."""
+        """Return the age of an RFC 3339 time; ``<invalid>`` for an invalid text, ``<unknown>`` for Go's zero time."""
         known = self._known.get(stamp)
         if known is None:
             known = self._known[stamp] = self._shown(stamp)
@@ -173,7 +173,7 @@ _LONGEST = 2**63 / 10**9  # seconds of Go's longest duration
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
-_STEPS = (  # below so many seconds: unit, its suffix, smaller unit shown with it (or none), its suffix
+_STEPS = (  # (upper bound in seconds, unit, its suffix, smaller unit or 0, its suffix)
     (10 * _MINUTE, _MINUTE, "m", 1, "s"),
     (3 * _HOUR, _MINUTE, "m", 0, ""),
     (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
@@ -185,17 +185,17 @@ _STEPS = (  # below so many seconds: unit, its suffix, smaller unit shown with i
 
 
 def human_duration(seconds: float) -> str:
-    """Return a duration as kubectl's tables show it: 5s, 3m, 2d3h."""
+    """Return a duration as kubectl prints it in tables: 5s, 3m, 2d3h."""
     return _duration(int(seconds))[0]
 
 
 @lru_cache(limits.TIMES_SEEN)
 def _duration(whole: int) -> tuple[str, float, float]:
-    """Return (text of a duration in whole seconds, first second and end of the period in which it prints so)."""
+    """Return (text of a duration in whole seconds, first duration with this text, end of the durations with it)."""
     if whole < -1:
         return "<invalid>", -inf, -2
     if whole < 1:
-        return "0s", -1, 1  # also up to two seconds before zero; the period may be shorter than possible
+        return "0s", -1, 1  # durations above -2 s also print this text; a shorter range is safe
     if whole < 2 * _MINUTE:
         return f"{whole}s", whole, whole + 1
     for below, unit, sign, smaller, smaller_sign in _STEPS:

@@ -1,4 +1,4 @@
-"""Declare the CEL types of a schema: the fields that expressions see, and their maximal sizes.
+"""Declare the CEL types of a schema: the fields that expressions can read, and their maximal sizes.
 
 See CEL-002…004 and CEL-013.
 """
@@ -10,7 +10,7 @@ from apiext.cel.escaping import escape
 from apiext.schema.structural import EMPTY, Structural, intern
 from apiext.schema.work_budget import DECLARING, current
 
-REQUEST = 3 * 1024 * 1024  # bytes of the largest object that cost estimates assume (upstream: MaxRequestSizeBytes)
+REQUEST = 3 * 1024 * 1024  # bytes of the largest object in cost estimates (upstream: MaxRequestSizeBytes)
 ROOT_NAME = "selfType1"
 _META_SIZES = (("name", 253), ("generateName", 252))
 _SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # maximal characters, minimal bytes of JSON
@@ -20,8 +20,8 @@ _MULTIBYTE = 4  # maximal bytes of a character
 class Types:
     """The declared types of one schema.
 
-    ``least`` maps each type to the minimal bytes of JSON of its values. ``copied`` counts the nodes that
-    macros repeat in expressions over these types.
+    ``least`` maps each type to the minimal size of its values, in bytes of JSON. ``copied`` counts the nodes that
+    macros copy in expressions over these types.
     """
 
     __slots__ = ("copied", "least")
@@ -31,7 +31,7 @@ class Types:
         self.least: dict[Declared, int] = {}
 
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:
-        """Return the type of a node, or None if expressions cannot see it; ``root``: the node is a whole object."""
+        """Return the type of a node, or None if expressions cannot read it; ``root`` is true for a whole object."""
         if node.int_or_string:
             most = node.strings.max_length * _MULTIBYTE if node.strings.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)
@@ -129,7 +129,7 @@ _READ: Mapping[str, Callable[[Types, Structural, str, bool], Declared | None]] =
 
 
 def is_shown(node: Structural) -> bool:
-    """Return whether expressions can see a node, that is whether ``declare`` returns a type for it."""
+    """Return whether expressions can read a node, that is, whether ``declare`` returns a type for it."""
     while not node.int_or_string:
         inner = node.items if node.type == "array" else node.map_values if node.type == "object" else None
         if inner is None:
@@ -139,9 +139,9 @@ def is_shown(node: Structural) -> bool:
 
 
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
-    """Return the properties of a whole object as expressions see them (CEL-003).
+    """Return the properties of a whole object for expressions (CEL-003).
 
-    They always include apiVersion, kind, metadata.name and metadata.generateName, and no other metadata.
+    They always include apiVersion, kind, metadata.name and metadata.generateName, even if the schema does not.
     """
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY

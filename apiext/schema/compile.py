@@ -1,4 +1,4 @@
-"""Compile the schema of one version of a definition into functions on its objects."""
+"""Compile the schema of one version of a definition into functions on objects of this version."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -25,13 +25,12 @@ from apiext.schema.validate import passes
 class CompiledSchema:
     """The schema of one version. Its structural form and each function are compiled at first use.
 
-    Functions that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
-    definition: with it nothing is pruned (PRU-006, B1-007). ``warm`` is true once an object was validated, rules
-    included. ``readable`` is true once everything is compiled that reading a stored object needs.
-    ``is_normal(document)`` is a fast path: true means that ``prune``, ``drop_nulls`` and ``coerce_embedded`` would
-    change nothing, and that no float is outside metadata. False means unknown; it is always False before
-    ``prepare(quickly=True)``. ``growth`` is the maximal number of bytes of defaults in one list item or map value, set
-    once the schema is warm.
+    Methods that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
+    definition; if it is true, no field is pruned (PRU-006, B1-007). ``warm`` is true after the first evaluation of the
+    rules. ``readable`` is true after ``prepare``. ``is_normal(document)`` is a fast path: true means that ``prune``,
+    ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that no float is outside metadata. False
+    means unknown; ``is_normal`` always returns False before ``prepare(quickly=True)``. ``growth`` is the maximal number
+    of bytes of defaults in one list item or map value; it is known when the schema is warm.
     """
 
     __slots__ = (
@@ -69,7 +68,7 @@ class CompiledSchema:
         return self._root
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile everything that reading a stored object needs; with ``quickly`` also ``is_normal``."""
+        """Compile all functions that convert a stored object; with ``quickly`` also compile ``is_normal``."""
         root = self.root
         if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
             self.is_normal = normal_test(root, root=True)
@@ -81,17 +80,17 @@ class CompiledSchema:
 
     @property
     def coerces(self) -> bool:
-        """Return whether the schema declares an embedded resource, whose metadata need more than the schema."""
+        """Return whether the schema declares an embedded resource, so that ``coerce_embedded`` is necessary."""
         return coerce.applies_to(self.root)
 
     def prune(self, document: Document) -> list[str]:
-        """Delete unknown fields and return their paths, sorted; metadata stays unchanged (PRU rows)."""
+        """Delete unknown fields and return their sorted paths; the object's metadata stays unchanged (PRU rows)."""
         if self.preserve_unknown_fields:
             return []
         return sorted_paths(pruner(self.root, root=True)(document))
 
     def drop_nulls(self, document: Document) -> bool:
-        """Delete nulls that are neither allowed nor defaulted (NUL-001); return whether there were any."""
+        """Delete null fields that are neither nullable nor have a default (NUL-001); return whether it deleted any."""
         drop = None if self.preserve_unknown_fields else null_dropper(self.root, root=True)
         return drop(document) if drop is not None else False
 
@@ -104,7 +103,7 @@ class CompiledSchema:
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
     def default(self, document: Document, *, coerced: bool = True) -> bool:
-        """Fill in defaults (NUL-002…004); return whether any were missing.
+        """Fill in defaults (NUL-002…004); return whether the document changed.
 
         In the metadata of an embedded resource keep only fields of ObjectMeta (DEF-005), unless ``coerced`` is false.
         Raise OverBudget if the defaults exceed MAX_DEFAULTED bytes.
@@ -117,10 +116,11 @@ class CompiledSchema:
         return changed
 
     def normalize(self, document: Document, metadata: Sequence[str] = ()) -> list[str]:
-        """Prune, drop nulls, coerce embedded resources and default a request body; return unknown paths, sorted.
+        """Prune, drop nulls, coerce embedded resources and default a request body; return the unknown paths.
 
-        ``metadata`` are unknown paths that the caller has already deleted from the object's metadata. They are left out
-        of the result of a root that is an embedded resource. Raise the errors of ``coerce_embedded`` and ``default``.
+        ``metadata`` are the paths of unknown fields that the caller has already deleted from the object's metadata. The
+        result contains them only if the root is an embedded resource. Raise the errors of ``coerce_embedded`` and
+        ``default``.
         """
         unknown = self.prune(document)
         self.drop_nulls(document)
@@ -132,7 +132,7 @@ class CompiledSchema:
     def from_storage(self, document: Document) -> bool:
         """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
 
-        Return whether the object changed, so that clients do not get the stored bytes.
+        Return whether the object changed. If so, the caller must not send the stored bytes to clients.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
@@ -148,7 +148,7 @@ class CompiledSchema:
     def validate(self, new: View, old: View | None) -> list[FieldError]:
         """Return the errors of values, embedded resources and list types of an object (VAL, MET-004, LST rows).
 
-        With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are validated elsewhere.
+        With ``old``, omit the errors of unchanged values (RAT rows). This method validates neither metadata nor rules.
         """
         root = self.root
         refill()
@@ -170,10 +170,10 @@ class CompiledSchema:
     def rules(
         self, new: View, old: View | None, errors: Sequence[FieldError] = (), name: str = ""
     ) -> tuple[list[FieldError], list[str]]:
-        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings of unchanged values (RAT-003)).
+        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings about unchanged values).
 
-        ``errors`` are all other errors of the object; some of them keep rules from being evaluated (CEL-015). ``name``
-        is the definition's, for the log.
+        Warnings are for RAT-003. ``errors`` are all other errors of the object; some of them prevent the evaluation
+        (CEL-015). ``name`` is the name of the definition, for the log.
         """
         scope = self._scope
         if scope is None:
@@ -196,7 +196,7 @@ class CompiledSchema:
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of an object that is written through its status: values of the status, list types."""
+        """Return the errors of a write of the status subresource: of the values in the status, and of list types."""
         root = self.root
         refill()
         errors: list[FieldError] = []
@@ -231,7 +231,7 @@ def _link(node: Structural, new: View, old: View | None) -> Link | None:
 
 
 def _json(document: Document) -> bytes:
-    """Return the document's JSON, or empty bytes if it is nested deeper than orjson supports."""
+    """Return the document's JSON, or empty bytes if it has more levels than orjson supports."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -239,5 +239,5 @@ def _json(document: Document) -> bytes:
 
 
 def compile_schema(schema: Mapping[str, object] | None, *, preserve_unknown_fields: bool = False) -> CompiledSchema:
-    """Return the compiled schema of one version; None is the schema without any field (CRD-026)."""
+    """Return the compiled schema of one version; None stands for an empty schema (CRD-026)."""
     return CompiledSchema(schema, preserve_unknown_fields)

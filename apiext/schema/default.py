@@ -15,16 +15,16 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Defaulter = Callable[[Any], bool]
-"""Fill defaults into a dict or list in place; return whether any were missing."""
+"""Fills defaults into a dict or list in place; returns whether it changed the value."""
 
 
 class Default:
-    """A default, pruned, with the defaults below it filled in, and its size in bytes.
+    """The prepared default of a node: pruned, and completed with the defaults of its inner fields.
 
-    ``size`` are the bytes of the value itself, ``max_size`` those with the defaults that are filled in later.
-    Defaults of items and fields multiply. So a value over MAX_KEPT_DEFAULT is not kept: its inner defaults are filled
-    in for each object, which has a limit. ``pruned`` is true if the default had unknown fields, which a new definition
-    may not have (DEF-002).
+    ``size`` is the size of ``value`` in bytes. ``max_size`` is its maximal size after all inner defaults are filled in.
+    Inner defaults can multiply the size. So a complete value over MAX_KEPT_DEFAULT bytes is not cached. Its inner
+    defaults are filled in for each object (``fill_later``), and count against the limit of the object. ``pruned`` is
+    true if the default had unknown fields, which are errors in a new definition (DEF-002).
     """
 
     __slots__ = ("fill_later", "is_container", "max_size", "nullable", "pruned", "size", "value")
@@ -41,7 +41,7 @@ class Default:
         self._keep(node, value)
 
     def _keep(self, node: Structural, value: Any) -> None:
-        """Keep a value with the defaults below it filled in, or the function that fills them in if they are large."""
+        """Set ``value`` to the value with its inner defaults; if they are large, set ``fill_later`` instead."""
         fill = defaulter(node) if self.is_container else None
         self.fill_later: Defaulter | None = None
         self.value = value
@@ -56,14 +56,14 @@ class Default:
         self.max_size = self.size if self.fill_later is None else limits.MAX_DEFAULTED
 
     def for_metadata(self, node: Structural) -> "Default":
-        """Return this default for the metadata of an embedded resource: with fields of ObjectMeta only (DEF-005)."""
+        """Return this default for the metadata of an embedded resource: only with fields of ObjectMeta (DEF-005)."""
         made = copy(self)
         if isinstance(node.default, dict):
             made._keep(node, objectmeta.repair(node.default))
         return made
 
     def copy(self) -> Any:
-        """Return the value for one field of an object, and count its bytes."""
+        """Return a copy of the value for one field of an object, and count its bytes. Raise OverBudget."""
         DEFAULTS.left -= self.size
         if DEFAULTS.left < 0:
             DEFAULTS.spend(0)
@@ -83,7 +83,7 @@ def _size(value: Any) -> int:
 
 
 def default_of(node: Structural | None) -> Default | None:
-    """Return the prepared default of a node, or None if it has none."""
+    """Return the prepared default of a node, or None if the node has no default."""
     if node is None or node.default is None:
         return None
     found = node.compiled.get("default value")
@@ -94,7 +94,7 @@ def default_of(node: Structural | None) -> Default | None:
 
 
 def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
-    """Return the function that fills defaults below a node, or None if the schema has none there."""
+    """Return the function that fills defaults below a node, or None if no default is below the node."""
     name = "defaults root" if root else "defaults"
     if name not in node.compiled:
         with deep_recursion(root):
@@ -170,12 +170,12 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
 
 
 def growth(node: Structural) -> int:
-    """Return the maximal number of bytes of defaults in one list item or map value below a node."""
+    """Return the maximal number of bytes that defaults add to one list item or map value below a node."""
     return _max_sizes(node)[1]
 
 
 def _max_sizes(node: Structural) -> tuple[int, int]:
-    """Return the maximal bytes of defaults of a node itself, and of one item or value below it."""
+    """Return the maximal bytes of defaults: of the fields of a node, and of one list item or map value below it."""
     found = node.compiled.get("default weights")
     if found is None:
         own = max_size = 0

@@ -1,4 +1,4 @@
-"""Validate the defaults of a schema: against the schema itself, and that they are pruned (DEF-001…003)."""
+"""Validate the defaults of a schema against the schema, and report their unknown fields (DEF-001…003)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,28 +15,28 @@ from apiext.schema.structural import META_FIELDS, Junctors, Structural, anywhere
 from apiext.schema.validate import passes
 
 Around = Callable[[Any], Document]
-"""Build the fake object around a value of embedded metadata (DEF-003)."""
+"""Builds a fake object that contains a value of embedded metadata (DEF-003)."""
 
 
 applies_to = anywhere("has defaults", lambda node: node.default is not None, values=False)
-"""Return whether a node or one below has a default; as upstream, defaults of map values are not checked."""
+"""Returns whether a node or any node below it has a default; as upstream, defaults of map values are ignored."""
 
 
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
-    """Return the errors of the defaults of a schema that was parsed with all its formats.
+    """Return the errors of the defaults of a schema; the caller must have parsed it with ``strip_formats=False``.
 
-    ``pruned`` false leaves out DEF-002.
+    If ``pruned`` is false, ignore unknown fields (DEF-002).
     """
     return _Check(root, pruned).errors(root, path, _typed, False) if applies_to(root) else []
 
 
 def _typed(value: Any) -> Document:
-    """Return the fake object, with apiVersion and kind if it lacks them."""
+    """Return the fake object; add apiVersion and kind if the value lacks them."""
     return {"kind": "Validation", "apiVersion": "validation/v1", **value}
 
 
 class _Check:
-    """Validate the defaults inside one embedded resource, or inside the whole object."""
+    """The validation of all defaults of a schema; ``resource`` is the root or the current embedded resource."""
 
     __slots__ = ("budget", "pruned", "resource", "root")
 
@@ -44,7 +44,7 @@ class _Check:
         self.root = root
         self.resource = root
         self.pruned = pruned
-        self.budget = limits.OBJECT_BUDGET  # of all defaults together
+        self.budget = limits.OBJECT_BUDGET  # CEL cost units for all defaults of the schema
 
     def errors(self, node: Structural, path: str, around: Around, in_metadata: bool) -> list[FieldError]:
         """Return the errors at and below a node."""
@@ -82,7 +82,7 @@ class _Check:
         )
 
     def _rules(self, node: Structural, value: Any, path: str) -> list[FieldError]:
-        """Return the rules that a default fails: first as an unchanged value, then as a new one (DEF-004)."""
+        """Return the errors of rules for a default: first as an unchanged value, then as a new value (DEF-004)."""
         scope = scope_of(node, resource=node is self.root)
         if scope is None or self.budget <= 0:
             return []
@@ -116,9 +116,10 @@ def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
 
 
 def _untyped(node: Structural, *, branch: bool = False) -> Structural:
-    """Return the part of a node that upstream validates a default against.
+    """Return the schema with which upstream validates a default.
 
-    The types of integers and strings are left out. In a branch of a junctor, ``additionalProperties: false`` is, too.
+    It is the node without x-kubernetes-int-or-string. A ``branch`` of allOf, anyOf, oneOf or not is also without
+    ``additionalProperties: false``.
     """
     name = "untyped branch" if branch else "untyped"
     known = node.compiled.get(name)
@@ -141,7 +142,7 @@ def _untyped(node: Structural, *, branch: bool = False) -> Structural:
     negated = node.junctors.not_
     parts["junctors"] = Junctors(not_=None if negated is None else _untyped(negated, branch=True), **several)
     if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are compared by identity
-        node.compiled[name] = False  # a node that refers to itself would be a reference cycle
+        node.compiled[name] = False  # the node itself would be a reference cycle
         return node
     node.compiled[name] = found = replace(node, **parts, compiled={})
     return found

@@ -1,4 +1,4 @@
-"""Return the errors of a definition's schema, and the warnings for its writer."""
+"""Errors of the schemas of a definition, and warnings about these schemas."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -21,9 +21,9 @@ _RULES = "x-kubernetes-validations"
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
     """Return the errors of a version's schema, with upstream's texts and order (SCH, STR and DEF rows).
 
-    ``path`` is that of the schema (``spec.validation.openAPIV3Schema``). Structural errors come first; with any of
-    them, defaults are not validated (STR-011). The error that a schema cannot be structural at all is returned only
-    without other errors.
+    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. Structural errors come first. If
+    there is one, defaults are not validated (STR-011). The error about keywords that no structural schema may contain
+    is returned only if there is no other error.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -51,7 +51,7 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
 
 
 def _too_much_to_match(schema: View) -> bool:
-    """Return whether the compiled programs of all patterns of a schema exceed MAX_PATTERN_PROGRAMS together."""
+    """Return whether all patterns of a schema together have more than MAX_PATTERN_PROGRAMS instructions."""
     nodes = list(subschemas(schema))
     found = [node.get("pattern") for node in nodes] + list(_texts_of_matching_rules(nodes))
     left = limits.MAX_PATTERN_PROGRAMS
@@ -63,9 +63,9 @@ def _too_much_to_match(schema: View) -> bool:
 
 
 def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
-    """Yield the string literals of rules that match patterns; each may be a constant pattern.
+    """Yield the string literals of rules that call ``matches`` or ``find``; each literal may be a pattern.
 
-    Yield none for rules over MAX_RULE_TEXT: those are refused before they are compiled.
+    Yield nothing if the rules exceed MAX_RULE_TEXT: the server refuses such rules before it compiles them.
     """
     rules = [rule for node in nodes for rule in node.get(_RULES) or () if isinstance(rule, Mapping)]
     texts = [text for rule in rules for text in (rule.get("rule"), rule.get("messageExpression"))]
@@ -77,7 +77,7 @@ def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
-    if not options.limited_rules:  # for a stored schema
+    if not options.limited_rules:  # the schema is already stored
         return Check(parse(schema), path, broken, options).errors()
     rules = [rule for node in subschemas(schema) for rule in node.get(_RULES) or ()]
     if len(rules) > limits.MAX_RULES:
@@ -90,7 +90,7 @@ def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -
 
 
 def ratchets(schemas: Iterable[View | None]) -> Options:
-    """Return the checks to skip in an update of a definition, given the schemas of the stored one (UPD-002)."""
+    """Return the options for an update of a definition, given the schemas of the stored definition (UPD-002)."""
     given = [schema for schema in schemas if schema is not None]
     structural = all(rules_of_structure.is_structural(schema) for schema in given)
     inner = [node for schema in given for node in subschemas(schema)]
@@ -105,10 +105,10 @@ def ratchets(schemas: Iterable[View | None]) -> Options:
 
 
 def rule_warnings(schema: View, path: str, options: Options = STRICT) -> list[str]:
-    """Return the warnings about rules of an accepted schema that other servers refuse (DIS-19)."""
+    """Return the warnings about rules that this server accepts, but other servers refuse (DIS-19)."""
     texts = (text for node in subschemas(schema) for rule in node.get(_RULES) or () for text in rule.values())
     if not any(isinstance(text, str) and "string(" in text for text in texts):
-        return []  # no other estimate differs
+        return []  # only the cost estimate of string() differs from other servers
     check = Check(parse(schema), path, (), options)
     check.errors()
     return check.warned
@@ -130,7 +130,7 @@ def _unpruned(schema: View) -> bool:
 
 
 def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
-    """Return the formats without effect in the schemas, each once, in order of appearance (UPD-009)."""
+    """Return the formats without effect in the schemas, without duplicates, in order of appearance (UPD-009)."""
     found: dict[str, None] = {}
     for schema in schemas:
         for node in subschemas(schema):
@@ -141,7 +141,7 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about sets of objects or arrays, if the old schemas have no such set (UPD-009)."""
+    """Return a warning about sets of objects and one about sets of arrays, unless ``old`` has such sets (UPD-009)."""
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"
@@ -150,7 +150,7 @@ def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) ->
 
 
 def _types_of_sets(schemas: Sequence[View | None]) -> set[str]:
-    """Return the item types, of object and array, of all sets in the schemas."""
+    """Return "object" and "array" if the schemas have sets with items of these types."""
     found: set[str] = set()
     for schema in schemas:
         for node in subschemas(schema):

@@ -1,4 +1,4 @@
-"""Check string formats by Go's exact grammars; list which formats affect which types (VAL-005, VAL-006)."""
+"""Validate string formats as Go does; list the formats that affect each type (VAL-005, VAL-006)."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -178,7 +178,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 
 
 def string_check(name: str) -> Callable[[str], bool] | None:
-    """Return the check of a string format, or None if it is unknown; names are compared without dashes."""
+    """Return the check of a string format, or None if it is unknown; ignore dashes in the name."""
     return CHECKS.get(name.replace("-", ""))
 
 

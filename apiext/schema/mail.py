@@ -1,4 +1,4 @@
-"""Recognise mail addresses as Go's net/mail does: RFC 5322 with its allowances (VAL-006)."""
+"""Recognise mail addresses as Go's net/mail does: RFC 5322 with Go's exceptions (VAL-006)."""
 
 import base64
 import binascii
@@ -16,11 +16,11 @@ _Q_TEXT = re.compile(r"(?:=[0-9a-fA-F]{2}|[ -<>-~\n\r\t])*\Z")
 
 
 class _NotMail(Exception):
-    """The text is not a single address."""
+    """The error of a text that is not a single address."""
 
 
 class _Scanner:
-    """A scanner of one address; ``rest`` is the text that is not consumed yet."""
+    """A scanner of one address; ``rest`` is the unread text. Its methods raise _NotMail."""
 
     __slots__ = ("rest",)
 
@@ -31,7 +31,7 @@ class _Scanner:
         self.rest = self.rest.lstrip(_SPACE)
 
     def take(self, char: str) -> bool:
-        """Consume a character if it is next; return whether it was."""
+        """Consume the next character if it is ``char``; return whether it is."""
         if self.rest.startswith(char):
             self.rest = self.rest[1:]
             return True
@@ -46,7 +46,7 @@ class _Scanner:
         return found
 
     def comment(self) -> str:
-        """Consume a comment whose opening parenthesis is consumed; return its text."""
+        """Consume a comment after its opening parenthesis; return its text."""
         depth, place, text = 1, 0, self.rest
         while place < len(text) and depth:
             if text[place] == "\\" and place + 1 < len(text):
@@ -92,7 +92,7 @@ class _Scanner:
             raise _NotMail
 
     def phrase(self) -> None:
-        """Consume the words of a display name, up to the first text that is not a word."""
+        """Consume the words of a display name, up to the first part that is not a word."""
         words, encoded = 0, False  # upstream: encoded words count only once a plain word follows
         while True:
             if words:
@@ -112,7 +112,7 @@ class _Scanner:
                 encoded = encoded or kind
 
     def word(self) -> bool | None:
-        """Consume a word; return None for a plain one, else whether the encoded one has any text."""
+        """Consume a word; return None for a plain word, else whether the encoded word contains text."""
         if self.rest.startswith('"'):
             self.match(_QUOTED)
             return None
@@ -126,7 +126,7 @@ class _Scanner:
         return bool(content)
 
     def mailbox(self, groups: bool) -> int:
-        """Consume one address or, if allowed, a group; return its number of addresses."""
+        """Consume one address, or a group if ``groups`` is true; return the number of its addresses."""
         self.skip_space()
         if not self.rest:
             raise _NotMail
@@ -194,7 +194,7 @@ def _encoded(word: str) -> tuple[str, str] | None:
 def email(text: str) -> bool:
     """Return whether Go's mail.ParseAddress accepts the text as one address, with or without a name.
 
-    A text over MAX_MAIL characters is refused.
+    Return False for a text of more than MAX_MAIL characters.
     """
     if len(text) > limits.MAX_MAIL:
         return False

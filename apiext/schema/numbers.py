@@ -16,7 +16,7 @@ _INTEGERS = {"int32": (-(2**31), 2**31 - 1)}
 
 
 def to_int64(value: float) -> int:
-    """Convert a float to an integer as Go does on amd64: the lowest integer if it does not fit."""
+    """Convert a float to an int64 as Go does on amd64: a float out of range gives the smallest int64."""
     if not -9.3e18 < value < 9.3e18:
         return _MIN_INT64
     cut = int(value)
@@ -24,7 +24,7 @@ def to_int64(value: float) -> int:
 
 
 def to_float(value: float) -> float:
-    """Return the number as a float, infinite if it exceeds the range of floats."""
+    """Return the number as a float; return infinity if it exceeds the range of floats."""
     try:
         return float(value)
     except OverflowError:
@@ -34,7 +34,7 @@ def to_float(value: float) -> float:
 def is_json_integer(value: float) -> bool:
     """Return whether a float counts as an integer (VAL-004).
 
-    It does if it is integral up to 2^53, or a billionth above a positive integer.
+    A float counts as an integer if it is integral and below 2^53, or slightly above a positive integer.
     """
     if not -_SAFE <= value <= _SAFE:
         return False
@@ -43,7 +43,7 @@ def is_json_integer(value: float) -> bool:
 
 
 def _number_type(node: Structural) -> tuple[str, str]:
-    """Return the type and format that select the range; both empty unless exactly one type is given."""
+    """Return the type and format that determine the range, or two empty strings if no range applies."""
     kind = node.type if not node.int_or_string else ""
     if kind == "integer":
         return kind, node.format if node.format in ("int32", "int64") else ""
@@ -53,7 +53,7 @@ def _number_type(node: Structural) -> tuple[str, str]:
 
 
 def in_range(value: float, kind: str, name: str) -> bool:
-    """Return whether a number fits the type and format."""
+    """Return whether a number is in the range of the type ``kind`` and the format ``name``."""
     if kind == "integer":
         if isinstance(value, float) and not (value.is_integer() and _MIN_INT64 < value < 2**63):
             return False
@@ -101,7 +101,7 @@ def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool)
 
 
 def errors(node: Structural, value: float, path: str, field: str, base: str = "") -> list[FieldError]:
-    """Return the errors of an int or float, in upstream's order; ``base`` is the field of range errors."""
+    """Return the errors of an int or float, in upstream's order; ``base`` is the path of range errors."""
     bounds = node.numbers
     kind, name = _number_type(node)
     found: list[FieldError | None] = []
@@ -128,7 +128,7 @@ def _with(check: Callable[[str, str, Any, Any, bool], FieldError | None], exclus
 
 
 def integer_test(node: Structural) -> Callable[[int], bool] | None:
-    """Return a fast test of ints, equal to ``not errors(…)``, or None if every int passes."""
+    """Return a fast test of ints that returns ``not errors(…)``, or None if every int is valid."""
     kind, name = _number_type(node)
     bounds = node.numbers
     given = [bound for bound in (bounds.multiple_of, bounds.minimum, bounds.maximum) if bound is not None]
@@ -151,7 +151,7 @@ def integer_test(node: Structural) -> Callable[[int], bool] | None:
 
 
 def float_test(node: Structural) -> Callable[[float], bool] | None:
-    """Return a fast test of floats, equal to ``not errors(…)``, or None if every float passes."""
+    """Return a fast test of floats that returns ``not errors(…)``, or None if every float is valid."""
     bounds = node.numbers
     if bounds.multiple_of is bounds.minimum is bounds.maximum is None and _number_type(node) in (
         ("", ""),

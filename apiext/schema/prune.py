@@ -12,9 +12,10 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import META_FIELDS, Structural
 
 Removed = list[Any]
-"""Deleted fields of an object or array: names, and (name or index, Removed) for a value below.
+"""The deleted fields of an object or array, never empty.
 
-It is a tree, since the total length of all paths could grow with the square of a body. It is never empty.
+An item is the name of a deleted field, or (name or index, Removed) for an inner value with deleted fields. This is a
+tree, since all paths as strings could need memory in proportion to the square of the body's size.
 """
 
 
@@ -22,12 +23,12 @@ _MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
-    """Return the unknown fields of one object; over _MANY of them, the first by name."""
+    """Return the unknown fields of one object; if it has more than _MANY, only the first in alphabetical order."""
     return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
 
 def add_item(removed: Removed, index: int, below: Removed) -> None:
-    """Add the fields deleted below an array item; over _MANY items, keep those whose paths sort first."""
+    """Add the deleted fields of an array item. If there are more than _MANY items, keep the first in sort order."""
     removed.append((index, below))
     if len(removed) > _MANY:
         removed.sort(key=_key)
@@ -41,12 +42,12 @@ def _key(entry: Any) -> str:
 
 
 def sorted_paths(removed: Removed | None) -> list[str]:
-    """Return the paths of deleted fields, sorted, up to the number of paths in a response (PRU-008)."""
+    """Return the sorted paths of deleted fields, up to the number of paths in a response (PRU-008)."""
     found: list[str] = []
     if not removed:
         return found
     size = 0
-    # One heap entry for each object or array: the path of its next field, and an iterator over later fields. That path
+    # One heap entry for each object or array: the path of its next field, and an iterator over later fields. A path
     # sorts before all paths below it.
     heap: list[tuple[str, int, Any, str | None, Iterator[Any]]] = []
     number = count()  # makes entries with equal paths comparable
@@ -71,14 +72,14 @@ def sorted_paths(removed: Removed | None) -> list[str]:
 
 
 Pruner = Callable[[Any], Removed | None]
-"""Prune a dict or list in place; return the fields deleted below it, or None."""
+"""Prunes a dict or list in place; returns the fields that it deleted, or None."""
 
 
 def prune_unknown(value: Any) -> Removed | None:
-    """Prune a value without a schema: delete every field of objects, also of those in arrays (PRU-004)."""
+    """Prune a value without a schema: delete all fields of an object, or of all objects in an array (PRU-004)."""
     if value.__class__ is dict:
         return _all(value)
-    # of each open list: its index in the outer list, its remaining items, and the fields deleted below it
+    # for each open list: its index in the outer list, its remaining items, and the fields deleted from its items
     stack: list[tuple[int, Any, Removed]] = [(0, enumerate(value), [])]
     while True:
         place, items, removed = stack[-1]
@@ -103,20 +104,20 @@ def _all(value: dict[str, Any]) -> Removed | None:
     return removed or None
 
 
-FEW = 8  # fields up to which a loop is as fast as set operations
+FEW = 8  # up to this number of fields, a loop is as fast as set operations
 _CONTAINERS = frozenset((dict, list))
 
 
 def leave(value: Any) -> Removed | None:
-    """Prune nothing."""
+    """Return None: a pruner that deletes no field."""
     return None
 
 
 def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Pruner:
     """Return the pruner of a node.
 
-    ``skip`` keeps unknown fields of this node: an item of a list that preserves them (PRU-003). ``root`` keeps
-    apiVersion, kind and metadata, as embedded resources do (PRU-002).
+    If ``skip`` is true, keep unknown fields of this node, for an item of a list that preserves unknown fields
+    (PRU-003). If ``root`` is true, keep apiVersion, kind and metadata, as in an embedded resource (PRU-002).
     """
     name = "prune root" if root else "prune skip" if skip or node.extensions.preserve else "prune"
     found = node.compiled.get(name)
@@ -130,7 +131,7 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
 
 
 def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
-    """Return the property schemas of a node, with None for the fields that are never pruned."""
+    """Return the property schemas of a node; if ``meta`` is true, with None for apiVersion, kind and metadata."""
     found: dict[str, Structural | None] = dict(node.properties)
     if meta:
         found.update(dict.fromkeys(META_FIELDS))
@@ -138,7 +139,7 @@ def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
 
 
 def list_pruner(items: Pruner) -> Pruner:
-    """Return the pruner of a list whose items are pruned by ``items``."""
+    """Return the pruner of a list, given the pruner of its items."""
 
     def walk(value: Any) -> Removed | None:
         removed: Removed | None = None

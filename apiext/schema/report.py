@@ -1,7 +1,8 @@
 """Report the errors of a value that failed the fast test: one per violation, with upstream's texts (VAL-002…011).
 
-The report follows upstream's validator step by step, because a junctor reports the branch with the most checks made.
-Outside junctors, parts that pass the fast test are skipped.
+A junctor is one of allOf, anyOf, oneOf and not. The report repeats all checks of upstream's validator, since anyOf and
+oneOf report the errors of the branch with the most checks. Outside junctors, the report skips parts that pass the fast
+test.
 """
 
 from collections.abc import Iterable
@@ -34,15 +35,15 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 
 _ROOM = meta_limits.MAX_FIELD_ERRORS + (
     meta_limits.MAX_FIELD_ERROR_BYTES >> 10
-)  # errors of a higher cost do not fit into a response
-_BEYOND_ROOM = FieldError(INVALID, "", "")  # the only error kept of a branch whose errors no answer shows
+)  # the maximal cost of all errors in a response
+_BEYOND_ROOM = FieldError(INVALID, "", "")  # stands for an error that does not fit into the response
 
 
 class Report:
-    """The errors of one validation, in order, each once, and the number of checks made (upstream: MatchCount).
+    """The errors of one validation, in order and without duplicates, and the number of checks (upstream: MatchCount).
 
-    ``cost`` is the share of an answer that the errors take. ``counted`` means inside a junctor. ``full`` means that no
-    further error fits into a response; then one more error suffices.
+    ``cost`` is the size of the errors in a response: 1 for each error and for each KB. ``counted`` is true inside a
+    junctor. ``full`` is true if no further error fits into a response; then at most one further error is stored.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
@@ -57,7 +58,7 @@ class Report:
     def add(self, error: FieldError) -> None:
         """Add one error.
 
-        Inside a junctor its text counts as validation steps, since most of those errors are never reported.
+        Inside a junctor, its text counts as validation steps, since most errors of a junctor are never reported.
         """
         if self.counted and not self.full:
             STEPS.spend(len(error.body) // limits.STEP_TEXT)
@@ -104,11 +105,11 @@ class Reporter:
     ) -> Report:
         """Return the report on a value that failed the fast test, or that is inside a junctor (``counted``).
 
-        With ``full`` it suffices to find one error.
+        If ``full`` is true, one error is enough.
         """
         found = Report(counted=counted, full=full)
         if counted:
-            STEPS.spend(10)  # a report takes as long as 10 fast tests
+            STEPS.spend(10)  # a report takes as much time as 10 fast tests
         before = self.left
         self._node(found, node, value, path, link, counted)
         if found.errors and link is not None and link.unchanged():
@@ -130,7 +131,7 @@ class Reporter:
         if node.types or node.format:
             found.checks += 1 + (fault is None)
         self._junctors(found, node, value, path)
-        found.checks += 2  # the check of the junctors, and this one
+        found.checks += 2  # upstream counts the check of the junctors as two
         kind = value.__class__
         if kind is str:
             if not (found.full and found.errors):
@@ -212,7 +213,7 @@ class Reporter:
                 found.add(required(self.field(f"{path}.{name}")))
 
     def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
-        """Report on allOf, anyOf, oneOf and not; no error below them is ratcheted (RAT-002)."""
+        """Report on allOf, anyOf, oneOf and not; ratcheting does not apply to errors inside them (RAT-002)."""
         junctors = node.junctors
         if junctors.any_of:
             self._any_of(found, junctors.any_of, value, path)
@@ -285,7 +286,7 @@ def errors(node: Structural, value: Any, base: str = "", link: Link | None = Non
 
 
 def limited(found: Iterable[FieldError], base: str = "") -> list[FieldError]:
-    """Return the errors; if they are too many or too long for one answer, cut them and add a note."""
+    """Return the errors; if they do not fit into a response, omit the last errors and add a note."""
     shown, complete = first_shown(found)
     if not complete:
         shown.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))

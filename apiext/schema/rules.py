@@ -28,10 +28,10 @@ from apiext.schema.work_budget import VISITING, WorkBudget, compiling, current, 
 from apiext.text.quotes import go_quote
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
-MAX_FAILED_MESSAGES = 100  # logged for one object
+MAX_FAILED_MESSAGES = 100  # maximal number of log lines for one object
 BLOCKING = frozenset(
     (fields.NOT_SUPPORTED, fields.REQUIRED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID)
-)  # with these errors rules are not evaluated, since they could fail to run (CEL-015)
+)  # an object with such an error is not evaluated, since rules could fail on it (CEL-015)
 NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
     " validation"
@@ -43,7 +43,7 @@ _PARTS = ("@idx", "@elem")  # steps to array items and to map values
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
-# By the stage that refuses an expression; the text of the result follows without a colon.
+# Stage that refuses an expression → prefix of the error text.
 _RULE_REFUSED = {
     "compilation": "compilation failed: ",
     "instantiation": "program instantiation failed: ",
@@ -59,14 +59,14 @@ Version = Callable[[str], str]
 
 
 def latest(expression: str) -> str:
-    """Return the language version of stored expressions: all functions are available (UPD-003)."""
+    """Return the environment of stored expressions, which has all functions (UPD-003)."""
     return "stored"
 
 
 class Compiled(Struct):
-    """A rule with its programs, or with the error of compiling it.
+    """A rule with its programs, or with the error of its compilation.
 
-    A rule with an empty expression has neither.
+    A rule with an empty expression has neither a program nor an error.
     """
 
     rule: Rule
@@ -79,16 +79,17 @@ class Compiled(Struct):
 
 
 has_rules = anywhere("has rules", lambda node: node.extensions.rules)
-"""Return whether a node, or one below it, has rules."""
+"""Returns whether a node or any node below it has rules."""
 
 
 class Scope:
     """A node of a schema with rules at or below it.
 
-    ``declared`` is the CEL type of the node. It is made at first use, from the type of the parent if rules stand at or
-    above the parent. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is the schema
-    that the type is made of, or None if upstream has no type for it. ``evaluated_properties`` are the properties with a
-    type and with evaluated rules. ``is_evaluated`` is true if any rule here or below is evaluated on objects.
+    ``declared`` is the CEL type of the node. It is created at first use; if the parent has rules at or above it, it is
+    a part of the parent's type. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is
+    the schema from which the type is created, or None if upstream has no type for the node. ``evaluated_properties``
+    are the properties with a type and with evaluated rules. ``is_evaluated`` is true if a rule at or below the node is
+    evaluated on objects.
     """
 
     __slots__ = (
@@ -124,7 +125,7 @@ class Scope:
         self.type_name = ROOT_NAME
         self._declared: Declared | bool | None = False
         self._compiled: list[Compiled] | None = None
-        self.uses_old = False  # set once the rules are compiled
+        self.uses_old = False  # valid after the compilation of the rules
         self.properties = {
             name: Scope(below, self, name) for name, below in node.properties.items() if has_rules(below)
         }
@@ -138,9 +139,9 @@ class Scope:
         self.is_evaluated: bool = bool(node.extensions.rules or self.evaluated_properties or parts)
 
     def part(self, step: str, node: Structural) -> Structural | None:
-        """Return the schema that the type of a child is made of, or None if the type has no such field.
+        """Return the schema from which the type of a child is created, or None if the type has no such field.
 
-        ``node`` is the child's own schema. Metadata of whole objects has another one.
+        ``node`` is the child's own schema, which differs from the result for the metadata of whole objects.
         """
         source = self.type_source
         if step not in _PARTS and escape(step) is None:
@@ -156,7 +157,7 @@ class Scope:
 
     @property
     def declared(self) -> Declared | None:
-        """Return the type of ``self`` in rules of this node, or None if there is none."""
+        """Return the type of ``self`` in rules of this node, or None if the node has no type."""
         if isinstance(self._declared, bool):
             self._declared = self._from_parent() or self.types.declare(self.type_source or self.node, root=self.root)
         return self._declared
@@ -188,7 +189,7 @@ class Scope:
 
 
 def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:
-    """Return the scope of a schema, or None if it has no rules; ``resource``: it is that of a whole object."""
+    """Return the scope of a schema, or None without rules; ``resource`` is true for a schema of whole objects."""
     return Scope(root, root=resource) if has_rules(root) else None
 
 
@@ -196,7 +197,7 @@ _TOO_LARGE = f"expression size exceeds limit: macros repeat more than {limits.MA
 
 
 class _Compiler:
-    """Compile the rules of one node; each CEL environment is made once."""
+    """The compiler of the rules of one node; it creates each CEL environment once."""
 
     def __init__(self, scope: Scope, declared: Declared, version: Version) -> None:
         self.scope = scope
@@ -230,9 +231,9 @@ class _Compiler:
         grow(nodes)
 
     def _renamed(self, text: str) -> str:
-        """Replace the type names in a text by those that start at this node.
+        """Replace the type names in an error text by names that begin at this node.
 
-        Upstream compiles each node by itself.
+        Upstream compiles the rules of each node separately.
         """
         name = self.scope.type_name
         return text if name == ROOT_NAME else text.replace(name, ROOT_NAME)
@@ -266,20 +267,20 @@ class _Compiler:
 
 
 def blocked(errors: Sequence[FieldError]) -> bool:
-    """Return whether other errors keep rules from being evaluated (CEL-015)."""
+    """Return whether other errors prevent the evaluation of rules (CEL-015)."""
     return bool(errors) and any(error.reason in BLOCKING for error in errors)
 
 
 def not_checked() -> FieldError:
-    """Return the error that rules were not evaluated."""
+    """Return the error about rules that were not evaluated."""
     return invalid("", None, NOT_CHECKED)
 
 
 class Run:
     """One evaluation of all rules on one object: its errors, its warnings, and its remaining budget.
 
-    ``path`` is the object's path. ``link`` relates the object to its old state, and is None without one. Methods raise
-    BudgetExhausted and Stopped (see WorkBudget).
+    ``path`` is the path of the object in errors. ``link`` pairs the object with its old state, or is None. Methods
+    raise BudgetExhausted and Stopped (see WorkBudget).
     """
 
     __slots__ = (
@@ -304,11 +305,11 @@ class Run:
             self.work.limit.time = 0
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
-        self.failed_messages: dict[tuple[str, str], None] = {}  # pairs (rule, error), each once
+        self.failed_messages: dict[tuple[str, str], None] = {}  # pairs (rule, error) without duplicates
         self._counted = self._size = self._warned = 0
 
     def visit(self, scope: Scope, value: Any, old: Any, path: Path = None) -> None:
-        """Evaluate the rules at and below a node; ``old`` None means that it has no old value (CEL-008)."""
+        """Evaluate the rules at and below a node; ``old`` is None if the node has no old value (CEL-008)."""
         if value is None:
             return
         self.work.spend(VISITING)
@@ -377,7 +378,7 @@ class Run:
     def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
-            old = None  # upstream passes no old value then, neither to the rule nor to its message
+            old = None  # as in upstream, neither the rule nor its messageExpression gets the old value
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.work.evaluate(program, given)
         if found.cost > self.budget:
@@ -404,7 +405,7 @@ class Run:
     def _is_incomparable(self, program: Program, scope: Scope, given: dict[str, Any], error: str) -> bool:
         """Return whether a transition rule fails only because parts of the old value have another type.
 
-        Such a rule cannot be evaluated. Reporting it would refuse every later update of the object.
+        Such a rule cannot be evaluated. An error would prevent all later updates of the object.
         """
         if scope.declared is None or error.startswith(_OVER_LIMIT):
             return False
@@ -425,7 +426,7 @@ class Run:
             self.errors.append(invalid(path, kind, f"{error} evaluating rule: {_named(rule)}"))
 
     def _message(self, made: Compiled, given: dict[str, Any]) -> tuple[str, bool]:
-        """Return the message of a failed rule, and whether evaluation ends with it (CEL-009)."""
+        """Return (message of a failed rule, whether the evaluation of rules ends) (CEL-009)."""
         rule = made.rule
         usual = rule.message.strip() if rule.message else f"failed rule: {_named(rule)}"
         if made.message is None:
@@ -433,7 +434,7 @@ class Run:
                 self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
-            return usual, False  # upstream compiles the expression for an optional value, but passes a plain one
+            return usual, False  # upstream compiles the expression for an optional, but passes a plain value
         found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
@@ -449,7 +450,7 @@ class Run:
         return text, False
 
     def _no_message(self, rule: Rule, error: str) -> None:
-        """Record the error of a messageExpression, for the log. The response has the message of the rule instead."""
+        """Record the error of a messageExpression for the log; the response contains the rule's message instead."""
         if len(self.failed_messages) < MAX_FAILED_MESSAGES:
             self.failed_messages[rule.rule, error] = None
 
@@ -465,9 +466,9 @@ class Run:
         self.budget = -1
 
     def _unchanged(self, path: Path) -> bool:
-        """Return whether the value of a path, or the nearest linked value above, is unchanged (RAT-003).
+        """Return whether the value at a path, or the nearest value above it with an old value, is unchanged (RAT-003).
 
-        Errors of unchanged values are only warnings. The link is looked up here, since rules seldom fail.
+        Errors of unchanged values are only warnings. Only this method looks the link up, since rules seldom fail.
         """
         link, above = self._link, None
         for step in steps(path):
@@ -475,7 +476,7 @@ class Run:
                 break
             if isinstance(step, int):
                 link, above = link.index(step), link
-            # as upstream: apiVersion and kind of the root never count as unchanged
+            # as in upstream, apiVersion and kind of the root never count as unchanged
             elif above is None and step in _TYPE_META:
                 link = None
             else:
@@ -485,7 +486,7 @@ class Run:
 
 
 def _unusable(text: str) -> str:
-    """Return upstream's reason not to show a computed message, or an empty text."""
+    """Return upstream's reason why a computed message cannot be used, or an empty string."""
     if not text:
         return "messageExpression should evaluate to a non-empty string"
     if "\n" in text:

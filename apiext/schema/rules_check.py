@@ -1,4 +1,4 @@
-"""Validate the rules of a definition: compile them, and estimate their costs (CEL-001, 008, 011…013)."""
+"""Validate the rules of a definition: compile the rules, and estimate their costs (CEL-001, 008, 011…013)."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,9 +19,9 @@ from apiext.schema.structural import Rule, Structural
 
 RULE_LIMIT = 10_000_000  # maximal units of one expression on one object (upstream: StaticEstimatedCostLimit)
 SCHEMA_LIMIT = 100_000_000  # maximal units of all rules on one object (upstream: StaticEstimatedCRDCostLimit)
-_CORRELATED = (None, "granular", "atomic")  # map types that correlate fields with those of the old map
+_CORRELATED = (None, "granular", "atomic")  # map types in which a field corresponds to the field of the old map
 _RULES, _MESSAGE = "x-kubernetes-validations", "messageExpression"
-_MAX_BLAMED = 4  # expressions named in the error about the total
+_MAX_BLAMED = 4  # maximal number of expressions in the error about the total cost
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are"
     " declared)"
@@ -48,7 +48,7 @@ class _CloseEstimator(Estimator):
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return the cost of one overload, and the size of its result."""
+        """Return (cost of one overload, size of its result or None)."""
         cost, size = super().function(node, overload, target, parts, costs)
         longest = _TEXT_SIZES.get(overload.id)
         return cost, (1, longest) if size is None and longest is not None else size
@@ -67,9 +67,9 @@ def close_estimate(program: Program, declared: Declared) -> int:
 class _Node:
     """A node of a definition's schema: its path, the number of its values in an object, and its correlation.
 
-    ``step`` is the last part of its path. ``times`` is the maximal number of values, or None if unlimited.
-    ``uncorrelated_at`` is the outermost node above whose values cannot be correlated with old values. ``typeless`` is
-    true if this node or one above has no type, and has rules at or above it.
+    ``step`` is the last part of its path. ``times`` is the maximal number of values, or None without a limit.
+    ``uncorrelated_at`` is the outermost node above whose values cannot be correlated with old values, or None.
+    ``typeless`` is true if this node or a node above has no CEL type, although rules at or above that node need it.
     """
 
     __slots__ = ("_above", "_ruled", "_step", "scope", "times", "typeless", "uncorrelated_at")
@@ -87,7 +87,7 @@ class _Node:
 
     @property
     def path(self) -> str:
-        """Return the whole path; it is computed on demand, since all paths together may be long."""
+        """Return the path, computed on demand, since all paths together may be long."""
         steps: list[str] = []
         node: _Node | None = self
         while node is not None:
@@ -96,7 +96,7 @@ class _Node:
         return "".join(reversed(steps))
 
     def inside(self) -> "Iterator[_Node]":
-        """Yield the nodes below."""
+        """Yield the nodes directly below this node."""
         scope, node = self.scope, self.scope.node
         most = _max_values(node)
         times = None if self.times is None or most is None else min(self.times * most, MOST)
@@ -111,7 +111,7 @@ class _Node:
             yield _Node(scope.items, ".items", times, uncorrelated_at, self)
 
     def cost(self, one: int) -> int:
-        """Return the cost of an expression for all values of this node, given the cost for one."""
+        """Return the cost of an expression for all values of this node, given the cost for one value."""
         times = self.times
         if times is None:
             declared = self.scope.declared
@@ -130,7 +130,7 @@ def _max_values(node: Structural) -> int | None:
 
 
 class _Expression(NamedTuple):
-    """One expression: its node, the number of its rule, and its field in the rule."""
+    """One expression: its node, the index of its rule, and its field in the rule."""
 
     node: _Node
     number: int
@@ -138,14 +138,14 @@ class _Expression(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the whole path of the expression."""
+        """Return the path of the expression."""
         return child(item(child(self.node.path, _RULES), self.number), self.name)
 
 
 class _Costs:
-    """The costs of a definition's expressions, in their order, and the excesses (CEL-012).
+    """The estimated costs of a schema's expressions, in their order (CEL-012).
 
-    ``over`` maps each expression over its own limit to the error text.
+    ``over`` maps each expression that exceeds its own limit to the error text.
     """
 
     __slots__ = ("estimate", "observed", "over")
@@ -156,7 +156,7 @@ class _Costs:
         self.over: dict[_Expression, str] = {}
 
     def add(self, node: _Node, made: Compiled, index: int, *, limited: bool) -> None:
-        """Add the costs of a rule and its message; with ``limited``, each has a limit of its own, too."""
+        """Add the costs of a rule and its messageExpression; if ``limited``, also check the limit of each."""
         declared = node.scope.declared
         if declared is None or made.program is None:
             return
@@ -172,7 +172,7 @@ class _Costs:
         self.observed.append((which, cost))
 
     def total_errors(self, path: str) -> list[FieldError]:
-        """Return the errors if all expressions together cost too much."""
+        """Return the errors if all expressions together exceed the limit of the schema."""
         total = min(sum(cost for _, cost in self.observed), MOST)
         if total <= SCHEMA_LIMIT:
             return []
@@ -192,8 +192,9 @@ def _excess(what: str, cost: int, limit: int) -> str:
 class Check:
     """The compiled rules of one schema, for the validation of its definition.
 
-    ``path`` is the schema's. ``broken`` are the paths of nodes with schema errors; rules at or above those are skipped.
-    After ``errors``, ``warned`` has a warning for each rule that only the estimates of DIS-19 accept.
+    ``path`` is the path of the schema. ``broken`` are the paths of nodes with schema errors; rules at or above these
+    nodes are not compiled. After ``errors``, ``warned`` has a warning for each rule that only the estimates of DIS-19
+    accept.
     """
 
     def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:
@@ -202,10 +203,10 @@ class Check:
         self.broken = sorted(broken)
         self.scope = scope_of(root)
         self.warned: list[str] = []
-        self._compiled: list[tuple[_Node, Compiled | None, int]] = []  # a rule of None: the node has no type
+        self._compiled: list[tuple[_Node, Compiled | None, int]] = []  # rule is None: the node has no CEL type
 
     def errors(self) -> list[FieldError]:
-        """Return the errors of the rules, those of inner nodes first."""
+        """Return the errors of the rules, beginning with the rules of inner nodes."""
         if self.scope is None:
             return []
         self._visit(_Node(self.scope, self.path, 1, None))
@@ -228,7 +229,7 @@ class Check:
         return costs
 
     def _rule_errors(self, over: Mapping[_Expression, str]) -> Iterator[FieldError]:
-        """Yield the errors of each rule, excessive costs included, in upstream's order."""
+        """Yield the errors of each rule, including excessive costs, in upstream's order."""
         for node, made, index in self._compiled:
             if made is None:
                 yield FieldError(INTERNAL, child(node.path, _RULES), f"Internal error: {_NO_TYPE}")
@@ -260,7 +261,7 @@ class Check:
 
 
 def _errors(made: Compiled, node: _Node, index: int, over: Mapping[_Expression, str]) -> Iterator[FieldError]:
-    """Yield the errors of a rule; ``over`` maps expressions to the texts of excessive costs."""
+    """Yield the errors of a rule; ``over`` maps an expression with an excessive cost to the error text."""
     rule, expression, message = made.rule, _Expression(node, index, "rule"), _Expression(node, index, _MESSAGE)
     if expression in over:
         yield forbidden(expression.path, over[expression])
@@ -282,7 +283,7 @@ def _errors(made: Compiled, node: _Node, index: int, over: Mapping[_Expression, 
 
 
 def _invalid_rule(path: str, rule: Rule, detail: str) -> FieldError:
-    """Return an error that shows a rule as upstream's internal type prints (DIS-04)."""
+    """Return an error that contains a rule as upstream prints its internal type (DIS-04)."""
     shown = {
         "Rule": rule.rule,
         "Message": rule.message,

@@ -30,16 +30,16 @@ _SUSPECT = frozenset((
     "additionalProperties", "items", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
     "x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that can violate a rule by themselves.
+"""Keywords that can violate a rule.
 
-A node without them and with a known type violates none.
+A node without these keywords and with a known type violates no rule.
 """
 
 _LEAF = frozenset((
     "type", "description", "title", "format", "nullable", "example", "enum", "maximum", "minimum", "maxLength",
     "minLength", "pattern", "required",
 ))  # fmt: skip
-"""Keywords of schemas that need no check: no schema inside, nothing to violate."""
+"""Keywords that contain no schema and cannot violate a rule."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -49,9 +49,10 @@ _KEYS = "x-kubernetes-list-map-keys"
 
 
 class _Context(Struct, frozen=True):
-    """The context of a node: why a default is not allowed here, and whether it is resource metadata.
+    """The context of a node.
 
-    ``no_defaults`` is empty if a default is allowed. ``forms`` are those of the whole document.
+    ``no_defaults`` is the reason why a default is not allowed, or empty. ``in_metadata`` is true inside the metadata of
+    an object. ``forms`` is the cache of structural forms for the whole document.
     """
 
     forms: Forms
@@ -60,17 +61,17 @@ class _Context(Struct, frozen=True):
 
 
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
-    """Return the violations of every node, a node before the schemas inside it.
+    """Return the violations of all nodes; the errors of a node precede the errors of the schemas inside it.
 
-    Append the paths of violating nodes to ``broken``; an error may stand at a schema inside such a node. At most one
-    error more than fits into a response is returned.
+    Append the path of each node with a violation to ``broken``; the path of the error itself may be longer. Return at
+    most one error more than fits into a response.
     """
     return list(as_many_as_shown(_errors(schema, path, options, [] if broken is None else broken)))
 
 
 def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Iterator[FieldError]:
     first: tuple[Any, str, _Context, bool] = (schema, path, _Context(Forms()), True)
-    stack = [iter([first])]  # iterators, not lists of all nodes to come: paths are long
+    stack = [iter([first])]  # iterators, since all nodes with their paths need much memory
     while stack:
         for node, where, context, root in stack[-1]:
             if not isinstance(node, Mapping):
@@ -90,7 +91,7 @@ def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Ite
 
 
 def _inside(node: View, path: str, context: _Context, root: bool) -> Iterator[tuple[Any, str, _Context, bool]]:
-    """Yield (schema, path, context, is root) of each schema inside a node."""
+    """Yield (schema, path, context, whether it is the root) of each schema inside a node."""
     if isinstance(node.get("additionalProperties"), Mapping):
         below = context
         if context.in_metadata:
@@ -225,7 +226,7 @@ def _list_map(node: View, path: str, context: _Context, options: Options) -> Ite
 def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
     properties = items.get("properties") or {}
     seen: set[str] = set()
-    by_text: dict[str, FieldError] = {}  # each of these errors shows all keys
+    by_text: dict[str, FieldError] = {}  # each of these errors quotes all keys
 
     def wrong(text: str) -> FieldError:
         if text not in by_text:
@@ -245,7 +246,7 @@ def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
 
 
 def map_key_errors(node: View, path: str) -> list[FieldError]:
-    """Return the violations of SCH-010: keys required or defaulted, keys and items not nullable."""
+    """Return the violations of SCH-010: keys must be required or have a default; keys and items are not nullable."""
     list_type, items = node.get(_LIST_TYPE), node.get("items")
     if list_type not in ("set", "map") or not isinstance(items, Mapping):
         return []

@@ -23,19 +23,19 @@ _PLAIN = frozenset((
     "maxProperties", "minProperties", "required", "externalDocs", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that violate no rule of structure outside junctors, given a type other than array."""
+"""Keywords that never violate these rules in a schema with a type other than array, outside junctors (allOf, …)."""
 
 
 def errors(schema: View, path: str) -> list[FieldError]:
     """Return the structural violations of a schema, sorted by text (STR-011).
 
-    The schema must have passed ``unsupported``. At most one error more than fits into a response is returned.
+    The schema must have passed ``unsupported``. Return at most one error more than fits into a response.
     """
     return first_by_text(_errors(schema, path))
 
 
 def _errors(schema: View, path: str) -> Iterator[FieldError]:
-    stack = [iter([(schema, path, "root")])]  # iterators, not lists of all nodes to come: paths are long
+    stack = [iter([(schema, path, "root")])]  # iterators, since all nodes with their paths need much memory
     while stack:
         for node, where, level in stack[-1]:
             for rule in _RULES:
@@ -121,7 +121,7 @@ _HELD = frozenset((
 
 
 def _has_effect(name: str, value: Any) -> bool:
-    """Return whether a keyword makes the structural form differ from an empty one; some do even if empty."""
+    """Return whether a keyword has an effect on the structural form; some keywords have one even if they are empty."""
     return is_set(value) or name == "additionalProperties" or (name in _HELD and value is not None)
 
 
@@ -151,7 +151,10 @@ def _set_only(node: View) -> dict[str, Any]:
 
 
 def _value_rules(node: View, path: str, skip_any: bool, skip_first: bool) -> Iterator[FieldError]:
-    """Yield the violations of a node's junctors and pattern; the two int-or-string forms are skipped (STR-007)."""
+    """Yield the violations of a node's junctors and pattern.
+
+    ``skip_any`` and ``skip_first`` skip the two forms of int-or-string (STR-007).
+    """
     for name, index, branch in _branches(node):
         where = child(path, name) if index is None else item(child(path, name), index)
         if name == "anyOf" and skip_any:
@@ -193,7 +196,7 @@ _FORBIDDEN: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 
 def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
-    """Yield the violations of a schema inside a junctor (STR-005)."""
+    """Yield the violations of a schema inside allOf, anyOf, oneOf or not (STR-005)."""
     yield from _value_rules(node, path, skip_any, False)
     for name, broken, text in _FORBIDDEN:
         if name in node and broken(node[name]):
@@ -208,7 +211,7 @@ def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
 
 
 def _completeness(node: View, outside: View, path: str, junctor: str) -> Iterator[FieldError]:
-    """Yield the fields that the root's junctors mention, but its structure does not (STR-006)."""
+    """Yield an error for each field that a junctor contains, but not the structure outside it (STR-006)."""
     for name, index, branch in _branches(node):
         where = child(junctor, name) if index is None else item(child(junctor, name), index)
         yield from _covered(branch, outside, path, where)
@@ -239,7 +242,7 @@ _UNSUPPORTED: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 
 
 def unsupported(schema: View) -> str:
-    """Return the reason why a schema has no structural form, or an empty text (STR-012)."""
+    """Return the reason why a schema has no structural form, or an empty string (STR-012)."""
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
@@ -252,10 +255,7 @@ def unsupported(schema: View) -> str:
 
 
 def unsupported_here(node: View) -> str:
-    """Return the reason why a schema by itself has no structural form, or an empty text.
-
-    Schemas inside it are not checked.
-    """
+    """Return the reason why a schema has no structural form, or an empty string; ignore inner schemas."""
     for name, shown, given in _UNSUPPORTED:
         if name in node and given(node[name]):
             return f"OpenAPIV3Schema '{shown}' is not supported"
@@ -267,6 +267,6 @@ def unsupported_here(node: View) -> str:
 
 
 def inner(node: View) -> list[Any]:
-    """Return the inner schemas that a structural form is made of; an element that is not a mapping is no schema."""
+    """Return the inner schemas that are part of a structural form; the caller must ignore values of other types."""
     below = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
     return below + [branch for _, _, branch in _branches(node)]

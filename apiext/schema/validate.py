@@ -1,6 +1,6 @@
 """Compile a schema into one fast test that returns whether a value is valid.
 
-The errors of an invalid value come from ``report``.
+``report`` returns the errors of an invalid value.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +53,7 @@ def passes(node: Structural, value: Any) -> bool:
 
 def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
-    # tests refer to a copy: a reference to the node itself would be a cycle, which the garbage collector must find
+    # tests refer to a copy, since a reference to the node itself would be a reference cycle
     bare = replace(node, compiled={}) if type_fault(node, 1.0) is None else node
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True

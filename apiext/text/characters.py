@@ -1,4 +1,4 @@
-"""Printable characters as in Go (unicode.IsPrint): those of Unicode 15.0, in every version of Python."""
+"""Printable characters as in Go (unicode.IsPrint), by Unicode 15.0 in every version of Python."""
 
 import unicodedata
 from bisect import bisect
@@ -71,14 +71,14 @@ _LAST = [int(last, 16) for _, last in _RANGES]
 
 
 def is_print(char: str) -> bool:
-    """Report whether a character is a letter, mark, number, punctuation, symbol, or the space of ASCII."""
+    """Return whether a character is a letter, mark, number, punctuation, symbol, or the ASCII space."""
     code = ord(char)
     at = bisect(_FIRST, code) - 1
     if at >= 0 and code <= _LAST[at]:
         return False
-    return char.isprintable() or unicodedata.category(char) == "Cn"  # unassigned in the Unicode of an older Python
+    return char.isprintable() or unicodedata.category(char) == "Cn"  # Cn: unassigned in an older Python's Unicode
 
 
 def all_print(text: str) -> bool:
-    """Report whether all characters of a string are printable."""
+    """Return whether all characters of a string are printable."""
     return text.isprintable() if text.isascii() else all(map(is_print, set(text)))

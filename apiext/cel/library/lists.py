@@ -1,4 +1,4 @@
-"""Functions on lists: those of Kubernetes, and upstream's ext lists, version 3."""
+"""CEL functions on lists: Kubernetes' functions, and upstream's ext lists, version 3."""
 
 from functools import cmp_to_key
 
@@ -203,7 +203,7 @@ def _made(args: list[Value], result: Value) -> int:
 
 
 def _literal(part: Part, default: int) -> int:
-    """Return a literal number, clamped at zero, or ``default`` if the part is no literal."""
+    """Return the number of a literal, but at least 0, or ``default`` if the part is not such a literal."""
     return max(part.literal, 0) if type(part.literal) is int else default
 
 
@@ -233,7 +233,7 @@ _ADDING = (str, int, Uint, float, bytes, Duration, Timestamp)
 
 
 def _comparing(keys: int, factor: float) -> Cost:
-    """Return the cost of comparing the elements of the argument at index ``keys`` with each other."""
+    """Return the cost of comparing the elements of the list at the argument index ``keys`` with each other."""
 
     def charge(args: list[Value], result: Value) -> int:
         values = args[keys]
@@ -261,7 +261,7 @@ _SORT_BY, _SORT_BY_TEXTS = _comparing(1, 2.0), _comparing(1, 2.0 + TRAVERSAL)
 def _each(
     function: str, id: str, signature: str, run: Implement, cost: Cost, of_texts: Cost | None = None
 ) -> list[Overload]:
-    """Return a row for each comparable type; TYPE in id and signature stands for it, NAME for its full name."""
+    """Return a row for each comparable type; TYPE and NAME in id and signature stand for its short and full name."""
     return [
         row(
             function,

@@ -1,4 +1,4 @@
-"""Kubernetes' named string formats, and their validation errors."""
+"""Kubernetes' named string formats with their validation errors."""
 
 import base64
 import binascii
@@ -54,7 +54,7 @@ _is_qualified = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatc
 
 
 def _is_subdomain(text: str) -> bool:
-    """Return whether a text consists of labels and dots; one pattern would take 130 bytes for each label."""
+    """Return whether a text consists of labels and dots; a regular expression would take 130 bytes for each label."""
     if not _is_of_labels(text) or text[0] in "-." or text[-1] in "-.":
         return False
     return ".." not in text and ".-" not in text and "-." not in text
@@ -129,7 +129,7 @@ def _date_time(text: str) -> list[str]:
 
 
 class NamedFormat(Special):
-    """A format: its name, its validation, and the length of its pattern in costs."""
+    """A format: its name, its validation function, and the length of its pattern for costs."""
 
     __slots__ = ("name", "pattern_size", "test")
     type_name = FORMAT.name

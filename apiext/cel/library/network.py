@@ -11,7 +11,7 @@ from apiext.cel.ranges import ONE, TRAVERSAL, CallCost, CallSizes, Range, add, s
 from apiext.cel.types import CIDR, IP
 from apiext.cel.values import Fault, Special, Value, cost_size, no_overload
 
-if TYPE_CHECKING:  # late: few rules have addresses
+if TYPE_CHECKING:  # imported on first use: few rules need it
     import ipaddress
 
 _DECIMAL = re.compile(r"[0-9]+\Z")
@@ -41,12 +41,12 @@ class Ip(Special):
         return self.address == other.address if type(other) is Ip else no_overload()
 
     def size(self) -> int | None:
-        """Return its number of bytes."""
+        """Return the number of bytes of the address."""
         return self.address.max_prefixlen // 8
 
 
 class Network(Special):
-    """An address with the length of its prefix."""
+    """An IP address with a prefix length."""
 
     __slots__ = ("address", "bits")
     type_name = CIDR.name
@@ -188,7 +188,7 @@ def _compare_lengths_estimated(call: CallSizes) -> CallCost:
 
 
 def _parsing(cost: Cost) -> Cost:
-    """Return a cost plus that of parsing the second argument."""
+    """Return a cost that also includes parsing the second argument."""
 
     def charge(args: list[Value], result: Value) -> int:
         return cost.charge(args, result) + scaled(cost_size(args[1]))

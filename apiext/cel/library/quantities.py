@@ -1,4 +1,4 @@
-"""Kubernetes' quantities: exact numbers with a suffix, in upstream's two representations."""
+"""Kubernetes' quantities: exact numbers with a suffix; upstream represents them as an int64 or as a big number."""
 
 import re
 
@@ -16,16 +16,16 @@ _POWERS = (-323, 308)  # exponents of ten in the range of doubles
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_NUMBER = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
-_NANO = -9  # exponent of the smallest part of a long number
-_DIGITS = 18  # decimal digits that always fit an int
+_NANO = -9  # smallest exponent of a quantity; smaller parts are rounded
+_DIGITS = 18  # decimal digits that always fit an int64
 _BINARY_DIGITS = 15
 
 
 class Quantity(Special):
     """A number times a power of ten.
 
-    ``short`` is true if upstream represents the number as an int; only such quantities can be integers. ``made`` is
-    true for the result of an addition; upstream refuses to compare any other quantity with it.
+    ``short`` is true if upstream represents the number as an int64; only such quantities can be integers. ``made`` is
+    true for the result of an addition or subtraction; upstream fails if such a result is on the right of ``==``.
     """
 
     __slots__ = ("exponent", "made", "number", "short")
@@ -33,7 +33,7 @@ class Quantity(Special):
 
     @property
     def go_type(self) -> str:  # type: ignore[override]
-        """Return the name of upstream's type."""
+        """Return the name of the Go type that upstream uses."""
         return "*cel.Quantity" if self.made else "cel.Quantity"
 
     def __init__(self, number: int, exponent: int = 0, *, short: bool = True, made: bool = False) -> None:
@@ -43,7 +43,7 @@ class Quantity(Special):
         self.made = made
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as numbers."""
+        """Return whether both quantities are the same number."""
         return _order(self, other) == 0 if type(other) is Quantity and not other.made else no_overload()
 
 
@@ -63,7 +63,7 @@ def _fits(number: int) -> bool:
 
 
 def parse(text: str) -> Quantity | Fault:
-    """Return the quantity of a text, or upstream's fault."""
+    """Parse a text as a quantity; return upstream's fault for an invalid text."""
     found = _FORM.match(text)
     if found is None or not text or len(text) > limits.MAX_DIGITS:
         return Fault(_WRONG_FORM)
@@ -90,7 +90,7 @@ def parse(text: str) -> Quantity | Fault:
 
 
 def _long(number: int, exponent: int, negative: bool, binary: bool) -> Quantity:
-    if number:  # as upstream: digits below a billionth are rounded away from zero
+    if number:  # upstream rounds parts below a billionth away from zero
         shift = exponent - _NANO
         number, exponent = number * 10**shift if shift >= 0 else -(-number // 10**-shift), _NANO
     if binary and number > INT_MAX * 10**-exponent:
@@ -140,7 +140,7 @@ def _add(one: Quantity, other: Quantity) -> Quantity:
 
 
 def _sub(one: Quantity, other: Quantity) -> Value:
-    if other.short and other.number == INT_MIN:  # in Go its negative is itself, which fits the sum
+    if other.short and other.number == INT_MIN:  # in Go the negative of this number is the number itself
         wrapped = _add(one, other)
         if wrapped.short:
             return wrapped

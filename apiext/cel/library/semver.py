@@ -15,7 +15,7 @@ _SHORT = "short version cannot contain PreRelease/Build meta data"
 
 
 class Version(Special):
-    """A version: its three numbers, its pre-release, and its build."""
+    """A semantic version: its three numbers, its pre-release identifiers and its build metadata."""
 
     __slots__ = ("build", "numbers", "pre")
     type_name = SEMVER.name
@@ -38,7 +38,7 @@ class Version(Special):
 
 
 def order(one: Version, other: Version) -> int:
-    """Return -1, 0 or 1."""
+    """Return -1, 0 or 1 if one version is lower than, equal to or higher than the other version."""
     if one.numbers != other.numbers:
         return 1 if one.numbers > other.numbers else -1
     if not one.pre or not other.pre:
@@ -67,7 +67,7 @@ def _number(text: str, what: str) -> int | Fault:
 
 
 def parse(text: str) -> Version | Fault:
-    """Return the version of a text, or upstream's fault."""
+    """Parse a text as a version; return upstream's fault for an invalid text."""
     if not text:
         return Fault("Version string empty")
     parts = text.split(".", 2)

@@ -61,7 +61,7 @@ _FORMAT_SIZE = 64  # upstream: MaxFormatSize
 
 
 def _equality_estimated(call: CallSizes) -> CallCost:
-    """Return the estimate of ==: that of a comparison, less for two values of the same library type."""
+    """Return the estimate of ``==``: as for a comparison, but lower for two values of the same library type."""
     first, second = call.parts
     if first.type == second.type:
         kind = first.type
@@ -79,7 +79,7 @@ def _concatenate(args: list[Value], result: Value) -> int:
 
 
 def _concatenated(call: CallSizes) -> tuple[int, int]:
-    """Return the size of two concatenated values, and record the sizes of their elements."""
+    """Return the size of the concatenation of two values, and record the sizes of its elements."""
     first, second = call.node.args
     sizes, entries = call.sizes, call.sizes.entries
     size = add(call.late_size(0), call.late_size(1))
@@ -142,9 +142,9 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
 
 
 def contains(value: Value, container: Value) -> Value:
-    """Return whether a list has an element, or a map a key.
+    """Return whether a list has an element, or whether a map has a key.
 
-    A fault as element is only found in lists that are not made by an expression.
+    A list of the caller's data may have a fault among its elements. If no element is equal, return this fault.
     """
     if type(value) is Fault:
         return False if type(container) is list else value
@@ -176,7 +176,7 @@ def contains(value: Value, container: Value) -> Value:
 
 
 def _text(run: Callable[[str, str], bool], times: int = 1) -> Callable[[Value, Value], Value]:
-    """Return a test of two strings that reads each character of the first at most ``times`` times."""
+    """Return a test of two strings that reads each character of the first string at most ``times`` times."""
 
     def test(one: Value, other: Value) -> Value:
         if type(one) is not str or type(other) is not str:

@@ -34,7 +34,7 @@ def _index_of(text: str, part: str, offset: int = 0) -> Value:
     return text.find(part, offset)
 
 
-_SEARCHED_BACK = 16  # characters of a part up to which a search from the end tries each position
+_SEARCHED_BACK = 16  # maximal length of a substring for which a search from the end tries each position
 
 
 def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
@@ -51,7 +51,7 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
     end = min(len(text), offset + len(part))
     if len(part) <= _SEARCHED_BACK:
         return text.rfind(part, 0, end)
-    at = text[:end][::-1].find(part[::-1])  # linear for long parts, which `rfind` is not
+    at = text[:end][::-1].find(part[::-1])  # linear time for long substrings, in contrast to `rfind`
     return -1 if at < 0 else end - at - len(part)
 
 

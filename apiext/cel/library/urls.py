@@ -14,7 +14,7 @@ from apiext.text.quotes import go_quote
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_CUT = "".join(map(chr, range(0xDC80, 0xDD00)))  # bytes of a character that was cut
+_CUT = "".join(map(chr, range(0xDC80, 0xDD00)))  # surrogates for the bytes of a truncated character
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PORT = re.compile(r"(?::[0-9]*)?\Z")
 _HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
@@ -48,7 +48,7 @@ class Url(Special):
         return self._written() == other._written() if type(other) is Url else no_overload()
 
     def _written(self) -> tuple[object, ...]:
-        """Return the parts of which Go prints the URL, each in one form."""
+        """Return the parts of the URL that Go prints, in a normal form."""
         body, _, fragment = self.text.partition("#")
         rest, *query = (body[len(self.scheme) + 1 :] if self.scheme else body).partition("?")
         opaque = "" if rest.startswith("/") else rest
@@ -57,7 +57,7 @@ class Url(Special):
         return self.scheme, opaque, rest.startswith("//"), user, self.host, self.escaped(), query, shown
 
     def escaped(self) -> str:
-        """Return the escaped path, in its original form if that is valid."""
+        """Return the escaped path; keep its original form if it is valid."""
         return _escaped(self.raw_path, _PATH_SAFE, _PATH_KEPT)
 
 
@@ -68,11 +68,11 @@ def _escaped(raw: str, safe: str, kept: str) -> str:
 
 
 class _Refused(ValueError):
-    """A text is no URL; the argument is Go's text."""
+    """The error of a text that is not a URL; the message is Go's."""
 
 
 def parse(text: str, request: bool = True) -> Url:
-    """Parse a URL; for a request it must be absolute, or a path from the root. Raise _Refused."""
+    """Parse a URL; for a ``request`` it must be an absolute URL or an absolute path. Raise _Refused."""
     body, _, fragment = (text, "", "") if request else text.partition("#")
     try:
         if not text and request:
@@ -80,7 +80,7 @@ def parse(text: str, request: bool = True) -> Url:
         if _CONTROL.search(body):
             raise _Refused("net/url: invalid control character in URL")
         found = _parsed(text, body, request)
-        body = text  # Go quotes this in errors from here on
+        body = text  # the following errors of Go quote the whole text
         _check_escapes(fragment)
         return found
     except _Refused as wrong:
@@ -119,7 +119,7 @@ def _check_escapes(text: str) -> None:
 
 
 def _quoted_bytes(text: str) -> str:
-    """Return the first three bytes of an invalid escape, quoted, as Go's error shows them."""
+    """Return the first three bytes of an invalid escape, quoted as in Go's error."""
     cut = text.encode("utf-8", "surrogatepass")[:3].decode("utf-8", "surrogateescape")
     kept = cut.rstrip(_CUT)
     shown = "".join(f"\\x{ord(char) - 0xDC00:02x}" for char in cut[len(kept) :])
@@ -127,7 +127,7 @@ def _quoted_bytes(text: str) -> str:
 
 
 def _authority(scheme: str, text: str) -> tuple[str | None, str]:
-    """Return (user, or None; host)."""
+    """Return (user information or None, host)."""
     user, at, address = text.rpartition("@")
     host = _parsed_host(scheme, address)
     if at:
@@ -150,7 +150,7 @@ def _parsed_host(scheme: str, host: str) -> str:
 
 
 def _literal(host: str) -> str:
-    """Return a host in brackets, which is an IPv6 address."""
+    """Parse a host with an IPv6 address in brackets."""
     end = host.rfind("]")
     if end < 0:
         raise _Refused("missing ']' in host")
@@ -200,7 +200,7 @@ def _url(text: str) -> Value:
 
 
 def refusal(text: str) -> str:
-    """Return the reason why a text is no request URL, or "". Raise Cancelled over the time budget."""
+    """Return Go's error for a text that is not a request URL, or "". Raise Cancelled over the time budget."""
     take_time(len(text) // 2)
     try:
         parse(text)

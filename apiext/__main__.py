@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed standard streams: otherwise the next file or socket would get their numbers."""
+    """Open /dev/null for closed standard streams; otherwise the next file or socket would get their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -62,7 +62,7 @@ def _open_streams() -> None:
 
 
 def _leave_streams() -> None:
-    """Drop output that cannot be written: Python would try again at exit, and change the exit code."""
+    """Discard output that cannot be written, since Python would try again at exit, and change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -84,7 +84,7 @@ def _run(given: list[str]) -> int:
 
 
 def _reader_closed() -> bool:
-    """Report whether the reader of standard output has closed it, as ``| head`` does; drop further output then."""
+    """Report whether the reader of standard output has closed it, as ``| head`` does; then discard further output."""
     import select
 
     hung_up = select.poll()
@@ -99,7 +99,7 @@ def serve(arguments: Sequence[str]) -> int:
     """Run the server in the foreground until SIGTERM or SIGINT."""
     import gc
 
-    gc.disable()  # imports create little garbage, and collecting it takes a fifth of a start
+    gc.disable()  # imports create little garbage, and collecting it takes a fifth of the start time
     from apiext import logs  # imported first, so that errors of further imports are logged in the configured form
 
     logs.open_log()

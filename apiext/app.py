@@ -74,18 +74,18 @@ if TYPE_CHECKING:
     from apiext.controllers.encryption_reload import EncryptionReload
     from apiext.storage.encryption_config import Loaded
 
-# Seconds that a thread computes before another one may.
+# Seconds that a thread runs before another thread may run.
 SWITCH_INTERVAL = 0.0002
-# Seconds between log lines about an etcd that does not answer.
+# Seconds between log lines about an etcd that does not respond.
 RETRY_LINE = 5.0
 # Seconds that a server waits for its service and its priority classes before it is ready.
 FIRST_OBJECTS_WAIT = 1.0
-# Seconds that one attempt to reach etcd has at least.
+# Shortest duration of one attempt to reach etcd, in seconds.
 SHORTEST_TRY = 1.0
 
 
 class EtcdUnreachableError(Exception):
-    """etcd did not answer within --etcd-wait."""
+    """An etcd that is not usable within --etcd-wait, or before a signal."""
 
 
 HOOKS = (
@@ -96,12 +96,13 @@ HOOKS = (
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 )
-"""Upstream's checks that mean the same for this server: every stored definition is served."""
+"""Upstream's health checks that have the same meaning for this server: every stored definition is served."""
 
 RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
-"""Upstream's checks if the encryption configuration is reloaded; the second one also if it has ``kms`` providers.
+"""Upstream's checks of encryption: the first if the server reloads the configuration, the second if it has ``kms``
+providers.
 
-After an invalid file, the last valid one stays in use.
+After an invalid file, the last valid file stays in use.
 """
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
@@ -118,7 +119,7 @@ EXITS: launch.Exits = (
 )
 
 YAML = "apiext.documents.yaml_text"
-"""Imported in a thread once the server is ready: requests may contain YAML, the start needs none (decision 36)."""
+"""Module that a thread imports once the server is ready, since requests may contain YAML (decision 36)."""
 
 Announce = Callable[[Config, launch.Ready], None]
 """Called once the server serves."""
@@ -158,7 +159,7 @@ class Application:
         self._announce = announce
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
-        self._store: Store | None = None  # in this process
+        self._store: Store | None = None  # the store in this process; None with etcd
         with launch.file_of("service-resolver", config.admission.service_resolver):
             self._services = Resolver(config.admission.service_resolver)
         admission = config.admission.config_file
@@ -178,7 +179,7 @@ class Application:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             await self._open_store(stack)
-            launch.remove_earlier_ready_file(self._config)  # this server holds the directory now
+            launch.remove_earlier_ready_file(self._config)  # now this server has the lock of its store
             etcd = await (self._connect() if self._store is None else self._client_of(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
@@ -196,7 +197,7 @@ class Application:
     def _stopped(self, missing: str) -> Exception:
         """Return the error of a start that a signal has ended.
 
-        A later worker does not report etcd: it starts after the first one serves, so etcd has answered.
+        A further worker does not report etcd: it starts after the first worker serves, so that etcd has responded.
         """
         return EtcdUnreachableError(f"stopped before {missing}") if self._config.first else launch.StoppedError()
 
@@ -207,9 +208,9 @@ class Application:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            if self._config.worker is None:  # the second signal ends at once
+            if self._config.worker is None:  # the second signal ends the process immediately
                 os._exit(cli.EXIT_FAILURE)
-            return  # the supervisor ends at once, which kills its workers
+            return  # the supervisor ends immediately, which kills its workers
         self._stop.set()
         if self._starting is not None:
             with contextlib.suppress(RuntimeError):  # the attempt has ended
@@ -233,7 +234,7 @@ class Application:
         return etcd
 
     async def _connect(self) -> Etcd:
-        """Connect to etcd within --etcd-wait; warn every few seconds that it does not answer."""
+        """Connect to etcd within --etcd-wait; warn every few seconds that etcd does not respond."""
         settings = self._config.store.etcd
         endpoints, where = settings.servers, ", ".join(settings.servers)
         tls = edge.etcd_tls(settings)
@@ -327,7 +328,7 @@ class Application:
                 roles.policy if config.auth.rbac else None,
             )
             self._run(control, group, verbs, identity)
-            await control.join(group)  # until then, the other workers answer requests
+            await control.join(group)  # until then, the other workers handle requests
             server = await self._listen(
                 group, verbs, identity, self._checks(store, control, encryption_reload), telemetry
             )
@@ -356,7 +357,7 @@ class Application:
             await store.stop()
 
     async def _watch_store(self, etcd: Etcd) -> None:
-        """Raise once the store is lost for good."""
+        """Raise an error once the store has failed permanently."""
         if self._store is None:
             await etcd.wait_closed()
         else:
@@ -401,7 +402,7 @@ class Application:
         addresses: Addresses,
         url: str,
     ) -> None:
-        """Wait until the server may be ready; create the objects that it needs itself, unless another worker does."""
+        """Wait until the server may be ready; create its first objects, unless another worker does."""
         config, port, created = self._config, urlsplit(url).port, set[asyncio.Task[None]]()
         if config.first and port is not None:
             first, endpoint = partial(addresses.first, NAME), edge.endpoint(config.listening.bind_address)
@@ -426,7 +427,7 @@ class Application:
         return await edge.listen(self._config, verbs, identity, checks, telemetry, self._auditor)
 
     async def _roles(self, store: CachedStore) -> Roles:
-        """Return the roles, which follow the store if they authorize requests."""
+        """Return the RBAC roles, which follow the store if RBAC authorizes requests."""
         roles = Roles()
         if self._config.auth.rbac:
             roles.follow(store)
@@ -523,7 +524,7 @@ def _encryption(path: str) -> "Loaded | None":
 
 
 def _encryption_reload(config: Config, encryption: "Loaded | None", store: CachedStore) -> "EncryptionReload | None":
-    """Return the controller that reloads the encryption configuration, None without one."""
+    """Return the controller that reloads the encryption configuration, None without a configuration."""
     if encryption is None:
         return None
     from apiext.controllers.encryption_reload import EncryptionReload
@@ -532,15 +533,15 @@ def _encryption_reload(config: Config, encryption: "Loaded | None", store: Cache
 
 
 async def _follow_accounts(store: CachedStore) -> None:
-    """Refresh the cached objects that tokens are bound to; without an answer of etcd, the cache stays as it is."""
+    """Refresh the cached objects to which tokens are bound; keep the cache if the store does not respond."""
     with contextlib.suppress(StoreError):
         for resource in (ACCOUNTS, SECRETS):
             await store.fresh(store.collection(resource))
 
 
 def _find_in(store: CachedStore) -> Find:
-    """Return a function that finds the objects that tokens are bound to; it caches their records."""
-    seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}
+    """Return a function that finds the objects to which tokens are bound; it caches their records."""
+    seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}  # (resource, namespace, name) → (entry, record)
 
     def find(resource: str, namespace: str, name: str) -> Record | None:
         collection = store.collection(GroupResource("", resource))

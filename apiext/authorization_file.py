@@ -28,7 +28,7 @@ def read(path: str) -> tuple[str, ...]:
 
 
 def _faults(document: Any) -> Iterator[str]:
-    """Yield validation errors, in the texts of upstream's pkg/apis/apiserver/validation where it has one."""
+    """Yield validation errors, if possible with the texts of upstream's pkg/apis/apiserver/validation."""
     if not isinstance(document, dict):
         yield "expected an object of kind AuthorizationConfiguration"
         return

@@ -1,4 +1,4 @@
-"""The command line: flags, environment and file become a Config; every sub-command starts here."""
+"""The command line of ``serve``: flags, environment variables and the file of --config become a Config."""
 
 import argparse
 import ipaddress
@@ -57,7 +57,10 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
 
 
 class Flag(Struct, frozen=True):
-    """A flag: its names, its help, its default, and how its value is completed."""
+    """A flag of ``serve``: its names, its help, its default, and the completion of its value by shells.
+
+    ``daily`` is true if --help shows the flag; --help-all shows all flags.
+    """
 
     name: str
     help: str
@@ -186,7 +189,7 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         for row in audit_flags.FLAGS
     ),
 }  # fmt: skip
-"""The flags of ``serve`` by the heading of --help-all; --help shows the daily ones."""
+"""Heading in --help-all → flags of ``serve``; --help shows the daily flags."""
 FLAGS = tuple(flag for group in GROUPS.values() for flag in group)
 
 
@@ -195,7 +198,7 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
     "service-account-issuer",
     "service-account-key-file",
 }
-"""Flags that may be repeated: the values are joined, as with kube-apiserver."""
+"""Flags that may be repeated: the values are joined by commas, as with kube-apiserver."""
 
 
 CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
@@ -237,7 +240,7 @@ class _HelpAll(argparse.Action):
 def serve_parser(typed: Sequence[str] | None = None, *, whole: bool = False) -> argparse.ArgumentParser:
     """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if ``whole``.
 
-    The parser of a command line (``typed``) knows only flags that can be in it: adding all takes 10 ms.
+    The parser for a command line (``typed``) has only the flags in this line, since adding all flags takes 10 ms.
     """
     wanted = None if typed is None or _asks_for_help(typed) else {word.partition("=")[0] for word in typed}
     more = "" if whole else "--help-all shows every flag. "
@@ -316,7 +319,7 @@ def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> 
 
 
 def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
-    """Return the source of an invalid value if not the command line: Kubernetes itself may set APIEXT_PORT."""
+    """Return the source of an invalid value, empty for the command line: Kubernetes itself may set APIEXT_PORT."""
     flag = next((flag for flag in FLAGS if text.startswith((f"--{flag.name} ", f"--{flag.name}:"))), None)
     if flag is None or flag.name not in given or given[flag.name].source == "flag":
         return ""
@@ -327,7 +330,7 @@ def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str
 
 
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
-    """Return the flags that are set: on the command line, else in the environment, else in the file."""
+    """Return name → setting of each given flag: on the command line, else in the environment, else in the file."""
     typed = _joined(arguments)
     parser = serve_parser(typed)
     for name, remedy in _REMOVED.items():
@@ -359,10 +362,11 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Join flags by ``=`` with values that argparse would take for flags: in Go the next argument is the value.
+    """Join a flag with its value by ``=`` if argparse would parse the value as a flag; in Go, the next argument is the
+    value.
 
-    A boolean flag does not take a flag that follows it, such as ``--feature-gates=A=true, B=true``.
-    argparse treats an argument with a blank as a value.
+    A flag that follows a boolean flag is not its value. argparse would treat it as a value if it contains a blank, such
+    as ``--feature-gates=A=true, B=true``.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}
@@ -396,7 +400,7 @@ def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) 
 
 
 def _unknown(word: str) -> str:
-    """Return the error of an unknown word: the remedy of a removed flag, or the flag of a similar name."""
+    """Return the error of an unknown argument: the remedy of a removed flag, or a flag with a similar name."""
     import difflib  # imported only for an error
 
     name = word.partition("=")[0].lstrip("-")
@@ -566,7 +570,7 @@ def _absolute(directory: str) -> Path:
 def _workers(text: str, *, shared: bool) -> int:
     """Return the number of processes that share the port; only Linux spreads connections among them.
 
-    ``shared``: the server uses an etcd, which several processes can share.
+    ``shared`` is true if the server uses an etcd, which several processes can share.
     """
     if text == "auto":
         return min(_cores(), limits.WORKERS) if sys.platform == "linux" and shared else 1
@@ -589,7 +593,7 @@ def _cores() -> int:
 
 
 def _version(text: str) -> str:
-    """Return a version of Kubernetes without ``v``, with patch 0 if it has none."""
+    """Return a version of Kubernetes without ``v``, with patch version 0 if the patch version is missing."""
     found = re.fullmatch(r"v?([0-9]{1,9}\.[0-9]{1,9})(\.[0-9]{1,9}(?:[-+][0-9A-Za-z.+-]+)?)?", text)
     if found is None:
         raise ConfigError(f"--kubernetes-version {text}: expected a version such as {KUBERNETES_VERSION}")
@@ -624,8 +628,9 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
 def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
     """Return the modes in order, without those that apiext does not have.
 
-    Node gets a warning, since there are no nodes to authorize. ABAC and Webhook are refused, since without them more or
-    fewer requests would be allowed. If no mode remains, AlwaysDeny is used, so that a mistake opens no access.
+    Node causes a warning, since there are no nodes to authorize. ABAC and Webhook raise ConfigError, since without
+    these modes, more or fewer requests would be allowed. If no mode remains, AlwaysDeny is used, so that a mistake
+    gives no access.
     """
     file = values["authorization-config"]
     flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"
@@ -674,7 +679,7 @@ def _longest_token(text: str) -> float:
 
 
 _TLS_VERSIONS = {"": 2, "VersionTLS10": 2, "VersionTLS11": 2, "VersionTLS12": 2, "VersionTLS13": 3}
-"""Minor number of TLS 1.x: the oldest that apiext supports is 1.2."""
+"""Value of --tls-min-version → minor number of TLS 1.x; the oldest version that apiext supports is 1.2."""
 
 
 def _tls_minor(text: str) -> int:
@@ -684,7 +689,7 @@ def _tls_minor(text: str) -> int:
 
 
 def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
-    """Report whether anonymous requests are served; warn if they may do everything."""
+    """Report whether the server handles anonymous requests; warn if they may do everything."""
     wanted = boolean("anonymous-auth", text)
     if wanted and ALWAYS_ALLOW in modes:
         warn("--anonymous-auth with the mode AlwaysAllow: anonymous users may do all (see --authorization-mode=RBAC)")

@@ -1,4 +1,4 @@
-"""The configuration of a server: a frozen value with a group for each subject, validated once."""
+"""The configuration of a server: a frozen Struct with a group for each subject, validated once."""
 
 import ipaddress
 import os
@@ -33,7 +33,7 @@ FOREIGN_PLUGINS = frozenset(
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.37.0"  # default of --kubernetes-version
 STATUS_MANAGER = "kube-apiserver"  # default of --status-manager
-ALL_APIS = "api/all"  # key of --runtime-config for all APIs that it does not name
+ALL_APIS = "api/all"  # key of --runtime-config for all APIs that the flag does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 AGGREGATION = "clusterrole-aggregation-controller"
@@ -273,7 +273,7 @@ class Listening(Struct, frozen=True):
     headers: HeaderConfig = NO_HEADERS
 
     def check(self) -> None:
-        """Raise ConfigError with a remedy for an invalid address, or an insecure one."""
+        """Raise ConfigError with a remedy for an invalid or insecure address."""
         if not self.bind_address:
             raise ConfigError("--bind-address is empty: use an address of this machine, or 0.0.0.0 for all")
         if self.insecure and not _is_loopback(self.bind_address):
@@ -286,7 +286,7 @@ class Listening(Struct, frozen=True):
 
 
 class TlsConfig(Struct, frozen=True):
-    """The serving certificate: given files, or one that the server generates, with the names ``sans``."""
+    """The serving certificate: configured files, or a generated certificate with the further names ``sans``."""
 
     cert_dir: str = ""
     cert_file: str = ""
@@ -401,7 +401,7 @@ class Output(Struct, frozen=True):
 class Config(Struct, frozen=True):
     """The configuration of a server.
 
-    ``worker`` is None in the only process of a server, and in the supervisor of several.
+    ``worker`` is None in the only process of a server, and in the supervisor of several workers.
     """
 
     data_dir: Path

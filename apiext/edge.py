@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from apiext.auth.signing import Verifier
 
 CERTIFICATE_CHECK = "serving-certificate"
-"""The check that fails once the serving certificate has expired, since no client verifies the server then."""
+"""Name of the check that fails once the serving certificate has expired, since clients reject the server then."""
 
 log = logging.getLogger(__name__)
 
 
 class Identity(Struct, frozen=True):
-    """TLS of the server, the credentials that it accepts, and those of its admin kubeconfig."""
+    """TLS of the server, the credentials that it accepts, and the token of its admin kubeconfig."""
 
     tls: ssl.SSLContext | None
     authenticator: Authenticator
@@ -54,7 +54,7 @@ class Identity(Struct, frozen=True):
 
     @property
     def ca(self) -> bytes:
-        """The current CAs (PEM) by which clients verify the server; empty without TLS."""
+        """The current CAs (PEM) with which clients verify the server; empty without TLS."""
         return self.certificate.current.ca if self.certificate is not None else b""
 
 
@@ -145,7 +145,7 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 
 
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
-    """Return flag, file and loader of the serving certificate: of the flags, in --cert-dir, or the server's own.
+    """Return (flag, file, loader) of the serving certificate: from flags, in --cert-dir, or the server's own.
 
     Errors name the flag and the file.
     """
@@ -171,7 +171,7 @@ def endpoint(bind_address: str) -> str:
         return sockets.own_address()
     try:
         return "" if ipaddress.ip_address(bind_address).is_loopback else bind_address
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return ""
 
 
@@ -245,7 +245,7 @@ def _worker_family(worker: Worker) -> Family:
 
 
 def _endpoints_of(check: str) -> Sequence[str]:
-    """Return the endpoints that run a check; some are for readiness only, as upstream (HLT-002)."""
+    """Return the endpoints that run a check; as upstream, some checks are for readiness only (HLT-002)."""
     if check in ("etcd", CERTIFICATE_CHECK) or check.startswith("poststarthook/"):
         return ENDPOINTS
     return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)

@@ -1,4 +1,4 @@
-"""Flags of kube-apiserver that apiext does not have: a warning, or the end of the start."""
+"""Flags of kube-apiserver that apiext does not have: harmless flags cause a warning, refused flags end the start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -15,7 +15,10 @@ Warn = Callable[[str], None]
 
 
 class Foreign(NamedTuple):
-    """A flag of kube-apiserver that apiext does not have; with ``harmless_value`` it restricts nothing."""
+    """A flag of kube-apiserver that apiext does not have; with the value ``harmless_value``, it only causes a warning.
+
+    ``why`` is the reason for the verdict.
+    """
 
     verdict: str
     kind: str
@@ -25,7 +28,7 @@ class Foreign(NamedTuple):
 
 @cache
 def table() -> Mapping[str, Foreign]:
-    """Return the flags by name."""
+    """Return name of a flag → its row."""
     import yaml  # imported only if the command line has such a flag
 
     groups = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
@@ -38,7 +41,7 @@ def table() -> Mapping[str, Foreign]:
 
 
 def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
-    """Warn once for each harmless flag; raise ConfigError for a refused one, or warn with ``ignore_unsupported``.
+    """Warn once for each harmless flag; raise ConfigError for a refused flag, or warn with ``ignore_unsupported``.
 
     ``extra`` are the arguments that apiext does not know. ``unknown`` is called for an argument that kube-apiserver
     does not know either, and must raise.

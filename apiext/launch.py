@@ -1,4 +1,4 @@
-"""Report of a start: the ready file, the ready line, and the reason of a failed start."""
+"""Report the start of a server: ready file, ready line, and the reason of a failed start."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _LAST_PID = 2**22  # the largest process id of Linux
 
 Exits = Sequence[tuple[type[BaseException], int]]
-"""Exception type and exit code of each kind of failure."""
+"""(exception type, exit code) of each kind of failure; the first match counts."""
 
 
 class PortInUseError(Exception):
@@ -36,21 +36,21 @@ class PortInUseError(Exception):
 
 
 class StoppedError(Exception):
-    """A signal ended the server before it served."""
+    """A signal that stopped the server before it was ready."""
 
     def __init__(self) -> None:
         super().__init__("a signal stopped the server before it was ready")
 
 
 class Ready(Struct, frozen=True):
-    """The URL of a ready server, and its admin kubeconfig."""
+    """The URL of a ready server, and the path of its admin kubeconfig."""
 
     url: str
     kubeconfig: str
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Return the signals that end a server in order; with SIGHUP, unless the parent ignores it (nohup)."""
+    """Return the signals that shut the server down; SIGHUP only if the parent does not ignore it (nohup)."""
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
 
@@ -214,7 +214,7 @@ def remove_earlier_ready_file(config: Config) -> None:
     """Remove the ready file of a server that has ended.
 
     The file of a running server with the same directory or port stays, since this start will fail. If the start
-    succeeds nevertheless, it calls this again.
+    succeeds nevertheless, the caller calls this function again.
     """
     path = Path(config.output.ready_file)
     if config.output.ready_file and not is_stream(path):
@@ -244,14 +244,14 @@ def _belongs_to_running(config: Config, ready: Mapping[str, Any]) -> bool:
         return False
     if config.store_file is not None and holder(config.store_file) == pid:
         return True
-    # 0 is only the port of this server's configuration
+    # port 0 in the configuration matches no URL
     there = str(ready.get("url")).endswith(f":{config.listening.port}")
     # process ids are reused, also by other programs
     return there and sockets.is_taken(config.listening.bind_address, config.listening.port)
 
 
 def _is_running(pid: int) -> bool:
-    """Report whether a process runs, and is no zombie."""
+    """Report whether a process runs, and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -266,7 +266,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _ready_file_content(path: Path) -> Mapping[str, Any]:
-    """Return the content of a ready file, empty if there is no valid one."""
+    """Return the content of a ready file, empty without a valid file."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):  # the caller removes the file, and reports the error then

@@ -1,4 +1,4 @@
-"""The log: all lines go to standard error in one format: text on a terminal, else JSON."""
+"""The log: all lines are written to standard error, as text on a terminal, else as JSON."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def open_log(form: str = "", worker: int = 0) -> None:
 
 
 def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
-    """Return the formatter of a format."""
+    """Return the formatter for ``text`` or ``json``; an empty form is text on a terminal, else JSON."""
     terminal = sys.stderr.isatty()
     if form == JSON or (not form and not terminal):
         return JsonLines({"worker": worker} if worker else {})
@@ -55,13 +55,13 @@ def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
 
 
 def set_verbosity(verbosity: int, *, quiet: bool) -> None:
-    """Set the logged levels: by --v, and with --quiet only warnings and errors."""
+    """Set the logged levels by --v; with --quiet, log only warnings and errors."""
     _SERVER.setLevel(logging.DEBUG if verbosity >= RETRIES else logging.WARNING if quiet else logging.INFO)
     _VERBOSE.setLevel(logging.INFO if verbosity >= REQUESTS else logging.WARNING)
 
 
 def note(event: str, **values: str) -> None:
-    """Log an event at a higher --v only: a failure that changes no answer, or only its text."""
+    """Log an event with --v=2 or more: a failure that changes no response, or only its text."""
     if _VERBOSE.isEnabledFor(logging.INFO):
         _VERBOSE.info(event, extra=fields(**values))
 
@@ -83,7 +83,7 @@ def error(text: str) -> None:
 
 
 def flush() -> None:
-    """Wait, LOG_FLUSH seconds at most, until all lines are written."""
+    """Wait until all lines are written, for at most LOG_FLUSH seconds."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
@@ -194,7 +194,7 @@ class ThreadedHandler(logging.Handler):
         self._put(self.format(record))
 
     def flush(self) -> None:
-        """Wait until everything is written, LOG_FLUSH seconds at most."""
+        """Wait until all queued lines are written, for at most LOG_FLUSH seconds."""
         until = time.monotonic() + limits.LOG_FLUSH
         while self._written < self._queued and time.monotonic() < until:
             time.sleep(0.001)
@@ -240,7 +240,7 @@ def _uncaught_in(where: str, hook: Any) -> None:
 
 
 class RateLimited:
-    """A log with at most one line in an interval; the next line counts the omitted ones as ``leftOut``."""
+    """A log with at most one line in an interval; the next line has the number of omitted lines as ``leftOut``."""
 
     def __init__(self, every: float) -> None:
         self._every = every

@@ -1,6 +1,6 @@
 """``apiext serve --workers N``: a process that starts N servers on one port and restarts them (decisions/0024).
 
-It holds the port and writes the ready file, and never gets a request.
+This process reserves the port and writes the ready file, but handles no requests.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _POLL_EVERY = 0.005  # seconds between polls whether a worker that closed its ch
 
 
 def run(config: Config, warn: cli.Warn) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code: that of a worker if one could not start."""
+    """Serve until SIGTERM or SIGINT; return the exit code, or that of a worker that could not start."""
     launch.open_log(config)
     with asyncio.Runner() as runner:
         try:
@@ -61,15 +61,15 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._slots: list[Slot] = []
         self._progress = WorkerProgress.make(config.workers)
-        self._served = False  # whether a worker has served
-        self._serving = False  # whether all workers serve
+        self._served = False  # true once a worker has served
+        self._serving = False  # true once all workers serve
         self._code = 0  # exit code of a worker that could not start
         self._late_code = 0  # exit code of a worker that a signal ended before it served
 
     async def serve(self) -> int:
         """Start all workers, wait for a signal, stop them; return the exit code.
 
-        Raises StoppedError if the signal arrives before a worker serves, unless a worker has an exit code for it.
+        Raises StoppedError if the signal arrives before a worker serves, unless a worker ends with another exit code.
         """
         config = self._config
         launch.prepare(config)
@@ -77,7 +77,7 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
-            launch.remove_earlier_ready_file(config)  # this server holds the directory now
+            launch.remove_earlier_ready_file(config)  # now this server has the port
             if not self._stop.is_set():
                 await self._work(port)
         if self._code or self._served:
@@ -102,7 +102,7 @@ class Supervisor:
                 await self._finish(workers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
-        """Reserve the port; retry for a moment, since workers of a killed supervisor end later."""
+        """Reserve the port; retry for limits.WORKER_LEAVE seconds, until workers of a killed supervisor have ended."""
         loop = asyncio.get_running_loop()
         until = loop.time() + limits.WORKER_LEAVE
         while True:
@@ -114,9 +114,12 @@ class Supervisor:
             await asyncio.sleep(limits.WORKER_LEAVE / 100)
 
     async def _start(self) -> None:
-        """Start the first worker, then the rest; announce once all serve. Return at once if the server ends."""
+        """Start the first worker, then all other workers; announce the server once all of them serve.
+
+        Return immediately if the server is stopped.
+        """
         first, *others = self._slots
-        first.may_start.set()  # it makes certificates, tokens, namespaces and default roles
+        first.may_start.set()  # the first worker creates certificates, tokens, namespaces and default roles
         facts = await first.ready
         self._served |= bool(facts)
         for slot in others:
@@ -131,7 +134,7 @@ class Supervisor:
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
     async def _finish(self, workers: Sequence["asyncio.Task[None]"]) -> None:
-        """End all workers in order, and kill those that take too long."""
+        """End all workers in order; kill workers that do not end in time."""
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
@@ -152,9 +155,9 @@ class Supervisor:
             slot.release()
 
     def _ended(self, code: int) -> None:
-        """Handle the end of a worker: before all serve, all workers end, with its exit code.
+        """Handle the end of a worker: before all workers serve, all of them end, with its exit code.
 
-        After a signal a worker ends with 0 if it has served; the rest had no time to start.
+        After a signal, a worker that has served ends with 0; all other workers had no time to start.
         """
         if self._serving:
             return
@@ -167,7 +170,7 @@ class Supervisor:
 
 
 class Slot:
-    """A worker and its replacements. ``ready`` holds URL and kubeconfig of the first one."""
+    """A worker process and its replacements; ``ready`` is a future of [URL, kubeconfig] of the first process."""
 
     def __init__(
         self, config: Config, progress: WorkerProgress, stop: asyncio.Event, ended: Callable[[int], None]
@@ -240,7 +243,7 @@ class Slot:
         return code
 
     async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the worker if it hangs: its connections would wait without end, and it would get new ones.
+        """Kill the worker if it hangs: its connections would wait forever, and it would get new connections.
 
         Missed heartbeats are counted, not seconds, so that a supervisor that was stopped itself kills no worker.
         """
@@ -290,8 +293,8 @@ def reserved(listening: Listening) -> Iterator[int]:
     """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises as ``refused``.
 
     Bound sockets that do not listen keep other programs from the address, and find a free port for port 0. Two
-    supervisors of one user would not notice each other before their workers listen. So each of them binds a name, too,
-    which only one process can have.
+    supervisors of one user would not notice each other before their workers listen. So each of them also binds a name
+    of a Unix socket, which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -306,7 +309,7 @@ def reserved(listening: Listening) -> Iterator[int]:
 def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
     """Bind a name that only one process of this user can have; raise OSError if another process has it.
 
-    Any user can bind such a name. If a process of another user holds it, the next name is tried.
+    Any user can bind such a name. If a process of another user has bound the name, the next name is tried.
     """
     for number in range(limits.WORKER_NAMES):
         held = stack.enter_context(socket.socket(socket.AF_UNIX))

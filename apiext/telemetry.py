@@ -42,16 +42,16 @@ REQUEST_SECONDS = (
     45.0,
     60.0,
 )
-"""Upper bounds of the request duration buckets, in seconds; also of etcd's calls."""
+"""Upper bounds of the buckets for durations of requests and of etcd calls, in seconds."""
 
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
-"""Upper bounds of the response size buckets, in bytes."""
+"""Upper bounds of the buckets for response sizes, in bytes."""
 
 BODY_SIZES = tuple(50_000.0 + 100_000.0 * step for step in range(31))
-"""Upper bounds of the request body size buckets, in bytes."""
+"""Upper bounds of the buckets for sizes of request bodies, in bytes."""
 
 EVENT_SIZES = tuple(1024.0 * 2**power for power in range(8))
-"""Upper bounds of the watch event size buckets, in bytes."""
+"""Upper bounds of the buckets for sizes of watch events, in bytes."""
 
 
 class Slot:
@@ -89,9 +89,9 @@ class Distribution:
 
 
 class _Expiring:
-    """Values by label set; label sets of deleted resources are dropped.
+    """Label set → value; the values of deleted resources are dropped.
 
-    ``lasting`` checks label sets that name no group and resource. A value is dropped after two checks in a row without
+    ``lasting`` checks label sets without a group and resource. A value is dropped after two consecutive checks without
     its object, so that a scraper can read the last value.
     """
 
@@ -103,7 +103,7 @@ class _Expiring:
         self._missed: set[Labels] = set()
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the values of deleted resources; yields so that the caller can yield to the event loop."""
+        """Drop the values of deleted resources, in steps: the caller can yield to the event loop after each step."""
         return (
             _drop_deleted(self._slots, self.labels, is_deleted)
             if self.lasting is None
@@ -167,7 +167,7 @@ class HistogramFamily(_Expiring):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Show a distribution of another family under these label values, in fewer buckets."""
+        """Use a distribution of another family for these label values, with fewer buckets."""
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
@@ -363,7 +363,7 @@ class Telemetry:
         ]
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop."""
+        """Drop the metrics of deleted resources, in steps: the caller can yield to the event loop after each step."""
         for family in self.families():
             yield from family.drop_deleted(is_deleted)
 

@@ -1,11 +1,11 @@
-"""Import aiohttp's server without its client, its framework and their imports, which take a quarter of the start.
+"""Import aiohttp's server without its client, its framework and their imports, which take a quarter of the start time.
 
-The client reads all CA certificates of the machine, the framework all MIME types. To import any module of
-a package, Python first runs the package, and that of aiohttp imports its client. So this module puts the package and
-``aiohttp.web`` into ``sys.modules`` before they have run. They run when code uses a name that the server does not use.
+The client reads all CA certificates of the machine, the framework all MIME types. To import a module of a package,
+Python first runs the package, and the package of aiohttp imports the client. So this module puts the package and
+``aiohttp.web`` into ``sys.modules`` without running them. They run when code uses a name that the server does not use.
 
-The server's modules also import names of other modules that only the client and the framework use. While the server is
-imported, stand-ins are in ``sys.modules`` for these modules. When aiohttp runs, the names get their values.
+The server's modules also import names of other modules that only the client and the framework use. During the import of
+the server, ``sys.modules`` contains stand-ins for these modules. When aiohttp runs, the names get their values.
 """
 
 import re
@@ -43,7 +43,7 @@ class _Package(ModuleType):
 
 
 class _Web(ModuleType):
-    """``aiohttp.web`` before it has run: it has the names of the server."""
+    """``aiohttp.web`` before it has run; it has only the names of the server."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _SERVER:
@@ -79,7 +79,7 @@ def _run(module: ModuleType) -> None:
 
 
 def prepare() -> None:
-    """Put the package into ``sys.modules``, unless it is imported already or has no version line."""
+    """Put the package into ``sys.modules``, unless it has been imported already or has no version line."""
     spec = find_spec(_NAME) if _NAME not in sys.modules else None
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     version = _VERSION.search(source)

@@ -205,7 +205,7 @@ class Publisher:
         self._conditional = Conditional()
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the state of documents of deleted groups; yields so that the caller can yield to the event loop."""
+        """Drop the state of documents of deleted groups; the caller can yield to the event loop between two steps."""
         for part in (self._conditional, self._regenerations):
             part.drop_deleted(lambda name: is_deleted(_group_of(name), ""))
             yield

@@ -1,4 +1,4 @@
-"""Adds to pyproject.toml the metadata that depend on the address of the repository: URLs, and links of the README."""
+"""Adds metadata that depend on the address of the repository to pyproject.toml: URLs, and links in the README."""
 
 import re
 import tomllib
@@ -18,7 +18,7 @@ RELATIVE = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def described() -> str:
-    """Return the README with absolute links into the repository; as long as that has no address, without such links."""
+    """Return the README with absolute links into the repository; if its address is unknown, without such links."""
     return RELATIVE.sub(_linked, (ROOT / "README.md").read_text(encoding="utf-8"))
 
 

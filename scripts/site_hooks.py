@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for the site of docs/: drawings are pictures, and no page loads anything from another host."""
+"""Hooks of MkDocs for the site of docs/: render drawings as pictures; deny pages that load files from another host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FENCE = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Draw each Mermaid fence of a page into an SVG file beside the page."""
+    """Render each Mermaid drawing of a page into an SVG file in the directory of the page."""
     import mermaidx
     from mkdocs.structure.files import File
 
@@ -24,7 +24,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Refuse a site that needs another host, also for a drawing that the theme would load Mermaid for."""
+    """Raise PluginError if a page loads files from another host, or leaves a drawing to the Mermaid of the theme."""
     from mkdocs.exceptions import PluginError
 
     pages = sorted(Path(config.site_dir).rglob("*.html"))
@@ -33,21 +33,21 @@ def on_post_build(config: Any) -> None:
 
 
 def elsewhere(text: str) -> list[str]:
-    """Return the addresses on other hosts that a page loads when it is shown, and the drawings left to Mermaid."""
+    """Return the addresses on other hosts from which a page loads files, and a text for each Mermaid drawing."""
     reader = Loads()
     reader.feed(text)
     return reader.found
 
 
 class Loads(HTMLParser):
-    """Collects the addresses on other hosts that a page loads by itself, which links do not."""
+    """Collects the addresses on other hosts from which a page loads files; links load no files."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Look at one element."""
+        """Add the addresses of one element."""
         values = {name: value or "" for name, value in attrs}
         addresses = [values.get("src", ""), values.get("data", ""), values.get("poster", ""), values.get("srcset", "")]
         loaded = {"stylesheet", "icon", "preload", "modulepreload", "preconnect", "dns-prefetch", "manifest"}

@@ -53,11 +53,11 @@ def _of_path(path: Path) -> Iterator[Manifest]:
 
 def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
     if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
-        raise ValueError(f"{where}: no object with apiVersion and kind")
+        raise ValueError(f"{where}: not an object with apiVersion and kind")
     if document["kind"] == "List":
         items = document.get("items")
         if not isinstance(items, list | None):
-            raise ValueError(f"{where}: the items of a List are no list")
+            raise ValueError(f"{where}: the items of a List are not a list")
         for item in items or ():
             yield from _taken_apart(item, where)
     else:

@@ -96,7 +96,7 @@ def empty(api: Api, kept: frozenset[str]) -> None:
         if not left:
             return
         if time.monotonic() > late:
-            raise StillThere(f"{len(left)} objects would not go: {', '.join(sorted(left)[:5])}")
+            raise StillThere(f"{len(left)} objects could not be deleted: {', '.join(sorted(left)[:5])}")
         for path in sorted(left, key=_order):
             if path not in deleted and not _is_cascaded(path, deleted):
                 deleted.add(path)

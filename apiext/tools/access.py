@@ -36,15 +36,17 @@ class Access(Struct, frozen=True):
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that the function ``resolve`` reads."""
-    parser.add_argument("--server", default="", metavar="URL", help="the server; else the kubeconfig's")
+    parser.add_argument(
+        "--server", default="", metavar="URL", help="URL of the server (default: that of the kubeconfig)"
+    )
     parser.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="kubeconfig (default $KUBECONFIG, ~/.kube/config)"
     )
     parser.add_argument(
-        "--context", default="", metavar="NAME", help="context of the kubeconfig (default: its current)"
+        "--context", default="", metavar="NAME", help="context of the kubeconfig (default: its current context)"
     )
     parser.add_argument("--token", default="", metavar="TOKEN", help="bearer token, with --server")
-    parser.add_argument("--cafile", default="", metavar="FILE", help="CA of the server, with --server")
+    parser.add_argument("--cafile", default="", metavar="FILE", help="CA certificate of the server, with --server")
 
 
 def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
@@ -65,7 +67,7 @@ def _bearer(what: str, token: str) -> dict[str, str]:
     Raise AccessError, whose text does not show the token.
     """
     if not token.isascii() or not token.isprintable():
-        raise AccessError(f"{what} has characters that no header can hold")
+        raise AccessError(f"{what} has characters that an HTTP header cannot contain")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -85,7 +87,7 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
     except (OSError, DecodeError) as error:
         raise AccessError(f"{file}: {error}") from error
     if not isinstance(document, dict):
-        raise AccessError(f"{file} is no kubeconfig")
+        raise AccessError(f"{file} is not a kubeconfig")
     wanted = context or document.get("current-context") or ""
     if not wanted:  # as kubectl does, for example with the empty file /dev/null
         return Access(INSECURE)
@@ -97,10 +99,10 @@ def from_kubeconfig(file: Path, context: str = "") -> Access:
         raise AccessError(f"{file}: the cluster of context {wanted} has no http or https server")
     token = user.get("token") or _text(file, user.get("tokenFile"))
     if not isinstance(token, str):
-        raise AccessError(f"{file}: the token of context {wanted} is no text, put it into quotes")
+        raise AccessError(f"{file}: the token of context {wanted} is not a string: put it into quotes")
     if not token and not _holds(user, "client-certificate") and (user.get("exec") or user.get("auth-provider")):
         raise AccessError(
-            f"{file}: the user of context {wanted} logs in by a plug-in; give --server and --token instead"
+            f"{file}: the user of context {wanted} uses a login plug-in: use --server and --token instead"
         )
     headers = _bearer(f"{file}: the token of context {wanted}", token)
     return Access(url.rstrip("/"), headers, _tls(url, "", (file, cluster, user)))

@@ -49,9 +49,9 @@ class Api:
             parts = urlsplit(access.url)
             self._host, self._port = parts.hostname or "", parts.port
         except ValueError as error:
-            raise AccessError(f"{access.url} is no URL of a server: {error}") from error
+            raise AccessError(f"{access.url} is not the URL of a server: {error}") from error
         if not self._host:
-            raise AccessError(f"{access.url} is no URL of a server: it names no host")
+            raise AccessError(f"{access.url} is not the URL of a server: it has no host")
         self._secure, self._base = parts.scheme == "https", parts.path.rstrip("/")
         self._tls = access.tls
         self._headers = {"User-Agent": agent, "Accept": "application/json", **access.headers}
@@ -92,7 +92,7 @@ class Api:
             except _BROKEN as error:
                 self.close()
                 if time.monotonic() > late or not self._answered:
-                    raise Unreachable(f"{self.url} does not answer: {error}") from error
+                    raise Unreachable(f"{self.url} does not respond: {error}") from error
                 asked = 0.0
             else:
                 self._answered = True

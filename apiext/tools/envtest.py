@@ -14,14 +14,14 @@ from apiext.tools import envtest_etcd
 
 LAUNCHER = """\
 #!/bin/sh
-# Runs apiext in the place of kube-apiserver. Certificates and tokens of a run lie beside those of envtest, which takes
-# them away at the end; so suites that run at the same time never meet. As under envtest no controller of
-# kube-controller-manager runs: no garbage collection, namespaces stay Terminating. APIEXT_CONTROLLERS=* and
-# --controllers=* start all of them.
+# Runs apiext in place of kube-apiserver. Its certificates and tokens are in the directory of envtest's certificates,
+# which envtest deletes at the end. So suites can run at the same time. As under envtest, no controller of
+# kube-controller-manager runs: there is no garbage collection, and namespaces stay Terminating.
+# APIEXT_CONTROLLERS=* or --controllers=* starts all controllers.
 export APIEXT_IGNORE_UNSUPPORTED_FLAGS="${{APIEXT_IGNORE_UNSUPPORTED_FLAGS-true}}"
 export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-{controllers}}}"
-# kube-apiserver has no apiextensions.k8s.io/v1beta1 any more, and some operators go by what discovery lists.
-# --runtime-config=apiextensions.k8s.io/v1beta1=true turns it on.
+# kube-apiserver no longer serves apiextensions.k8s.io/v1beta1. Some operators use this version if discovery lists it.
+# --runtime-config=apiextensions.k8s.io/v1beta1=true enables it.
 apis="apiextensions.k8s.io/v1beta1=false,${{APIEXT_RUNTIME_CONFIG-}}"
 before=
 for flag in "$@"; do
@@ -40,7 +40,7 @@ done
 
 
 IN_MEMORY = """\
-# The etcd beside this file keeps nothing: objects are in memory.
+# The etcd in this directory stores nothing, so the server keeps objects in memory.
 [ -n "${{APIEXT_ETCD_SERVERS-}}" ] || export APIEXT_STORE="${{APIEXT_STORE-memory}}"
 """
 KEEP = 'set -- "$@" "$flag"'
@@ -79,7 +79,7 @@ def write(directory: Path, etcd: str = "", kubectl: str = "", search: str | None
     except OSError as error:
         raise AssetsError(str(error)) from error
     (directory / "kubectl").unlink(missing_ok=True)
-    return ["no kubectl is on PATH: suites that call it will fail, all others will not; name one with --kubectl"]
+    return ["there is no kubectl on PATH, so suites that call kubectl will fail: name a kubectl with --kubectl"]
 
 
 def _write_launcher(path: Path, *, in_memory: bool) -> None:
@@ -117,7 +117,7 @@ def _import_path() -> str:
 
 def _link(path: Path, target: Path) -> None:
     if not target.exists():
-        raise AssetsError(f"{target} is not there")
+        raise AssetsError(f"{target} does not exist")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.symlink_to(target.absolute())
     temporary.replace(path)
@@ -127,15 +127,19 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext envtest-assets``."""
     found = argparse.ArgumentParser(
         prog="apiext envtest-assets",
-        description="Write a directory for KUBEBUILDER_ASSETS: a kube-apiserver that is this server, a stand-in for "
-        "etcd, and kubectl. "
-        "The envtest suite of an operator then runs on it unchanged.",
+        description="Write a directory for KUBEBUILDER_ASSETS: a kube-apiserver that starts this server, a "
+        "stand-in for etcd, and kubectl. "
+        "The envtest suite of an operator then uses this server without changes.",
     )
-    found.add_argument("directory", metavar="DIR", help="made if it is not there; files of these names are replaced")
     found.add_argument(
-        "--etcd", default="", metavar="FILE", help="etcd to link and use (default: objects are kept in memory)"
+        "directory",
+        metavar="DIR",
+        help="directory; created if it does not exist; existing files with the same names are replaced",
     )
-    found.add_argument("--kubectl", default="", metavar="FILE", help="kubectl to link (default: the one on PATH)")
+    found.add_argument(
+        "--etcd", default="", metavar="FILE", help="etcd to link and use (default: the server keeps objects in memory)"
+    )
+    found.add_argument("--kubectl", default="", metavar="FILE", help="kubectl to link (default: kubectl on PATH)")
     return found
 
 

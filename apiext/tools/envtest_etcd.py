@@ -15,7 +15,7 @@ ANSWER = (
 )
 VERSION = "etcd Version: 3.6.6"
 USAGE = """Usage: etcd --listen-client-urls=URL
-Stands in for etcd under envtest: GET /health says that it is well. Other flags are accepted.
+Stands in for etcd under envtest: answers GET /health and stores nothing. Other flags are ignored.
 """
 
 

@@ -29,21 +29,21 @@ class KubeconfigError(Exception):
 
 def admin(directory: Path) -> Mapping[str, Any]:
     """Return the administrator's kubeconfig in a data directory. Raise KubeconfigError."""
-    return _read(directory / ADMIN, f"{directory / ADMIN}: start the server once, it writes this file")
+    return _read(directory / ADMIN, f"{directory / ADMIN}: start the server once; it writes this file")
 
 
 def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta) -> Mapping[str, Any]:
     """Return a kubeconfig for a user, with a certificate of the data directory's authority. Raise KubeconfigError."""
     cluster = admin(directory)["clusters"][0]["cluster"]
     if not str(cluster["server"]).startswith("https://"):
-        raise KubeconfigError(f"{cluster['server']} asks nobody who they are (--insecure)")
+        raise KubeconfigError(f"{cluster['server']} does not authenticate users (--insecure)")
     if not (directory / "pki" / "ca.key").exists():
-        raise KubeconfigError(f"{directory} has no authority: the server was given its certificates")
+        raise KubeconfigError(f"{directory} has no authority: flags of the server named its certificates")
     try:
         authority = certificates.read_authority(directory / "pki")
         certificate, key = certificates.issue_client(authority, user, groups, life)
     except (OSError, ValueError) as error:
-        raise KubeconfigError(f"no certificate can be made: {error}") from error
+        raise KubeconfigError(f"the certificate cannot be created: {error}") from error
     found = own.document(own.Access(str(cluster["server"]), certificate=certificate, key=key))
     found["clusters"][0]["cluster"] = dict(cluster)
     return found
@@ -121,7 +121,9 @@ def _locked(lock: Path) -> Path:
             return lock
         except FileExistsError as error:
             if time.monotonic() > late:
-                raise KubeconfigError(f"{lock} is there: somebody else is writing, or has left it behind") from error
+                raise KubeconfigError(
+                    f"{lock} exists: another program is writing the file, or ended without deleting the lock"
+                ) from error
             time.sleep(0.05)
 
 
@@ -132,45 +134,50 @@ def _read(file: Path, otherwise: str = "") -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise KubeconfigError(otherwise or f"{file}: {error}") from error
     if len(list(parts(raw))) > 1:
-        raise KubeconfigError(f"{file} has several documents, of which kubectl reads the first")
+        raise KubeconfigError(f"{file} has several documents, but kubectl reads only the first")
     if not isinstance(found, dict):
-        raise KubeconfigError(f"{file} is no kubeconfig")
+        raise KubeconfigError(f"{file} is not a kubeconfig")
     for many, one in _MANY.items():
         entries = found.get(many)
         if entries is not None and not (
             isinstance(entries, list) and all(isinstance(it, dict) and isinstance(it.get(one), dict) for it in entries)
         ):
-            raise KubeconfigError(f"{file} is no kubeconfig: its {many} cannot be read")
+            raise KubeconfigError(f"{file} is not a kubeconfig: its {many} cannot be read")
     return found
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext kubeconfig``."""
-    found = argparse.ArgumentParser(prog="apiext kubeconfig", description="Give out, or install, a kubeconfig.")
+    found = argparse.ArgumentParser(
+        prog="apiext kubeconfig", description="Print a kubeconfig, or merge one into kubectl's kubeconfig."
+    )
     commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text in (
-        ("print", "print the administrator's kubeconfig, or one for a user"),
-        ("merge", "put the administrator's kubeconfig into the one that kubectl reads, and make it the current one"),
-        ("remove", "take it out again"),
+        ("print", "print the administrator's kubeconfig, or a kubeconfig for a user"),
+        (
+            "merge",
+            "merge the administrator's kubeconfig into kubectl's kubeconfig, and make its context the current context",
+        ),
+        ("remove", "remove the merged entries from kubectl's kubeconfig"),
     ):
         command = commands.add_parser(name, help=text, description=text.capitalize() + ".")
         command.add_argument(
             "--data-dir", default="", metavar="DIR", help="data directory of the server (default: that of serve)"
         )
         if name == "print":
-            command.add_argument("--user", help="name of a user, for a certificate")
-            command.add_argument("--groups", metavar="A,B", help="groups of that user")
-            command.add_argument("--ttl", metavar="DURATION", help=f"life of the certificate (default {_LIFE})")
+            command.add_argument("--user", help="name of the user in a new certificate")
+            command.add_argument("--groups", metavar="A,B", help="groups of the user")
+            command.add_argument("--ttl", metavar="DURATION", help=f"validity of the certificate (default {_LIFE})")
             continue
         command.add_argument(
             "--kubeconfig",
             default="",
             metavar="FILE",
-            help="default: the first of $KUBECONFIG that is there, else ~/.kube/config",
+            help="default: the first existing file in $KUBECONFIG, else ~/.kube/config",
         )
         command.add_argument("--name", default="apiext", help="name of context, cluster and user (default apiext)")
         if name == "merge":
-            command.add_argument("--no-switch", action="store_true", help="leave the current context as it is")
+            command.add_argument("--no-switch", action="store_true", help="do not change the current context")
     return found
 
 
@@ -188,7 +195,7 @@ def run(arguments: Sequence[str]) -> int:
     except KubeconfigError as error:
         print(f"apiext: {error}", file=sys.stderr)
         return 1
-    told = f"context {options.name} is in {file}" if merge else f"context {options.name} is not in {file} any more"
+    told = f"context {options.name} is in {file}" if merge else f"context {options.name} is no longer in {file}"
     print(f"apiext: {told}", file=sys.stderr)
     return 0
 
@@ -216,6 +223,6 @@ def _printed(directory: Path, options: argparse.Namespace) -> Mapping[str, Any]:
     except ValueError as error:
         raise KubeconfigError(f"--ttl {ttl}: {error}") from error
     if life <= 0:
-        raise KubeconfigError(f"--ttl {ttl}: use a time to come, as 1h")
+        raise KubeconfigError(f"--ttl {ttl}: use a positive duration, such as 1h")
     groups = [group for group in (options.groups or "").split(",") if group]
     return for_user(directory, options.user, groups, timedelta(seconds=life))

@@ -144,26 +144,31 @@ def _quoted(text: str) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext crd``."""
-    found = argparse.ArgumentParser(prog="apiext crd", description="CustomResourceDefinitions without a server.")
+    found = argparse.ArgumentParser(
+        prog="apiext crd", description="Validate CustomResourceDefinitions without a server."
+    )
     commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     one = commands.add_parser(
         "lint",
-        help="say what creating definitions would say",
-        description="Say what creating the definitions of these files would say: errors in the API server's words, "
-        "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when "
-        "there are errors, or no definition in any file.",
+        help="report the errors and warnings of creating definitions",
+        description="Report the errors and warnings that creating the definitions in these files would cause: the API "
+        "server's texts, each with its file and line. Other objects are ignored. The exit code is 1 if "
+        "there are errors, or if no file contains a definition.",
     )
     one.add_argument(
         "files",
         nargs="+",
         metavar="FILE",
-        help="YAML or JSON; a directory and all below it, a pattern such as 'config/**/*.yaml', - for stdin",
+        help="YAML or JSON file, directory with such files, pattern such as 'config/**/*.yaml', or - for stdin",
     )
     one.add_argument(
-        "--field-validation", choices=MODES, default="Warn", help="what unknown and duplicate fields are (default Warn)"
+        "--field-validation",
+        choices=MODES,
+        default="Warn",
+        help="how to report unknown and duplicate fields (default Warn)",
     )
     one.add_argument("-o", "--output", choices=("text", "json"), default="text", help="json: one object per line")
-    one.add_argument("-q", "--quiet", action="store_true", help="say nothing of definitions without errors")
+    one.add_argument("-q", "--quiet", action="store_true", help="do not print definitions without errors")
     return found
 
 
@@ -187,7 +192,7 @@ def run(arguments: Sequence[str]) -> int:
             elif not options.quiet and options.output == "text":
                 print(f"{file}: {found} is valid")
         if judged == before and is_named and not options.quiet:
-            print(f"apiext: {file}: no {KIND} in it", file=sys.stderr)
+            print(f"apiext: {file} contains no {KIND}", file=sys.stderr)
     if not judged and not failed:
         if options.quiet:
             print(f"apiext: no {KIND} in {', '.join(options.files)}", file=sys.stderr)

@@ -33,7 +33,7 @@ def _selected(listed: Sequence[Mapping[str, Any]], text: str) -> str:
         return str(found[0])
     if text in found:
         return text
-    several = f"{text} may mean {', '.join(sorted(found))}" if found else f"there is no definition of {text}"
+    several = f"{text} matches {', '.join(sorted(found))}" if found else f"no definition matches {text}"
     raise MigrationError(f"{several}; name it as plural.group")
 
 
@@ -52,11 +52,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext migrate``."""
     found = argparse.ArgumentParser(
         prog="apiext migrate",
-        description="Rewrite stored objects at the storage version of their definition, then make it the only one in "
-        "status.storedVersions, so that older versions can be removed. Safe beside other writers, and to run again.",
+        description="Rewrite stored objects at the storage version of their definition, then reduce "
+        "status.storedVersions to it, so that older versions can be removed. Other clients may write at the same time.",
     )
     found.add_argument("resources", nargs="*", metavar="RESOURCE", help="crontabs.example.com, crontabs, ct or CronTab")
-    found.add_argument("--all", action="store_true", help="every definition with objects in an older version")
+    found.add_argument(
+        "--all", action="store_true", help="migrate all definitions that have objects in an older version"
+    )
     found.add_argument(
         "--rate",
         type=float,
@@ -69,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         default=controllers_limits.MIGRATE_PARALLEL,
         metavar="N",
-        help="requests at a time (default %(default)d)",
+        help="concurrent requests (default %(default)d)",
     )
     found.add_argument(
         "--allow-loss",
@@ -79,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--rewrite",
         action="store_true",
-        help="also objects that have the storage version already: after a change of the encryption key",
+        help="also rewrite objects that are in the storage version, after a change of the encryption key",
     )
     access.add_flags(found)
     return found
@@ -90,9 +92,9 @@ def run(arguments: Sequence[str]) -> int:
     found = parser()
     options = found.parse_args(list(arguments))
     if bool(options.resources) == options.all:
-        found.error("name resources, or give --all")
+        found.error("name resources, or use --all")
     if options.rate < 0 or not 1 <= options.parallel <= limits.MIGRATE_MOST_PARALLEL:
-        found.error(f"--rate is 0 or more, --parallel 1 to {limits.MIGRATE_MOST_PARALLEL}")
+        found.error(f"--rate must be at least 0, --parallel from 1 to {limits.MIGRATE_MOST_PARALLEL}")
     settings = Settings(options.rate, options.parallel, options.allow_loss, options.rewrite)
     try:
         api = Api(access.resolve(options, os.environ), "apiext-migrate")
@@ -101,7 +103,7 @@ def run(arguments: Sequence[str]) -> int:
     except (AccessError, MigrationError, Unreachable) as error:
         print(f"apiext: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        print("apiext: stopped; run it again to go on", file=sys.stderr)
+        print("apiext: stopped; run the command again to continue", file=sys.stderr)
     return 1
 
 

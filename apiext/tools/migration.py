@@ -86,8 +86,8 @@ class Migration:
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
             if not plan.served:
                 raise MigrationError(
-                    f"{name} does not serve its storage version, so nobody can tell that objects are written in it: "
-                    "serve it for the time of the migration"
+                    f"{name} does not serve its storage version, so its objects cannot be rewritten: "
+                    "serve the storage version during the migration"
                 )
             if not plan.pending and not self._settings.rewrite:
                 self._report.event("up to date", resource=name, storedVersions=list(plan.stored))
@@ -109,7 +109,7 @@ class Migration:
             if self._prune(plan):
                 self._report.event("migrated", resource=name, storedVersions=[plan.storage])
                 return True
-            self._report.event("restarted", resource=name, reason="the definition changed meanwhile")
+            self._report.event("restarted", resource=name, reason="the definition has changed")
         raise MigrationError(f"{name} keeps changing")
 
     def _settled(self, plan: Plan) -> None:
@@ -122,7 +122,7 @@ class Migration:
             if told == wanted:
                 return
             if time.monotonic() > late:
-                raise MigrationError(f"{self._api.url} does not write {plan.name} at {plan.storage} yet")
+                raise MigrationError(f"{self._api.url} does not yet store {plan.name} in version {plan.storage}")
             time.sleep(_PAUSE)
 
     def _rewrite(self, plan: Plan) -> Tally:
@@ -166,7 +166,7 @@ class Migration:
             if answer.code != 200:
                 return (GONE, "") if answer.code == 404 else (FAILED, answer.message)
             found, message = self._touch(plan, answer.document["metadata"], tries)
-        return (FAILED, "it keeps changing") if found == CHANGED else (found, message)
+        return (FAILED, "other clients keep changing the object") if found == CHANGED else (found, message)
 
     def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
         """Make the server rewrite an object at one revision. Return (outcome, message)."""

@@ -428,9 +428,9 @@ def test_it_finds_its_way_by_the_kubeconfig(etcd: Etcd, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nothing.example.com"], 1, "there is no definition of nothing.example.com; name it as plural.group"),
-        ([], 2, "name resources, or give --all"),
-        (["--all", "x"], 2, "name resources, or give --all"),
+        (["nothing.example.com"], 1, "no definition matches nothing.example.com; name it as plural.group"),
+        ([], 2, "name resources, or use --all"),
+        (["--all", "x"], 2, "name resources, or use --all"),
         (["--rate=-1", "x"], 2, "--rate is 0 or more"),
         (["--parallel=1000", "x"], 2, "--parallel 1 to 64"),
     ],
@@ -456,7 +456,7 @@ def test_an_interrupted_run_says_how_to_go_on(server: Server, api: Client, etcd:
     until(lambda: "v2" in kept_in(etcd, widgets), "some moved")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=10)
-    assert (process.returncode, said) == (1, b"apiext: stopped; run it again to go on\n")
+    assert (process.returncode, said) == (1, b"apiext: stopped; run the command again to continue\n")
     assert stored_versions(api, widgets) == ["v1", "v2"]
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
 
@@ -466,7 +466,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
     began = time.monotonic()
     code, events, said = migrate(nobody, "--all")
     assert (code, events) == (1, [])
-    assert "does not answer: [Errno 111] Connection refused" in said
+    assert "does not respond: [Errno 111] Connection refused" in said
     prompt(time.monotonic() - began, 20)
 
 

@@ -10,13 +10,13 @@ _USUAL = ServiceRanges()
 FLAGS: tuple[tuple[str, str, str, str], ...] = (
     (
         "service-cluster-ip-range",
-        "networks of the addresses of services, one or one of each family",
+        "CIDR of cluster IPs, or one CIDR for each IP family",
         ",".join(map(str, _USUAL.networks)),
         "CIDR[,CIDR]",
     ),
     (
         "service-node-port-range",
-        "ports of nodes that services are given",
+        "range of node ports that services receive",
         f"{_USUAL.ports.start}-{_USUAL.ports.stop - 1}",
         "PORT-PORT",
     ),

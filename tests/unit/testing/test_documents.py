@@ -92,9 +92,9 @@ def test_a_text_that_cannot_be_read_is_told_with_its_file(tmp_path: Path) -> Non
 def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
-    with pytest.raises(ValueError, match=r"wrong\.yaml: no object with apiVersion and kind"):
+    with pytest.raises(ValueError, match=r"wrong\.yaml: not an object with apiVersion and kind"):
         read(file)
-    with pytest.raises(ValueError, match="an object: no object"):
+    with pytest.raises(ValueError, match="an object: not an object"):
         read({"kind": "A"})
 
 
@@ -102,7 +102,7 @@ def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> N
 def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items: Any) -> None:
     wrong = {"apiVersion": "v1", "kind": "List", "items": items}
     (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-    with pytest.raises(ValueError, match=r"wrong\.json: the items of a List are no list"):
+    with pytest.raises(ValueError, match=r"wrong\.json: the items of a List are not a list"):
         read(tmp_path / "wrong.json")
     assert read({**wrong, "items": None}) == []
 

@@ -83,7 +83,7 @@ def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
     ("cluster", "user", "words"),
     [
         ({"server": "ftp://x"}, None, "has no http or https server"),
-        ({"server": "https://s"}, {"exec": {"command": "x"}}, "logs in by a plug-in"),
+        ({"server": "https://s"}, {"exec": {"command": "x"}}, "uses a login plug-in"),
         ({"server": "https://s"}, {"tokenFile": "missing"}, "No such file"),
         ({"server": "https://s", "certificate-authority-data": "!"}, None, "cannot be used"),
         ({"server": "https://s", "certificate-authority": "missing.pem"}, None, "cannot be used"),
@@ -99,7 +99,7 @@ def test_what_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], user: dict
 def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": token})
     for given in (("--server", "http://s", "--token", token), ("--kubeconfig", str(file))):
-        with pytest.raises(access.AccessError, match=r"has characters that no header can hold$") as caught:
+        with pytest.raises(access.AccessError, match=r"has characters that an HTTP header cannot contain$") as caught:
             access.resolve(options(*given), {})
         assert token[:4] not in str(caught.value)
 
@@ -111,7 +111,7 @@ def test_a_token_is_the_text_that_it_is_to_kubectl(text: str, token: str | None,
     file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": "TOKEN"})
     file.write_text(file.read_text().replace("TOKEN", text))
     if token is None:
-        with pytest.raises(access.AccessError, match="the token of context x is no text, put it into quotes"):
+        with pytest.raises(access.AccessError, match="the token of context x is not a string: put it into quotes"):
             access.from_kubeconfig(file)
     else:
         assert access.from_kubeconfig(file).headers == {"Authorization": f"Bearer {token}"}

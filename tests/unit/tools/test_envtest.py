@@ -144,14 +144,14 @@ def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path)
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
     (bin_dir / "kubectl").unlink()
     [told] = envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
-    assert "no kubectl is on PATH" in told
+    assert "there is no kubectl on PATH" in told
     assert not (directory / "kubectl").is_symlink()
 
 
 def test_what_cannot_be_made(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(envtest.AssetsError):
         envtest.write(tmp_path / "assets", str(tmp_path / "no-etcd"))
-    with pytest.raises(envtest.AssetsError, match="is not there"):
+    with pytest.raises(envtest.AssetsError, match="does not exist"):
         envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), str(tmp_path / "no-kubectl"))
     (tmp_path / "file").write_text("")
     assert envtest.run([str(tmp_path / "file" / "below"), "--etcd", str(bin_dir / "etcd")]) == 1

@@ -65,8 +65,11 @@ def test_a_user_gets_a_certificate(data: Path, capsys: pytest.CaptureFixture[str
     ("change", "told"),
     [
         (lambda data: (data / kubeconfig.ADMIN).unlink(), "start the server once"),
-        (lambda data: (data / kubeconfig.ADMIN).write_text("- a"), "is no kubeconfig"),
-        (lambda data: own.write(data / kubeconfig.ADMIN, own.Access("http://127.0.0.1:8080")), "asks nobody"),
+        (lambda data: (data / kubeconfig.ADMIN).write_text("- a"), "is not a kubeconfig"),
+        (
+            lambda data: own.write(data / kubeconfig.ADMIN, own.Access("http://127.0.0.1:8080")),
+            "does not authenticate users",
+        ),
         (lambda data: (data / "pki" / "ca.key").unlink(), "has no authority"),
     ],
 )
@@ -114,7 +117,7 @@ def test_names_may_be_long(data: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_name_that_no_certificate_can_hold(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kubeconfig.run(["print", f"--data-dir={data}", "--user=\udcff"]) == 1
-    assert "no certificate can be made: " in capsys.readouterr().err
+    assert "the certificate cannot be created: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ttl", ["soon", "0s", "-1h", ""])
@@ -208,7 +211,7 @@ def test_which_file_is_meant(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("- a", "is no kubeconfig"),
+        ("- a", "is not a kubeconfig"),
         ("a: [", "did not find expected node content"),
         ("clusters: [1]", "its clusters cannot"),
         ("users: []\n---\nusers: []\n", "has several documents"),
@@ -234,5 +237,5 @@ def test_a_lock_is_waited_for(
     lock = tmp_path / "config.lock"
     lock.touch()
     assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(tmp_path / "config")]) == 1
-    assert "somebody else is writing" in capsys.readouterr().err
+    assert "another program is writing" in capsys.readouterr().err
     assert lock.exists()

@@ -1,4 +1,4 @@
-"""Check a run: pure functions from the recorded history and the content of etcd to a list of violations."""
+"""Check a run: pure functions that compare the recorded history with the content of etcd, and yield violations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.etcd_reader import Event
 
 
 def acknowledged_is_stored(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Each acknowledged write is in etcd, with the acknowledged revision and the written value."""
+    """Yield acknowledged writes that etcd does not have with this revision and value."""
     by_revision = {event.revision: event for event in kept}
     for write in history.writes:
         event = by_revision.get(write.revision)
@@ -23,7 +23,7 @@ def acknowledged_is_stored(history: History, kept: Sequence[Event]) -> Iterator[
 
 
 def acknowledged_deletions_hold(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Each object whose deletion was acknowledged is deleted in etcd, and stays so (names are used once)."""
+    """Yield acknowledged deletions of objects that exist in etcd at the end. Each name is used only once."""
     last = {event.name: event for event in kept}
     for name in history.deleted:
         if name not in last or last[name].value is not None:
@@ -31,7 +31,7 @@ def acknowledged_deletions_hold(history: History, kept: Sequence[Event]) -> Iter
 
 
 def no_update_is_lost(kept: Sequence[Event]) -> Iterator[str]:
-    """Each counter moves by one from the revision its writer had read: a chain of compare-and-swap."""
+    """Yield updates of a counter that do not add 1 to the state that the writer had read."""
     last: dict[str, tuple[int, int]] = {}
     for event in kept:
         if not event.name.startswith("counter-") or event.value is None:
@@ -47,23 +47,23 @@ def no_update_is_lost(kept: Sequence[Event]) -> Iterator[str]:
 
 
 def nothing_counts_twice(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """A counter stands at its acknowledged increments plus at most those whose outcome is unknown."""
+    """Yield if the sum of the counters is not between the acknowledged increments, and these plus the unknown ones."""
     final = {e.name: e.value["spec"]["count"] for e in kept if e.name.startswith("counter-") and e.value is not None}
     acknowledged = Counter(write.name for write in history.writes if write.name.startswith("counter-"))
-    total, told = sum(final.values()), sum(acknowledged.values()) - len(final)  # less the creation of each
+    total, told = sum(final.values()), sum(acknowledged.values()) - len(final)  # minus the creation of each counter
     if not told <= total <= told + history.unknown:
         yield f"counters stand at {total} after {told} acknowledged increments and {history.unknown} unknown ones"
 
 
 def reads_are_fresh(history: History) -> Iterator[str]:
-    """A consistent read shows every write acknowledged before it was sent."""
+    """Yield consistent reads that do not contain a write that was acknowledged before they were sent."""
     for read in history.reads:
         if read.shown < read.floor:
             yield f"{read.what} showed revision {read.shown}, but {read.floor} was acknowledged before"
 
 
 def watchers_see_all_once(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Each watcher got exactly etcd's changes, in order, none twice, through every cut."""
+    """Yield watchers that did not receive exactly etcd's changes, in order, each once."""
     for number, watched in enumerate(history.watched):
         yield from (f"watcher {number} {problem}" for problem in _one_watcher(watched, kept))
 
@@ -85,7 +85,7 @@ def _one_watcher(watched: Watched, kept: Sequence[Event]) -> Iterator[str]:
 
 
 def violations(history: History, kept: Sequence[Event]) -> list[str]:
-    """Return everything that does not hold."""
+    """Return all violations of a run."""
     return [
         *history.wrong,
         *acknowledged_is_stored(history, kept),

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-SECTOR = 512  # bytes that a disk writes as one
+SECTOR = 512  # bytes that a disk writes atomically
 _NUMBERS = struct.Struct("=c8Q")
 SOURCE = Path(__file__).with_name("disk_recorder.c")
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: w write, t truncate, s sync, u unlink; times are of CLOCK_MONOTONIC, in nanoseconds."""
+    """A system call. ``kind`` is w (write), t (truncate), s (sync) or u (unlink); times are nanoseconds of
+    CLOCK_MONOTONIC."""
 
     kind: str
     file: str
@@ -30,22 +31,22 @@ class Call:
 
 
 def recorder(directory: Path) -> Path:
-    """Compile what records; skips, with the reason, where there is no C compiler."""
+    """Compile the library that records calls; skip the test with the reason if there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler, which makes what records a process's writes")
+        pytest.skip("no C compiler to build the recorder of system calls")
     library = directory / "recorder.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
     return library
 
 
 def environment(library: Path, recorded: Path, record: Path) -> dict[str, str]:
-    """Return the variables with which a process is recorded."""
+    """Return the environment variables that record a process."""
     return {"LD_PRELOAD": str(library), "RECORDED": str(recorded), "RECORD": str(record)}
 
 
 def read(record: Path) -> Iterator[Call]:
-    """Yield the calls of a record in their order."""
+    """Yield the calls of a record in order."""
     raw = record.read_bytes()
     at = 0
     while at + _NUMBERS.size <= len(raw):
@@ -58,14 +59,14 @@ def read(record: Path) -> Iterator[Call]:
 
 
 class Disk:
-    """The files of a record at one moment: synced bytes, and the later calls, any of which may have happened."""
+    """The files at one time of a record: synced bytes, and later calls, of which any subset may be on the disk."""
 
     def __init__(self) -> None:
         self._synced: dict[str, bytearray] = {}
         self._loose: dict[str, list[Call]] = {}
 
     def take(self, call: Call) -> None:
-        """Go on by one call."""
+        """Add the next call."""
         loose = self._loose.setdefault(call.file, [])
         if call.kind != "s":
             loose.append(call)
@@ -80,8 +81,8 @@ class Disk:
         loose.clear()
 
     def image(self, chance: random.Random) -> dict[str, bytes]:
-        """Return a possible content of the disk: everything synced, and of each later call all, nothing or torn
-        sectors.
+        """Return a possible content of the disk after a power cut: all synced bytes, and of each later call all, no or
+        some sectors.
         """
         files: dict[str, bytes] = {}
         lost = chance.choice((0.0, 0.2, 0.5, 0.9, 1.0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Write:
-    """An acknowledged write: the object, the revision in the answer, and the mark it carries."""
+    """An acknowledged write: the object, the revision in the response, and its unique token."""
 
     name: str
     revision: int
@@ -17,7 +17,8 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """A consistent read: the newest revision acknowledged before it was sent, and the one it showed."""
+    """A consistent read: the newest revision acknowledged before it was sent (``floor``), and the revision that it
+    returned."""
 
     what: str
     floor: int
@@ -26,7 +27,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Delivered:
-    """One event as a watcher got it."""
+    """An event that a watcher received."""
 
     kind: str
     name: str
@@ -35,7 +36,7 @@ class Delivered:
 
 @dataclass
 class Watched:
-    """The events of one resuming watcher, from the first revision on."""
+    """The events of a watcher that resumes; ``since`` is the revision at its beginning."""
 
     since: int
     events: list[Delivered] = field(default_factory=list)
@@ -44,7 +45,7 @@ class Watched:
 
 @dataclass
 class History:
-    """Everything noted in a run; lists are only appended to, so threads need no lock for them."""
+    """The records of a run. Threads only append to the lists, so they need no lock for them."""
 
     writes: list[Write] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
@@ -58,14 +59,14 @@ class History:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def acknowledge(self, write: Write) -> None:
-        """Note an acknowledged write; reads that begin from now on must show it."""
+        """Record an acknowledged write; later reads must contain it."""
         with self._lock:
             self.writes.append(write)
             for what in (write.name, ""):
                 self._floors[what] = max(self._floors.get(what, 0), write.revision)
 
     def floor(self, name: str = "") -> int:
-        """Return the newest acknowledged revision of an object, or of all."""
+        """Return the newest acknowledged revision of an object, or of all objects."""
         return self._floors.get(name, 0)
 
     def unsure(self) -> None:
@@ -75,5 +76,5 @@ class History:
 
     @property
     def resumed(self) -> int:
-        """How often a watch was opened again where it had been cut."""
+        """The number of times that a watcher resumed after a disconnect."""
         return sum(watched.resumed for watched in self.watched)

@@ -1,4 +1,4 @@
-"""Knows a cluster of etcd members as processes of their own, on this machine or on such as network.py makes."""
+"""Run a cluster of etcd members as processes, on this machine or in the network namespaces of network.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HERE: Sequence[Machine] = (("127.0.0.1", contextlib.nullcontext),) * MEMBERS
 
 
 def quiet_port() -> int:
-    """Return a free port that no outgoing connection takes while its member is down."""
+    """Return a free port outside of the range that the kernel uses for outgoing connections."""
     while True:
         port = random.randrange(20_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -37,28 +37,28 @@ def quiet_port() -> int:
 
 
 class Member(Etcd):
-    """One member that can be started again where it was, on its machine."""
+    """A member that can be restarted with the same data, on its machine."""
 
     command: list[str]
     place: Place = contextlib.nullcontext
 
     def begin(self) -> None:
-        """Start it."""
+        """Start the member."""
         with self.place(), (self.directory / "etcd.log").open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the member."""
         self.process.kill()
         self.process.wait()
 
     def call(self, method: str, message: dict[str, Any]) -> dict[str, Any]:
-        """Call it where it is."""
+        """Call the member from its machine."""
         with self.place():
             return super().call(method, message)
 
     def status(self) -> dict[str, Any]:
-        """Return the status that a member reports, empty if it does not answer."""
+        """Return the status that the member reports, empty if it does not answer."""
         request = urllib.request.Request(f"{self.url}/v3/maintenance/status", b"{}")
         try:
             with self.place(), urllib.request.urlopen(request, timeout=1) as answer:
@@ -83,7 +83,7 @@ def cluster(directory: Path, machines: Sequence[Machine] = HERE) -> Iterator[lis
     for number, (peer, (address, place)) in enumerate(zip(peers, machines, strict=True)):
         client, files = f"http://{address}:{quiet_port()}", directory / f"m{number}"
         files.mkdir(parents=True)
-        member = Member(None, client, files)  # type: ignore[arg-type]  # begin() starts it
+        member = Member(None, client, files)  # type: ignore[arg-type]  # begin() starts the process
         member.place = place
         member.command = [
             binary, f"--name=m{number}", f"--data-dir={files / 'data'}", "--log-level=error",
@@ -104,12 +104,12 @@ def cluster(directory: Path, machines: Sequence[Machine] = HERE) -> Iterator[lis
 
 
 def leader(members: list[Member]) -> Member:
-    """Return the leader, once there is one."""
+    """Wait until there is a leader, and return it."""
     return until(lambda: next((member for member in members if member.leads), None), "there is a leader")
 
 
 def written(api: Client, widgets: Resource) -> float:
-    """Return the seconds until a write is acknowledged; earlier attempts may fail only as not happened."""
+    """Retry a write until it is acknowledged; return the seconds. Failed attempts may only return 500, 503 or 504."""
     began = time.monotonic()
     while True:
         answer = api.patch(widgets.path("probe"), {"metadata": {"labels": {"at": f"{time.monotonic():.6f}"}}})

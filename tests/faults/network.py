@@ -1,6 +1,6 @@
-"""Knows network namespaces of our own: one per machine that a test pretends to have, joined by a wire that can fail.
+"""Create network namespaces, one for each simulated machine of a test, with links that can fail.
 
-They have no names, so that nothing is left when a test dies, and no way out: packets go to each other and nowhere else.
+The namespaces have no names, so that nothing remains after a test is killed. Packets can only go between them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _check(result: int, what: str) -> None:
 
 
 class Network:
-    """Machines by name, and what lies between them."""
+    """The simulated machines by name, and the links between them."""
 
     def __init__(self, names: Sequence[str], spaces: Sequence[int], wire: subprocess.Popen[bytes]) -> None:
         self._names, self._spaces, self._wire = list(names), spaces, wire
@@ -44,7 +44,7 @@ class Network:
 
     @contextlib.contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """Be on a machine: connections, threads and processes that begin within this block belong to it."""
+        """Enter a machine: connections, threads and processes that start in this block belong to it."""
         with open("/proc/thread-self/ns/net", "rb") as before:
             _check(_libc.setns(self._spaces[self._names.index(name)], _NEW_NET), "setns")
             try:
@@ -53,7 +53,7 @@ class Network:
                 _check(_libc.setns(before.fileno(), _NEW_NET), "setns")
 
     def link(self, source: str | None, target: str | None, **what: float) -> None:
-        """Make one direction as told (Link of wire.py), anew each time; None stands for all machines."""
+        """Replace the settings of one direction (Link of wire.py); None means all machines."""
         ends = [None if name is None else self._names.index(name) for name in (source, target)]
         assert self._wire.stdin is not None
         assert self._wire.stdout is not None
@@ -62,17 +62,17 @@ class Network:
         assert self._wire.stdout.readline() == b"\n", "the wire died"
 
     def between(self, one: str, others: Sequence[str], **what: float) -> None:
-        """Set the loss and delay of both directions between one machine and the rest."""
+        """Set the loss and delay of both directions between one machine and all other machines."""
         for other in others:
             self.link(one, other, **what)
             self.link(other, one, **what)
 
     def cut(self, one: str, others: Sequence[str]) -> None:
-        """Drop all packets between one machine and the rest, without an error to either side."""
+        """Drop all packets between one machine and the machines ``others``, without errors."""
         self.between(one, others, up=False)
 
     def heal(self) -> None:
-        """Make every link perfect."""
+        """Remove all faults of all links."""
         self.link(None, None)
 
 
@@ -81,7 +81,7 @@ def _address(number: int) -> str:
 
 
 def _machine(number: int) -> tuple[int, int]:
-    """Make a namespace with a device in it; return descriptors of both. Changes the thread that calls it for good."""
+    """Create a namespace with a TUN device; return descriptors of both. The calling thread stays in the namespace."""
     _check(_libc.unshare(_NEW_NET), "a network namespace")
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(device, _SET_DEVICE, struct.pack("16sH22x", DEVICE.encode(), _TUN_BARE))
@@ -96,7 +96,7 @@ def _machine(number: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def network(names: Sequence[str], seed: int = 1) -> Iterator[Network]:
-    """Build machines that reach each other; skips, with the reason, where the system does not let us."""
+    """Create connected machines; skip the test with the reason if the system does not allow it."""
     made: list[tuple[int, int]] = []
     failed: list[Exception] = []
 

@@ -1,9 +1,10 @@
-"""A program that runs another one whose disk is slow: each fsync and fdatasync takes as long as a file says, in turn.
+"""Run a command with a simulated slow disk: each fsync and fdatasync takes the seconds in a file, one after the other.
 
     python slow_disk.py FILE COMMAND…
 
-The kernel asks us about these two calls (seccomp's user notification, Linux 5.5 and later); no rights are needed for
-that. The other program has the process that was started; ours ends with it. FILE holds seconds and may change any time.
+The kernel notifies a child process of these two calls (seccomp user notification, Linux 5.5 or later; needs no
+privileges). The command runs in the original process, and the child exits with it. FILE contains seconds and may change
+at any time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import struct
 import sys
 import time
 
-# fsync, fdatasync, seccomp
+# numbers of the system calls fsync, fdatasync, seccomp
 _NUMBERS = {"x86_64": (74, 75, 317), "aarch64": (82, 83, 277)}
 _NO_NEW_PRIVILEGES = 38  # PR_SET_NO_NEW_PRIVS
 _FILTER, _NEW_LISTENER = 1, 1 << 3  # SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER
@@ -26,7 +27,7 @@ _ASK, _ALLOW = 0x7FC0_0000, 0x7FFF_0000  # SECCOMP_RET_USER_NOTIF, SECCOMP_RET_A
 _LOAD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, BPF_RET|BPF_K
 _RECEIVE, _SEND = 0xC050_2100, 0xC018_2101  # SECCOMP_IOCTL_NOTIF_RECV, SECCOMP_IOCTL_NOTIF_SEND
 _CONTINUE = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
-_STEP = 0.02  # seconds between looks at the file
+_STEP = 0.02  # seconds between reads of the file
 
 
 class _Program(ctypes.Structure):
@@ -34,10 +35,10 @@ class _Program(ctypes.Structure):
 
 
 def listener() -> int:
-    """Intercept system calls of this process from now on; return the descriptor; raises OSError."""
+    """Intercept the system calls of this process from now on; return the descriptor of notifications; raise OSError."""
     fsync, fdatasync, seccomp = _NUMBERS[platform.machine()]
     steps = (
-        (_LOAD, 0, 0, 0),  # the number of the call
+        (_LOAD, 0, 0, 0),  # load the number of the call
         (_JUMP_EQUAL, 2, 0, fsync),
         (_JUMP_EQUAL, 1, 0, fdatasync),
         (_RETURN, 0, 0, _ALLOW),
@@ -53,7 +54,7 @@ def listener() -> int:
 
 
 def delay(file: str) -> float:
-    """Return the seconds in the file, 0 without one."""
+    """Return the seconds in the file, 0 if it does not exist."""
     try:
         with open(file) as text:
             return float(text.read() or 0)
@@ -62,7 +63,7 @@ def delay(file: str) -> float:
 
 
 def serve(asked: int, file: str) -> None:
-    """Let each call continue after its delay, until the process has ended."""
+    """Let each call continue after the delay, until the process has exited."""
     poll = select.poll()
     poll.register(asked, select.POLLIN)
     while poll.poll()[0][1] & select.POLLIN:
@@ -78,7 +79,7 @@ def serve(asked: int, file: str) -> None:
 
 
 def main() -> None:
-    """Become the command, watched by a child of ours."""
+    """Start a child that handles notifications, and execute the command in this process."""
     file, command = sys.argv[1], sys.argv[2:]
     ours, theirs = socket.socketpair()
     if os.fork() == 0:

@@ -1,4 +1,4 @@
-"""A small disk: a tmpfs in a mount namespace that only the test sees and that ends with it."""
+"""Mount a small tmpfs in a mount namespace, which only the test can use and which ends with the test."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _KEEP = 'mount -t tmpfs -o size="$1"m tmpfs "$0" && echo ok && exec cat'
 
 
 class Disk:
-    """The disk at ``path``, which leads through the process that holds the mount namespace."""
+    """The disk at ``path``, a path below /proc of the process that holds the mount namespace."""
 
     def __init__(self, path: Path, inside: Sequence[str]) -> None:
         self.path = path
         self.inside = inside
-        """Words before a command that has to find the disk by its real path, as SQLite has."""
+        """Words before a command that needs the real path of the disk, such as SQLite."""
         self._filler = path / "filler"
 
     def fill(self) -> None:
-        """Write until nothing more fits."""
+        """Write until the disk is full."""
         with self._filler.open("ab", buffering=0) as filler:
             for size in (MIB, 4096, 1):
                 try:
@@ -38,18 +38,18 @@ class Disk:
                         raise
 
     def free(self) -> None:
-        """Give that space back."""
+        """Free the space that ``fill`` has used."""
         self._filler.unlink()
 
     def space(self) -> int:
-        """Return the bytes that are left."""
+        """Return the number of free bytes."""
         found = os.statvfs(self.path)
         return found.f_bavail * found.f_bsize
 
 
 @contextlib.contextmanager
 def small_disk(place: Path, mib: int) -> Iterator[Disk]:
-    """Mount a disk of so many MiB; skips, with the reason, where the system does not let us."""
+    """Mount a disk of ``mib`` MiB; skip the test with the reason if the system does not allow it."""
     place.mkdir(parents=True)
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     try:

@@ -18,20 +18,20 @@ from apiext.conformance.support.waiting import busy, pause
 from tests.support.processes import Server
 from tests.support.strain import memory
 
-WARM = 0.4  # of a soak, in which caches with bounds fill, code is loaded and threads are started
+WARM = 0.4  # share of a soak in which bounded caches fill, code is imported and threads start
 LAG = re.compile(r'^apiext_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\d+)$', re.M)
 NAMESPACE = "/api/v1/namespaces/soaked"
 
 
 @dataclass(frozen=True)
 class Minute:
-    """The least that a server held within a minute, and how late its loop was."""
+    """The minimum use of resources within a minute, and the lag of the event loop."""
 
     mib: float
     files: int
     threads: int
-    lag: float  # milliseconds within which 99 % of the loop's timers were run
-    crowd: float  # programs that wanted each processor
+    lag: float  # milliseconds; 99 % of the event loop's timers were at most this late
+    crowd: float  # runnable programs for each processor
 
     def __str__(self) -> str:
         return (
@@ -41,14 +41,14 @@ class Minute:
 
 
 def growth(minutes: Sequence[Minute], filling: float = 0.0) -> list[str]:
-    """Return the figures that grow between the first and the second half of a soak, without its first minutes.
+    """Return the names of figures that grow from the first to the second half of a soak, without the warm-up.
 
     ``filling`` are additional MiB for a short soak, since caches fill in the first five minutes (74 to 87 MiB).
 
-    - Memory may grow by 3 MiB, which the allocator takes from the system and returns late (an arena is 1 MiB, and each
-      of the three threads that work on objects has its own). A leak of 1 KiB a request would be 20 MiB.
-    - Descriptors may grow by 3, for connections that open and close at that moment. A leak of one a round would be 100.
-    - Threads may grow by 1, which a pool starts at its first use. A leak of one a round would be 100.
+    - Memory may grow by 3 MiB, since the allocator returns memory late (an arena is 1 MiB, and each of the three
+    threads that work on objects has its own). A leak of 1 KiB per request would be 20 MiB.
+    - Descriptors may grow by 3, for connections that open and close. A leak of one descriptor per round would be 100.
+    - Threads may grow by 1, which a pool starts at its first use. A leak of one thread per round would be 100.
     - Lag may double and grow by 25 ms (a bucket of the metric), times the growth of the machine's load.
     """
     late = minutes[int(WARM * len(minutes)) :]
@@ -73,19 +73,19 @@ def _middle(values: Iterable[float]) -> float:
 
 
 def lags(text: str) -> dict[float, int]:
-    """Return how many of the loop's timers were late by at most so many seconds, as /metrics tells."""
+    """Parse /metrics: seconds → number of timers of the event loop that were at most this late."""
     return {float(bound): int(count) for bound, count in LAG.findall(text)}
 
 
 def lag_of(before: Mapping[float, int], after: Mapping[float, int], share: float = 0.99) -> float:
-    """Return the milliseconds within which this share of the timers between two scrapes was run: a bucket's bound."""
+    """Return the lag in milliseconds that this share of timers between two scrapes did not exceed: a bucket's bound."""
     passed = {bound: count - before[bound] for bound, count in after.items()}
     wanted = share * passed[float("inf")]
     return 1000 * next(bound for bound, count in sorted(passed.items()) if count >= wanted)
 
 
 def watched(server: Server, seconds: float, rows: int) -> list[Minute]:
-    """Look at a server for so long; print and return a number of rows."""
+    """Sample a server for ``seconds``; print and return ``rows`` rows."""
     api, found = Client(server.url), list[Minute]()
     seen = lags(api.get("/metrics").text)
     for number in range(1, rows + 1):
@@ -104,7 +104,7 @@ def watched(server: Server, seconds: float, rows: int) -> list[Minute]:
 
 
 class Churn:
-    """Short-lived work beside the steady load: definitions, events, accounts, tokens, watches, documents."""
+    """Short-lived work during the steady load: definitions, events, accounts, tokens, watches, documents."""
 
     def __init__(self, api: Client) -> None:
         self.rounds, self.wrong = 0, list[str]()
@@ -113,7 +113,7 @@ class Churn:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the rounds in a thread."""
         self._api.post("/api/v1/namespaces", {"metadata": {"name": "soaked"}}).expect(201)
         self._thread.start()
 
@@ -133,7 +133,7 @@ class Churn:
             self.wrong.append(f"round {self.rounds}: {failure!r}")
 
     def _round(self, number: int) -> None:
-        """Do all of it once, with names that repeat: metrics of each name stay for some minutes."""
+        """Do one round. Names repeat, since the metrics of each name remain for some minutes."""
         api, name = self._api, f"n{number % 20}"
         group = f"{name}.soak.example.com"
         kind = establish(api, definition(group))["spec"]["names"]["kind"]

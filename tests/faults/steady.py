@@ -1,4 +1,4 @@
-"""Knows a steady load: so many mixed operations a second beside many watchers, and how long each of them took."""
+"""Run a steady load: a fixed rate of mixed operations, with many watchers; record the duration of each operation."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from apiext.conformance.support.waiting import pause
 
 NAMESPACES, OBJECTS = 10, 300
 WORKERS = 6
-OWN = 20  # objects that a worker has made and not yet deleted
+OWN = 20  # maximum number of existing objects that a worker has created
 JSON = "application/json"
-_EVENT = re.compile(rb'"type":"[AM].*?"sent":([0-9]+)')  # those that a write of ours made just now
+_EVENT = re.compile(rb'"type":"[AM].*?"sent":([0-9]+)')  # events of writes by this load
 
 
 class Took:
-    """How long something took, counted by the millisecond."""
+    """A histogram of durations in milliseconds."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add a duration."""
         self._counts[int(seconds * 1000)] += 1
 
     def __len__(self) -> int:
         return sum(self._counts.values())
 
     def share(self, share: float) -> float:
-        """Return the milliseconds within which this share of all was over."""
+        """Return the milliseconds that this share of the durations did not exceed."""
         left = share * len(self)
         for millisecond in sorted(self._counts):
             left -= self._counts[millisecond]
@@ -63,7 +63,7 @@ class Steady:
         self._watchers = watchers
 
     def start(self) -> None:
-        """Make namespaces and objects, open the watches and begin."""
+        """Create namespaces and objects, open the watches and start the workers."""
         api = self.widgets.api
         for namespace in self._namespaces:
             api.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201)
@@ -76,7 +76,7 @@ class Steady:
             self._run(self._work, number)
 
     def finish(self) -> None:
-        """Stop, and wait for all."""
+        """Stop, and wait for all threads."""
         self.over.set()
         for thread in self._threads:
             thread.join(30)
@@ -131,7 +131,7 @@ class Steady:
 
 
 class Worker:
-    """One client with a connection that is kept alive."""
+    """A client with one persistent connection."""
 
     def __init__(self, load: Steady, number: int) -> None:
         self._load = load
@@ -143,7 +143,7 @@ class Worker:
         self.line = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
 
     def step(self) -> None:
-        """Do one operation: a third are writes, most of these change an object that is there."""
+        """Do one operation: a third are writes, most of which change an existing object."""
         choose, widgets = self._chance, self._load.widgets
         number = choose.randrange(OBJECTS)
         namespace = f"steady-{number % NAMESPACES}"

@@ -1,4 +1,4 @@
-"""Admission webhooks that fail in each possible way: errors in time, without harm to other requests."""
+"""Admission webhooks that fail in each possible way: errors come in time, and other requests are not affected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def widgets(api: Client) -> Resource:
 
 
 def answered(**response: Any) -> Callable[[hooks.Review], Raw]:
-    """Return a whole answer with the right uid."""
+    """Return a function that answers a review completely, with the right uid."""
     return lambda request: document({**V1, "response": {"uid": request["uid"], **response}})
 
 

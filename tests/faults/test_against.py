@@ -1,4 +1,4 @@
-"""The comparison of two source trees finds equal ones equal, and one that does more work dearer."""
+"""The comparison of two source trees: equal trees have a ratio of 1, a tree that does more work a larger ratio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OURS = Tree(ROOT)
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Iterator[Tree]:
-    """Yield a copy of the sources."""
+    """A tree with a copy of the sources."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "apiext", tmp_path / "apiext", ignore=ignored)
     yield Tree(tmp_path)
@@ -24,13 +24,13 @@ def copy(tmp_path: Path) -> Iterator[Tree]:
 
 
 def ratios(ours: Tree, theirs: Tree, kinds: Sequence[str], rounds: int) -> dict[str, Ratio]:
-    """Return the ratios after the last round."""
+    """Compare two trees; return the ratios after the last round."""
     *_, last = compare(ours, theirs, kinds, rounds, 30)
     return last
 
 
 def is_one(found: Ratio, errors: float) -> bool:
-    """Report whether a ratio is 1 within some of its errors, and the error small enough to mean anything."""
+    """Report whether a ratio differs from 1 by at most ``errors`` standard errors, and the standard error is small."""
     return abs(found.value - 1) <= errors * found.error and found.error < 0.3
 
 

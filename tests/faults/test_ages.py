@@ -1,4 +1,4 @@
-"""Ages in Tables are those of the request's time, whatever is cached and wherever the wall clock goes (TAB-003)."""
+"""Ages in Tables are computed at the time of the request, despite caches and jumps of the wall clock (TAB-003)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.clock import MovedClock, library
 from tests.support.processes import ROOT, running_etcd, running_server
 
 HOUR = 3600
-MOVES = (3 * HOUR, 0, -3 * HOUR, 0)  # seconds by which the clock is wrong, one after another
+MOVES = (3 * HOUR, 0, -3 * HOUR, 0)  # successive errors of the clock in seconds
 KINDS = yaml.safe_load((ROOT / "apiext" / "conformance" / "builtin_kinds.yaml").read_text("utf-8"))
 SAMPLES = yaml.safe_load((ROOT / "tests" / "reference" / "samples.yaml").read_text("utf-8"))
 DATED = {"Age", "Since", "Last Seen", "First Seen"}
@@ -44,18 +44,18 @@ Table = dict[str, Any]
 
 @dataclass
 class World:
-    """A server whose clock is moved, and the paths of its collections."""
+    """A server with a changeable clock, and the paths of its collections."""
 
     api: Client
     clock: MovedClock
     places: list[str]
 
 
-# --- forms: how the Tables of a collection are read ---
+# --- ways to read the Tables of a collection ---
 
 
 def _rows(tables: list[Table]) -> list[Table]:
-    """Return the rows of Tables with their columns, in which ages stand apart from the rest."""
+    """Return the rows of Tables, each with its columns."""
     columns = [column["name"] for column in tables[0]["columnDefinitions"]]
     return [{"columns": columns, **row} for table in tables for row in table["rows"] or ()]
 
@@ -104,7 +104,7 @@ def _one_by_one(world: World, path: str) -> list[Table]:
 
 
 def _watch(world: World, path: str, **query: str) -> list[Table]:
-    """Return the rows of the first events of a watch: as many as there are objects."""
+    """Return the Tables in the initial events of a watch."""
     count, tables = len(world.api.get(path).expect(200)["items"]), list[Table]()
     with world.api.watch(path, headers={"Accept": TABLE}, **query) as watch:
         while len(tables) < count:
@@ -123,7 +123,7 @@ def _begun(world: World, path: str) -> list[Table]:
 
 
 def _events(world: World, path: str) -> list[Table]:
-    """Return the rows of a stream of server-sent events, up to the id behind those of its beginning."""
+    """Return the Tables in the initial events of a stream of server-sent events; the first id ends them."""
     tables = []
     with world.api.watch(path, headers={"Accept": STREAM}) as watch:
         for line in watch.lines():
@@ -151,11 +151,11 @@ FORMS: dict[str, Callable[[World, str], list[Table]]] = {
 }
 
 
-# --- the law ---
+# --- the test ---
 
 
 def human_duration(seconds: float) -> str:
-    """Return an age as kubectl shows it, as far as this test goes."""
+    """Format an age as kubectl does, for the ages of this test."""
     whole, day = int(seconds), 24 * HOUR
     if whole < -1:
         return "<invalid>"
@@ -170,7 +170,7 @@ def human_duration(seconds: float) -> str:
 
 
 def _ages(row: Table, since: float, until: float) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Return the ages of a row, and those that it may show between two moments."""
+    """Return column → age of a row, and column → allowed ages between two times."""
     metadata = row["object"]["metadata"]
     found, right = {}, {}
     for name, cell in zip(row["columns"], row["cells"], strict=True):
@@ -185,13 +185,13 @@ def _ages(row: Table, since: float, until: float) -> tuple[dict[str, str], dict[
 
 
 def _rest(row: Table) -> tuple[list[Any], Any]:
-    """Return the cells of a row without ages."""
+    """Return the cells of a row without ages, and its object."""
     shown = zip(row["columns"], row["cells"], strict=True)
     return [None if name in DATED else cell for name, cell in shown], row["object"]
 
 
 def _read(world: World) -> dict[tuple[str, str], list[Any]]:
-    """Read all collections in all forms, see that each age is right, and return the rest."""
+    """Read all collections in all ways, check each age, and return all other cells."""
     found, wrong = {}, []
     for path in world.places:
         for form, read in FORMS.items():
@@ -212,7 +212,7 @@ def _read(world: World) -> dict[tuple[str, str], list[Any]]:
 
 
 def _collections(api: Client) -> Iterator[str]:
-    """Yield the path of each collection of stored objects, those of all namespaces."""
+    """Yield the path of each collection of stored objects, across all namespaces."""
     groups = [group["preferredVersion"]["groupVersion"] for group in api.get("/apis").expect(200)["groups"]]
     for place in ["/api/v1", *(f"/apis/{version}" for version in groups)]:
         for resource in api.get(place).expect(200)["resources"]:
@@ -221,7 +221,7 @@ def _collections(api: Client) -> Iterator[str]:
 
 
 def _seen(version: str) -> Table:
-    """Return when an event of a version was first and last seen."""
+    """Return the fields with the times at which an event of a version was first and last seen."""
     first, last = STAMPS["First Seen"], STAMPS["Last Seen"]
     if version == "v1":
         return {"firstTimestamp": first, "lastTimestamp": last}
@@ -230,7 +230,7 @@ def _seen(version: str) -> Table:
 
 
 def _fill(api: Client) -> str:
-    """Make some objects of each kind; return the path of one."""
+    """Create some objects of each kind; return the path of one object."""
     for kind in KINDS:
         parts = kind["path"].split("/")
         version = parts[2] if parts[1] == "api" else f"{parts[2]}/{parts[3]}"
@@ -282,7 +282,7 @@ def test_tables_differ_in_their_ages_alone_when_the_clock_moves(tmp_path: Path, 
 
 
 def _events_of_open_watches(world: World, watches: dict[str, Any], one: str) -> None:
-    """An event of a watch that is open tells the age of its own time."""
+    """Check that an event of an open watch contains the age at the time of the event."""
     path = next(path for path in world.places if path.endswith("/widgets"))
     for number, seconds in enumerate(MOVES):
         world.clock.move(seconds)

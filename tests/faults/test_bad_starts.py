@@ -1,4 +1,4 @@
-"""The server starts with an etcd that it cannot use, or with data that it cannot read: it says so by name."""
+"""The server starts with an unusable etcd, or with unreadable data: its error names the cause."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OLDER = "/usr/bin/etcd"
 
 
 def refused(directory: Path, *flags: str) -> str:
-    """Run a server that must end soon because of etcd; return its last line."""
+    """Run a server that must exit soon because of etcd; return its error."""
     began = time.monotonic()
     ended = subprocess.run(
         [*SERVE, *OWN, f"--data-dir={directory}", "--etcd-wait=1", *flags],
@@ -81,21 +81,21 @@ def test_an_etcd_that_is_silent_at_first(tmp_path: Path) -> None:
 
 @dataclass
 class Sealed:
-    """An etcd that takes clients with certificates of its authority only; ``flags`` are those of such a client."""
+    """An etcd that accepts only clients with a certificate of its CA; ``flags`` are the flags of such a client."""
 
     url: str
     flags: dict[str, str]
     directory: Path
 
     def but(self, **other: str) -> list[str]:
-        """Return the flags of a client with some replaced, without the empty ones."""
+        """Return the flags of a client; ``other`` replaces flags, and an empty value removes one."""
         found = {**self.flags, "etcd-servers": self.url, **{f"etcd-{name}": it for name, it in other.items()}}
         return [f"--{name}={value}" for name, value in found.items() if value]
 
 
 @contextlib.contextmanager
 def sealed(directory: Path, names: tuple[str, ...]) -> Iterator[Sealed]:
-    """Run an etcd whose certificate is for these names."""
+    """Run an etcd with a certificate for these names."""
     directory.mkdir(exist_ok=True)
     authority, clients = tls.authority("etcd-ca"), ClientAuthority(directory, "clients")
     ca, certificate, client = (
@@ -123,7 +123,7 @@ def sealed(directory: Path, names: tuple[str, ...]) -> Iterator[Sealed]:
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
-    """Such an etcd, which answers."""
+    """An etcd with a certificate for localhost, with which a server can start."""
     place = tmp_path_factory.mktemp("sealed")
     with sealed(place, ("localhost",)) as etcd, running_server([*OWN, *etcd.but()], place / "first"):
         yield etcd
@@ -157,7 +157,7 @@ def test_certificates_that_do_not_fit(secure: Sealed, own_etcd: Etcd, tmp_path: 
         "TLS to an etcd without": (secure.but(servers=own_etcd.url.replace("http", "https")), "etcd is not reachable"),
         "no TLS": (secure.but(servers=secure.url.replace("https", "http")), "closed by the server"),
     }
-    with ThreadPoolExecutor(3) as pool:  # they wait most of the time
+    with ThreadPoolExecutor(3) as pool:  # the servers wait most of the time
         told = [pool.submit(refused, tmp_path / str(at), *flags) for at, (flags, _) in enumerate(cases.values())]
     for (name, (_, why)), answer in zip(cases.items(), told, strict=True):
         said = answer.result()
@@ -220,7 +220,8 @@ def test_a_wrong_prefix_is_told_and_touches_nothing(tmp_path: Path) -> None:
 
 @dataclass
 class World:
-    """An etcd with two definitions, an object of each, and a server that has stopped; ``broken`` is what to spoil."""
+    """An etcd with two definitions and an object of each; the server has stopped. Tests corrupt values of
+    ``broken``."""
 
     etcd: Etcd
     directory: Path
@@ -229,22 +230,22 @@ class World:
 
     @property
     def flags(self) -> list[str]:
-        """The flags of a server on it."""
+        """The flags of a server with this etcd."""
         return [*OWN, f"--etcd-servers={self.etcd.url}"]
 
     def key(self, path: str) -> str:
-        """Return a key."""
+        """Return the key in etcd for a path below the prefix."""
         return f"/registry/{path}"
 
     @property
     def definition(self) -> str:
-        """The key of the definition to spoil."""
+        """The key of the definition that tests corrupt."""
         return self.key(f"apiextensions.k8s.io/customresourcedefinitions/gizmos.{self.broken.group}")
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Make it once."""
+    """The World, created once."""
     place = tmp_path_factory.mktemp("world")
     with running_etcd(place / "etcd") as etcd:
         with running_server([*OWN, f"--etcd-servers={etcd.url}"], place / "server") as server:
@@ -256,7 +257,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @contextlib.contextmanager
 def spoiled(world: World, directory: Path, key: str, value: str) -> Iterator[tuple[Server, Client]]:
-    """Start a server on a store where one value is another, and look that the rest is served and written."""
+    """Start a server with one corrupt value in etcd; check that it serves and stores all other objects."""
     had = get(world.etcd, key) if world.etcd.call("kv/range", {"key": _encoded(key)}).get("kvs") else None
     put(world.etcd, key, value)
     try:
@@ -297,7 +298,7 @@ def test_an_object_that_cannot_be_read(world: World, tmp_path: Path, value: tupl
     group = world.broken.group
     text, says = (it.replace("{group}", group) for it in value)
     with spoiled(world, tmp_path, world.key(f"{group}/gizmos/default/bad"), text) as (server, api):
-        for query in ("", "?limit=500", "?resourceVersion=0"):  # this server has seen no readable state
+        for query in ("", "?limit=500", "?resourceVersion=0"):  # this server has read no earlier state
             assert says in api.get(world.broken.path() + query).expect(500)["message"], query
         assert api.get(world.broken.path("bad")).status == 500
         assert api.get(world.broken.path("a")).status == 200
@@ -331,7 +332,7 @@ def test_a_definition_that_cannot_be_read(world: World, tmp_path: Path, fault: A
     wrong = spoil(had)
     assert wrong != had
     with spoiled(world, tmp_path, world.definition, wrong) as (server, api):
-        log = server.log_tail().replace('\\"', '"')  # its lines are JSON
+        log = server.log_tail().replace('\\"', '"')  # lines of the log are JSON
         assert (name in log, says in log, api.get("/readyz").status) == (True, True, 200), log
         for path in (f"{DEFINITIONS}/{name}", DEFINITIONS, f"{DEFINITIONS}?resourceVersion=0"):
             told = api.get(path).expect(500)["message"]
@@ -347,7 +348,7 @@ def test_a_definition_that_cannot_be_read(world: World, tmp_path: Path, fault: A
 
 @pytest.mark.rows("RV-020", "ETC-006")
 def test_a_definition_of_a_wrong_type_that_looks_known(world: World, tmp_path: Path) -> None:
-    """Its guard fits, so the server takes it for one that it has read before."""
+    """The guard key of the definition is unchanged, so the server assumes that it has already been validated."""
     had = get(world.etcd, world.definition)
     name = f"gizmos.{world.broken.group}"
     with spoiled(world, tmp_path, world.definition, had.replace('"type":"object"', '"type":7', 1)) as (_, api):
@@ -406,7 +407,7 @@ def test_what_an_unreadable_object_owns_is_kept(world: World, tmp_path: Path) ->
         api.post("/api/v1/namespaces/default/configmaps", owned).expect(201)
     key = world.key(f"{world.broken.group}/gizmos/default/owner")
     with spoiled(world, tmp_path / "second", key, "not json") as (server, api):
-        pause(2.0)  # for its collector to look
+        pause(2.0)  # time for the garbage collector
         assert api.get("/api/v1/namespaces/default/configmaps/owned").status == 200
         world.etcd.call("kv/deleterange", {"key": _encoded(key)})
         gone = "/api/v1/namespaces/default/configmaps/owned"

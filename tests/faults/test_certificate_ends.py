@@ -1,4 +1,5 @@
-"""Certificates while the wall clock of a running server moves by months: renewed in time, or reported."""
+"""The wall clock of a running server jumps by months: the server renews its certificates in time, or reports their
+end."""
 
 from __future__ import annotations
 
@@ -39,12 +40,12 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 def shown(server: Server) -> str:
-    """Return the certificate that a server shows now, without verification: it may lie elsewhere in time."""
+    """Return the current serving certificate of a server, without verification, since the server's clock differs."""
     return ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
 
 def chain(server: Server) -> list[x509.Certificate]:
-    """Return the certificates in the file that the server shows."""
+    """Return the certificates in the server's file with its certificate chain."""
     file = Path(server.ready["kubeconfig"]).parent / "pki" / "serving.crt"
     return x509.load_pem_x509_certificates(file.read_bytes())
 
@@ -56,7 +57,7 @@ def pinned(server: Server) -> bytes:
 
 
 def verify(trusted: bytes, leaf: str, wall: WallClock, others: list[x509.Certificate] | None = None) -> None:
-    """Verify a certificate as a client does that trusts these authorities and has the server's clock."""
+    """Verify a certificate as a client would that trusts these authorities and has the server's clock."""
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
     builder = verification.PolicyBuilder().store(store).time(wall.now.replace(tzinfo=None))
     verifier = builder.build_server_verifier(x509.DNSName("localhost"))
@@ -64,7 +65,7 @@ def verify(trusted: bytes, leaf: str, wall: WallClock, others: list[x509.Certifi
 
 
 def ask(server: Server, path: str) -> tuple[int, str]:
-    """Return code and body of an answer to the administrator."""
+    """Send a GET as the administrator; return the status code and the body."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
@@ -78,7 +79,7 @@ def ask(server: Server, path: str) -> tuple[int, str]:
 
 
 def end_in_metrics(server: Server, which: str) -> float:
-    """Return when a certificate ends, as /metrics has it."""
+    """Return the expiration of a certificate in /metrics."""
     _, text = ask(server, "/metrics")
     name = "apiext_certificate_expiration_timestamp_seconds"
     found = re.search(rf'^{name}{{certificate="{which}"}} (\d+)$', text, re.M)
@@ -108,7 +109,7 @@ def test_own_certificates_are_renewed_while_serving(
         assert pinned(server) == authority
         assert "authority" not in server.log_tail()
 
-        wall.set(3600 * DAYS)  # the authority is valid for 50 days, and so are its certificates at most
+        wall.set(3600 * DAYS)  # the authority is valid for 50 days, so its certificates are valid for at most 50 days
         until(lambda: "the authority in" in server.log_tail(), "one line tells of its end", within=SOON)
         assert server.log_tail().count("the server replaces it 30 days before") == 1
         assert end_in_metrics(server, "authority") == pytest.approx((wall.now + 50 * DAYS).timestamp(), abs=3 * 86400)
@@ -166,7 +167,7 @@ def test_a_data_directory_that_was_made_ahead_of_time(
 
 
 def test_a_client_certificate_ends_on_an_open_connection(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
-    """After a sleep of the machine, which its timers do not count."""
+    """The clock jumps as after a sleep of the machine, during which timers do not run."""
     ca = ClientAuthority(tmp_path, "clients")
     more = [*flags(etcd), f"--client-ca-file={ca.file}"]
     with running_server(more, tmp_path / "server", env=wall.environment) as server:

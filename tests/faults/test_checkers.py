@@ -1,4 +1,4 @@
-"""The checkers notice each kind of damage in a small made-up history, and nothing in a sound one."""
+"""The checkers find each kind of damage in a small artificial history, and no violation in a correct history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counter(revision: int, count: int, previous: int, created: bool = False) -> 
 
 
 def sound() -> tuple[History, list[Event]]:
-    """Return a history in which everything holds."""
+    """Return a history without violations."""
     kept = [
         counter(10, 0, 0, created=True),
         counter(11, 1, 10),

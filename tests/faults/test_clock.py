@@ -1,4 +1,4 @@
-"""The wall clock jumps an hour on and two back under load: times may lie, order, expiry and leases may not."""
+"""The wall clock jumps forwards and backwards under load: times may be wrong, but not order, expiry and leases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support import etcd_reader, sqlite_reader
 from tests.support.processes import running_etcd, running_server
 
 HOUR = 3600.0
-JUMPS = (HOUR, -HOUR, -0.5)  # each is undone while a definition goes
+JUMPS = (HOUR, -HOUR, -0.5)  # each jump is undone during the deletion of a definition
 WRITERS, WATCHERS = 4, 2
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 Clock = Callable[[float], None]
@@ -36,7 +36,7 @@ def _goes(api: Client, definition: str) -> None:
 
 
 def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
-    """Let the clock jump while a short watch is open, an event is kept for a while, and a definition goes."""
+    """Let the clock jump while a short watch is open, an event is stored, and a definition is deleted."""
     ready = api.get("/readyz?verbose")
     event = {
         "metadata": {"name": "kept"},

@@ -1,4 +1,4 @@
-"""Conversion webhooks that hang, flap, flood or are gone: only their own definition feels it."""
+"""Conversion webhooks that hang, flap, send too much or are unavailable: only their own definition is affected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HELD = ["example.com/hold"]
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server over an etcd of its own."""
+    """A server for the tests of this module."""
     with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("faulty")) as server:
         yield server
 
@@ -50,13 +50,13 @@ def api(faulty: Server) -> Client:
 
 
 def resident(server: Server) -> int:
-    """Return the bytes of memory that the server holds."""
+    """Return the resident memory of the server in bytes."""
     pages = Path(f"/proc/{server.pid}/statm").read_text().split()[1]
     return int(pages) * 4096
 
 
 class Neighbour:
-    """A client that reads objects of another definition all the time, and its longest wait."""
+    """A client that continuously reads objects of another definition, and records the duration of each read."""
 
     def __init__(self, api: Client) -> None:
         self._api = api
@@ -89,7 +89,8 @@ class Neighbour:
         self._thread.join()
 
     def check(self, within: float) -> None:
-        """Every answer was good, and nearly all came within so many seconds, more if the machine is busy anyway."""
+        """Check that all reads succeeded, and that 98 % took at most ``within`` seconds, or longer on a busy
+        machine."""
         assert not self.wrong
         took = sorted(self.took)
         assert len(took) > 20
@@ -134,7 +135,7 @@ def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webh
     found = api.get(f"{tabs.path('v1', 'a')}?timeout=1s")
     assert (found.status, found.json["reason"]) == (504, "Timeout")
     prompt(time.monotonic() - began, 2)
-    assert tabs.get("v1", "a")["host"] == "a"  # the call went on, and a later request got its result
+    assert tabs.get("v1", "a")["host"] == "a"  # the call continued, and a later request gets its result
     assert len(hook.requests()) == 1
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "b"}, "host": "b"}
     for method, path, body in (("POST", "", made), ("PUT", "a", {**tabs.get("v1", "a"), "host": "b"})):
@@ -322,7 +323,7 @@ def test_definitions_change_under_readers_and_writers(api: Client, hook: Webhook
 
 
 def _signed(path: str) -> Any:
-    """Return a conversion that adds the name of its webhook, and removes it on the way back."""
+    """Return a conversion that adds the name of its webhook to a field, and removes it when it converts back."""
 
     def convert(given: dict[str, Any], api_version: str) -> dict[str, Any]:
         found = crontab(given, api_version)

@@ -1,4 +1,4 @@
-"""Definitions are edited five times a second under load: no request blips, and only the streams touched end."""
+"""Definitions are edited five times per second under load: no request fails, and only affected watches end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 @dataclass
 class Edit:
-    """One kind of edit: its effect on the versions v1, v2 and v3, and the watches that it ends."""
+    """A kind of edit: the change of the versions (name → version), and the versions whose watches it ends."""
 
     name: str
     change: Callable[[dict[str, dict[str, Any]], int], None]
@@ -86,7 +86,7 @@ EDITS = (
 
 @dataclass
 class Stream:
-    """A client that watches one version and resumes whenever its stream ends."""
+    """A client that watches one version, and resumes each time its watch ends."""
 
     resource: Resource
     ended: int = 0
@@ -94,7 +94,7 @@ class Stream:
     events: list[tuple[int, str, str]] = field(default_factory=list)
 
     def follow(self, since: int, wrong: list[str], over: threading.Event) -> None:
-        """Watch until the last object is seen."""
+        """Watch until the event of the last object."""
         while True:
             try:
                 with self.resource.api.watch(self.resource.path(), resourceVersion=since) as watch:
@@ -123,7 +123,7 @@ class Stream:
 
 
 class Load:
-    """Writers in v1, and one stream for each version."""
+    """Writers in v1, and one Stream for each version."""
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
@@ -192,13 +192,13 @@ class Load:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A client of a server of its own."""
+    """A client of a server for the tests of this module."""
     with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("edits")) as server:
         yield Client(server.url)
 
 
 def begin(api: Client) -> Load:
-    """Define widgets in two versions and set the load going."""
+    """Define widgets in two versions, and start the load."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [
         {"name": "v1", "served": True, "storage": True, "schema": schema()},
@@ -212,7 +212,7 @@ def begin(api: Client) -> Load:
 
 
 def edit(api: Client, group: str, one: Edit, count: int) -> None:
-    """Apply one edit to the definition as it is now."""
+    """Apply an edit to the current definition."""
     name = f"{DEFINITIONS}/widgets.{group}"
 
     def written() -> bool:
@@ -222,13 +222,13 @@ def edit(api: Client, group: str, one: Edit, count: int) -> None:
         stored["spec"]["versions"] = list(versions.values())
         answer = api.put(name, stored)
         assert answer.status in (200, 409), answer.text
-        return answer.status == 200  # else a controller came between
+        return answer.status == 200  # 409: a controller has changed the definition
 
     until(written, f"{one.name} is written")
 
 
 def complete(load: Load, version: str) -> None:
-    """The stream of a version saw every acknowledged write once and in order."""
+    """Check that the stream of a version received every acknowledged write once and in order."""
     events = [event[0] for event in load.streams[version].events]
     assert events == sorted(set(events)), f"{version}: out of order or twice"
     first = events[0]

@@ -1,4 +1,4 @@
-"""A server whose file descriptors run out: it says so, refuses new connections in order, and goes on."""
+"""A server without free file descriptors: it logs this, refuses new connections with a 503, and continues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WATCHES = 450
 
 
 def limited(number: int) -> list[str]:
-    """Return a command that runs the server with so many file descriptors."""
+    """Return a command that runs the server with at most ``number`` file descriptors."""
     return ["sh", "-c", f'ulimit -n {number}; exec "$@"', "sh", *SERVE]
 
 
@@ -52,7 +52,7 @@ def test_new_connections_are_refused_in_order(tmp_path: Path, own_etcd: Etcd) ->
         metrics = api.get("/metrics").text
         counted = re.search(r"^apiext_connections_refused_total (\d+)$", metrics, re.MULTILINE)
         assert counted is not None
-        assert int(counted[1]) >= refused  # a look at /readyz may have come before there was room
+        assert int(counted[1]) >= refused  # a request of /readyz may have been refused, too
         assert "\nprocess_max_fds 300\n" in metrics
 
 

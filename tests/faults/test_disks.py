@@ -1,4 +1,4 @@
-"""Disks that are slow or full, under etcd and the server itself: it stays up, nothing acknowledged is lost."""
+"""Slow and full disks of etcd and of the server: the server keeps running, and no acknowledged write is lost."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from tests.support.processes import (
 
 OWN = ["--insecure", "--port=0"]
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
-READY_WITHIN = 20.0  # seconds after a disk is well again
-ROOM = 160  # MiB: etcd takes twice 64 for its log ahead of time
+READY_WITHIN = 20.0  # seconds after the end of the fault of a disk
+ROOM = 160  # MiB: etcd allocates 2 × 64 MiB for its log in advance
 UNKNOWN = "Timeout: the outcome of the write is unknown: the store did not say whether it happened"
 
 
 def script(place: Path, *lines: str) -> str:
-    """Write a shell script that runs etcd in some other way; return its path."""
+    """Write a shell script that runs etcd with these lines; return its path."""
     asked = f'[ "$1" != --version ] || exec {etcd_binary()} "$@"'
     place.write_text("\n".join(("#!/bin/sh", asked, *lines, "")))
     place.chmod(0o755)
@@ -61,7 +61,7 @@ def ready(api: Client) -> bool:
 
 @contextlib.contextmanager
 def loaded(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
-    """Put load on a server meanwhile; look at the end that everything holds."""
+    """Run a load during the block; check at the end that there are no violations."""
     since = etcd_reader.head(etcd)
     load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed=9)
     load.start(6, 3)
@@ -78,7 +78,7 @@ def loaded(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
 
 @pytest.fixture
 def seconds(tmp_path: Path) -> Path:
-    """The file that holds the seconds of each fsync of a process under slow_disk."""
+    """The file with the seconds of each fsync for a process under slow_disk."""
     file = tmp_path / "seconds"
     tried = subprocess.run([sys.executable, slow_disk.__file__, str(file), "true"], capture_output=True, check=False)
     if tried.returncode:
@@ -90,7 +90,7 @@ def seconds(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that says how long each fsync of etcd takes."""
+    """The file with the seconds of each fsync of etcd."""
     file = seconds
     line = f'exec {sys.executable} {slow_disk.__file__} {file} {etcd_binary()} "$@"'
     monkeypatch.setenv("ETCD_BINARY", script(tmp_path / "slow-etcd", line))
@@ -98,7 +98,7 @@ def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
-    """Create one object after the other, and record the responses."""
+    """Create objects one after the other, and append (status, message) of each response to ``answers``."""
     while not over.is_set():
         answer = api.request("POST", probes.path(), probes.make(f"p{len(answers)}"), timeout=60)
         answers.append((answer.status, "" if answer.status == 201 else answer.json["message"]))
@@ -115,7 +115,7 @@ def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: th
     ids=["short", "long"],
 )
 def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]) -> None:
-    """A phase: seconds of each fsync, and of the phase; without the latter it lasts until a write has an unknown
+    """A phase is (seconds of each fsync, seconds of the phase); 0 seconds: it lasts until a write has an unknown
     outcome.
     """
     with (
@@ -151,7 +151,8 @@ def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
 def test_a_store_in_the_process_whose_disk_is_slow_and_then_hangs(tmp_path: Path, seconds: Path) -> None:
-    """Writes wait for a slow disk. On one that hangs they are in doubt, reads go on, and the server is not ready."""
+    """Writes wait for a slow disk. On a hanging disk their outcome is unknown, reads continue, and the server is not
+    ready."""
     command = [sys.executable, slow_disk.__file__, str(seconds), *SERVE]
     with running_server([*OWN, "--store=sqlite"], tmp_path / "server", command=command) as server:
         api = Client(server.url)
@@ -189,7 +190,7 @@ def refused(*flags: str) -> str:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small disk."""
+    """A disk of ROOM MiB."""
     with small_disk(tmp_path / "disk", ROOM) as made:
         yield made
 
@@ -239,7 +240,7 @@ def test_a_full_disk_of_the_server_alone(disk: Disk, own_etcd: Etcd, tmp_path: P
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
 def test_a_full_disk_of_the_store_in_the_process(disk: Disk, tmp_path: Path) -> None:
-    """Nothing acknowledged is lost, deletions go on, and writes are taken again once there is room."""
+    """No acknowledged write is lost, deletions succeed, and the server accepts writes again once there is space."""
     flags, command = [*OWN, "--store=sqlite"], [*disk.inside, *SERVE]
     with running_server(flags, disk.path / "server", command=command) as server:
         assert server.process is not None

@@ -1,4 +1,4 @@
-"""Three members of etcd: a follower, the leader, all of them die or stand still under load."""
+"""Three members of etcd under load: a follower, the leader or all members are killed or paused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import etcd_reader
 from tests.support.processes import running_server, tail
 
 WRITERS, WATCHERS = 4, 2
-DIAL = 3.0  # seconds that the server gives a member for its first frame
+DIAL = 3.0  # seconds that the server waits for the first frame of a member
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 
 
@@ -43,7 +43,7 @@ def test_a_cluster_that_loses_members_loses_nothing(tmp_path: Path) -> None:
 
 
 def _suffer(members: list[Member], api: Client, widgets: Resource) -> None:
-    """Take members away, one at a time but for the last turn; each time writes go on soon."""
+    """Kill or pause members, one at a time and finally all; check each time that writes soon succeed."""
     first = leader(members)
     follower = next(member for member in members if member is not first)
     for victim, seconds in ((follower, 1.0), (first, ELECTION + 4.0)):

@@ -1,4 +1,4 @@
-"""etcd is frozen, killed and started again under load: nothing acknowledged is lost, no watcher misses or repeats."""
+"""etcd is paused, killed and restarted under load: no acknowledged write is lost, watchers get each event once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ READY_WITHIN = 15.0  # seconds after etcd is back
 
 
 def freeze(etcd: Etcd, seconds: float) -> None:
-    """Stop etcd for a while, as a machine that hangs does."""
+    """Pause etcd for some seconds, like a hanging machine."""
     etcd.process.send_signal(signal.SIGSTOP)
     try:
         pause(seconds)
@@ -52,12 +52,12 @@ def freeze(etcd: Etcd, seconds: float) -> None:
 
 
 def kill(etcd: Etcd, seconds: float) -> None:
-    """Kill etcd and start it again, as it was, after a while."""
+    """Kill etcd, and restart it with the same data after some seconds."""
     again(etcd, signal.SIGKILL, lambda: pause(seconds))
 
 
 def again(etcd: Etcd, how: signal.Signals, between: Callable[[], object]) -> None:
-    """End etcd and start it again after something was done."""
+    """Stop etcd with a signal, call ``between``, and start etcd again."""
     command = Path(f"/proc/{etcd.process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     etcd.process.send_signal(how)
     etcd.process.wait()
@@ -70,12 +70,12 @@ FAULTS = (freeze, kill, freeze, kill)
 
 
 def ready(server: Server) -> bool:
-    """Return whether the server says that it is ready."""
+    """Report whether the server is ready."""
     return Client(server.url).get("/readyz").status == 200
 
 
 def filled(api: Client, widgets: Resource) -> int:
-    """Create large objects until etcd takes no more of them; return how many there are."""
+    """Create large objects until etcd is full; return their number."""
     for number in range(100):
         answer = api.post(widgets.path(), widgets.make(f"w{number}", text="x" * 200_000))
         if answer.status != 201:
@@ -85,7 +85,7 @@ def filled(api: Client, widgets: Resource) -> int:
 
 
 def emptied(api: Client, widgets: Resource, count: int) -> None:
-    """Look that only writes are refused, and delete all."""
+    """Check that the server refuses only writes, and delete all objects."""
     assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
     assert (api.get("/readyz").status, api.get("/livez").status) == (200, 200)
     with api.watch(widgets.path()) as watch:
@@ -96,7 +96,7 @@ def emptied(api: Client, widgets: Resource, count: int) -> None:
 
 
 def taken(api: Client, widgets: Resource) -> bool:
-    """Return whether writes are taken."""
+    """Report whether the server accepts writes."""
     return api.post(widgets.path(), widgets.make("after")).status == 201
 
 
@@ -105,7 +105,7 @@ OFTEN = ["--insecure", "--port=0", "--etcd-compaction-interval=1s"]
 
 
 def forgotten(etcd: Etcd, revision: int) -> bool:
-    """Return whether etcd has compacted up to a revision."""
+    """Report whether etcd has compacted a revision."""
     try:
         etcd.call("kv/range", {"key": "AA==", "revision": str(revision)})
     except urllib.error.HTTPError as error:
@@ -114,7 +114,7 @@ def forgotten(etcd: Etcd, revision: int) -> bool:
 
 
 def takes(etcd: Etcd, what: str, **request: Any) -> bool:
-    """Return whether etcd answers."""
+    """Report whether etcd accepts a request."""
     try:
         etcd.call(what, request)
     except urllib.error.HTTPError as error:
@@ -125,7 +125,7 @@ def takes(etcd: Etcd, what: str, **request: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def deletes_when_full(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip where the etcd at hand, such as 3.5.1, takes no transaction at all when it is full."""
+    """Skip the test if a full etcd of this version, such as 3.5.1, refuses all transactions."""
     with running_etcd(tmp_path_factory.mktemp("full"), *LITTLE) as etcd:
         names = [base64.b64encode(f"k{number}".encode()).decode() for number in range(100)]
         value = base64.b64encode(b"x" * 200_000).decode()
@@ -167,7 +167,7 @@ def test_a_full_store_in_the_process_recovers_alone(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def on_its_own_etcd(tmp_path: Path) -> Iterator[tuple[Etcd, Server]]:
-    """A server and its etcd, which may be another process in the end."""
+    """A server and its etcd, whose process the test may replace."""
     with (
         running_etcd(tmp_path / "etcd") as etcd,
         running_server(["--insecure", "--port=0", f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
@@ -271,7 +271,7 @@ def written(etcd: Etcd) -> bool:
 
 
 def created(api: Client, widgets: Resource, name: str) -> str:
-    """Return the name of an object that was made, empty when it was not."""
+    """Create an object; return its name, or "" if the create failed."""
     return name if api.post(widgets.path(), widgets.make(name)).status == 201 else ""
 
 
@@ -288,7 +288,7 @@ def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def drying_up(etcd: Etcd, size: int) -> Iterator[str]:
-    """Yield the URL of a line to etcd that ends to bring anything after so many bytes."""
+    """Yield the URL of a proxy to etcd that stops to forward responses after ``size`` bytes."""
     left = [size]
 
     def copy(source: socket.socket, target: socket.socket, *, counted: bool) -> None:

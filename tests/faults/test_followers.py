@@ -1,6 +1,6 @@
-"""Listeners of a collection survive any stored value, also at a start, with work linear in its bytes.
+"""Listeners of a collection survive any stored value, also at a start; their work is linear in its bytes.
 
-A listener gets each change of a resource, and computes a value of the objects. Each listener has a row here.
+A listener gets each change of a resource and computes a value from the objects. Each listener has a row here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/startup.py follow_services": (SERVICES,),
     "storage/collection.py Collection.follow": (CONFIG_MAPS,),
 }
-"""A listener of a collection, and the keys of its objects in etcd."""
+"""Listener of a collection → the keys of its objects in etcd."""
 PLACES = tuple(dict.fromkeys(place for places in FOLLOWERS.values() for place in places))
 
 FLAGS = [
@@ -125,7 +125,7 @@ WHOLE = ("metadata", "spec", "status", "roleRef", "subjects", "rules", "webhooks
 
 
 def odd_objects() -> Iterator[dict[str, Any]]:
-    """Yield objects that no client could write, each with one field of another type."""
+    """Yield objects that no client can write; each has a field of a wrong type."""
     yield {}
     for name in WHOLE:
         for odd in ODD:
@@ -150,7 +150,7 @@ def odd_objects() -> Iterator[dict[str, Any]]:
 
 
 def put(etcd: Etcd, place: str, documents: Mapping[str, Any]) -> None:
-    """Store objects by name, so many in a transaction as etcd takes."""
+    """Store objects by name in etcd, 100 in each transaction."""
     named = [(coded(f"/registry/{place}/{name}".encode()), coded(encoded(it))) for name, it in documents.items()]
     for first in range(0, len(named), 100):
         writes = [{"requestPut": {"key": key, "value": value}} for key, value in named[first : first + 100]]

@@ -1,4 +1,4 @@
-"""One of two servers stands still while the other goes on; it wakes up and has missed nothing."""
+"""One of two servers is paused while the other continues; after it resumes it has missed no change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROUNDS = 2
 
 
 class Waiting:
-    """A request that a frozen server has been sent."""
+    """A request that was sent to a paused server."""
 
     def __init__(self, server: Server, method: str, path: str, body: str = "") -> None:
         address = urlsplit(server.url)
@@ -35,14 +35,14 @@ class Waiting:
         self._line.sendall(f"{head}\r\n{body}".encode())
 
     def status(self) -> tuple[int, str]:
-        """Return status and body once the server is awake."""
+        """Wait until the server runs again; return the status code and the response."""
         with self._line, self._line.makefile("rb") as answer:
             whole = answer.read().decode()
         return int(whole.split()[1]), whole
 
 
 def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: float) -> list[tuple[int, str]]:
-    """Return the answers to requests that were sent while the server stood still."""
+    """Pause a server, send the requests of ``meanwhile``, resume the server; return the responses."""
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -54,7 +54,7 @@ def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: flo
 
 
 def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
-    """A read contains each write that was acknowledged before it was sent."""
+    """Check that a read contains each write that was acknowledged before the read was sent."""
     path = awake.path("seen")
 
     def meanwhile() -> list[Waiting]:
@@ -70,7 +70,7 @@ def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
 
 
 def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float) -> None:
-    """Nothing is written that a definition forbids which was changed meanwhile, or that has none any more."""
+    """Check that no write is stored that the changed definition forbids, or whose definition was deleted."""
     group = fresh_group()
     for plural in ("widgets", "gadgets"):
         establish(awake, definition(group, plural))

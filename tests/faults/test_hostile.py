@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def widgets(server: Server) -> Resource:
-    """A kind with fields that are costly to validate, and some objects of it."""
+    """A custom resource with fields that are expensive to validate, and some objects."""
     found = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
     for number in range(600):
         body = found.make(f"w{number}")
@@ -67,17 +67,17 @@ def widgets(server: Server) -> Resource:
 
 
 def dry(body: Callable[[Resource], dict[str, Any]]) -> Send:
-    """Return what creates an object, or seems to."""
+    """Return a function that creates an object as a dry run."""
     return lambda api, widgets: api.post(widgets.path(), body(widgets), dryRun="All").status
 
 
 def listed(query: str) -> Send:
-    """Return what lists the widgets."""
+    """Return a function that lists the widgets."""
     return lambda api, widgets: api.get(f"{widgets.path()}?{query}").status
 
 
 def defined(schema: dict[str, Any], versions: int = 1) -> Send:
-    """Return what creates a definition, or seems to."""
+    """Return a function that creates a definition as a dry run."""
 
     def send(api: Client, _: Resource) -> int:
         body = definition("hostile.example.com", schema={"openAPIV3Schema": schema})
@@ -88,7 +88,7 @@ def defined(schema: dict[str, Any], versions: int = 1) -> Send:
 
 
 def retained(api: Client, _: Resource) -> int:
-    """Patch a map with many members, all of which stay."""
+    """Patch a map with many keys, all of which are retained."""
     keys = {f"k{number}": "v" for number in range(20_000)}
     api.post(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": keys})
     return api.patch(f"{CONFIG_MAPS}/large", {"data": {"$retainKeys": [*keys], **keys}}, STRATEGIC).status
@@ -101,26 +101,26 @@ def misapplied(api: Client, widgets: Resource) -> int:
 
 
 def twice(api: Client, widgets: Resource) -> int:
-    """Send a member twice, and many items below a long name."""
+    """Send a duplicate field, and many items in a field with a long name."""
     text = json.dumps(widgets.make("a", any={LONG * 10: [1] * 500_000})).replace('"kind"', '"kind":"x","kind"', 1)
     return api.post(f"{widgets.path()}?dryRun=All", text, {"Content-Type": "application/json"}).status
 
 
 def service(**spec: Any) -> Send:
-    """Return what creates a service, or seems to."""
+    """Return a function that creates a service as a dry run."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hostile"}, "spec": spec}
     return lambda api, _: api.post("/api/v1/namespaces/default/services", body, dryRun="All").status
 
 
 def hooked(api: Client, _: Resource) -> int:
-    """Create a webhook of many versions, or seem to."""
+    """Create a webhook with many review versions, as a dry run."""
     hook = {"name": "a.b.c", "admissionReviewVersions": [f"v{number}" for number in range(60_000)]}
     body = {"apiVersion": f"{HOOKS}/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "a"}}
     path = f"/apis/{HOOKS}/v1/validatingwebhookconfigurations"
     return api.post(path, {**body, "webhooks": [hook]}, dryRun="All").status
 
 
-LONG = "k" * 100_000  # a name
+LONG = "k" * 100_000  # a long field name
 HOOKS = "admissionregistration.k8s.io"
 PORTS = [{"name": f"p{number}", "port": number, "nodePort": number} for number in range(1, 50_000)]
 KEYS = [f"k{number}" for number in range(30_000)]
@@ -172,7 +172,7 @@ COSTLY: dict[str, tuple[Send, int]] = {
     "families": (service(ipFamilies=["IPv4"] * 300_000), 422),
     "review versions": (hooked, 422),
 }
-"""A request that was quadratic, or blocked the interpreter, and its status code."""
+"""Name → a request that had quadratic cost or blocked the interpreter, and its status code."""
 
 
 @pytest.mark.parametrize("name", COSTLY)
@@ -194,7 +194,7 @@ def connected(server: Server) -> socket.socket:
 
 
 def others_wait(server: Server, harm: Callable[[], object]) -> float:
-    """Return the longest wait of another client while an attack runs."""
+    """Return the longest duration of a GET by another client during an attack."""
     over, waits = threading.Event(), [0.0]
     api = Client(server.url)
 
@@ -216,7 +216,7 @@ def others_wait(server: Server, harm: Callable[[], object]) -> float:
 
 
 def pipelined(server: Server, _: Resource) -> None:
-    """Send thousands of requests at once, each of which can be answered at once."""
+    """Send thousands of pipelined requests that are cheap to answer."""
     request = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
     last = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     with connected(server) as line:
@@ -236,7 +236,7 @@ def applied(_: Server, widgets: Resource) -> None:
 
 
 def shown(accept: str) -> Callable[[Server, Resource], None]:
-    """List in a form that is made of the whole list."""
+    """Return a function that lists in a format for which the server encodes the whole list."""
 
     def show(_: Server, widgets: Resource) -> None:
         assert widgets.api.get(widgets.path(), {"Accept": accept}).status == 200
@@ -245,7 +245,7 @@ def shown(accept: str) -> Callable[[Server, Resource], None]:
 
 
 def deleted(_: Server, widgets: Resource) -> None:
-    """Delete a collection, seemingly."""
+    """Delete a collection as a dry run."""
     assert len(widgets.api.delete(widgets.path(), dryRun="All").expect(200)["items"]) == 600
 
 
@@ -269,19 +269,19 @@ def judged(_: Server, widgets: Resource) -> None:
 
 
 def numbered(_: Server, widgets: Resource) -> None:
-    """Send many numbers, which are all shown again."""
+    """Send many numbers, which the response contains."""
     body = widgets.make("numbered", any={"list": [1.2345678901234567e-300] * 60_000})
     widgets.api.post(widgets.path(), body, dryRun="All").expect(201)
 
 
 def asked(_: Server, widgets: Resource) -> None:
-    """Ask for numbers of many requests, again and again."""
+    """Request the metrics repeatedly."""
     for _ in range(20):
         assert widgets.api.get("/metrics").status == 200
 
 
 def searched(_: Server, widgets: Resource) -> None:
-    """List a large object in a table whose columns search it, and multiply."""
+    """List a large object as a Table whose columns have recursive and multiplied paths."""
     stars = ",".join("*" * 2_000)
     columns = [{"name": "X", "type": "string", "jsonPath": path} for path in (*["..q"] * 20, f".spec.l[{stars}]")]
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
@@ -306,7 +306,7 @@ HARM: dict[str, Callable[[Server, Resource], None]] = {
 
 @pytest.mark.parametrize("name", HARM)
 def test_others_are_answered_meanwhile(server: Server, widgets: Resource, name: str) -> None:
-    for _ in range(3):  # harm is done each time, a machine that stands still for a moment is not
+    for _ in range(3):  # an attack delays other clients each time, a short pause of the machine only once
         load = busy()
         waited = others_wait(server, lambda: HARM[name](server, widgets))
         print(f"others waited {waited:.3f} s")

@@ -1,4 +1,4 @@
-"""The server is killed while a definition and a namespace are being emptied; the next one goes on."""
+"""The server is killed while it deletes the objects of a definition and a namespace; the next server continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @contextlib.contextmanager
 def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
-    """Run a server; the last one in the list is the running one."""
+    """Run a server; yield a list whose last server is the running one."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
     servers = [start_server(directory, flags)]
     try:
@@ -31,7 +31,7 @@ def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
 
 
 def again(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
-    """Kill the server and start the next."""
+    """Kill the server and start a new one; return a client of it."""
     process = servers[-1].process
     assert process is not None
     process.kill()
@@ -41,7 +41,7 @@ def again(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
 
 
 def filled(api: Client, widgets: Resource, namespace: str) -> None:
-    """Create objects, of which some are held by a finalizer."""
+    """Create objects; some of them have a finalizer."""
 
     def create(first: int) -> None:
         for number in range(first, COUNT, WRITERS):
@@ -58,7 +58,7 @@ def filled(api: Client, widgets: Resource, namespace: str) -> None:
 
 
 def begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
-    """Wait until some objects are gone, and by far not all."""
+    """Wait until some objects are deleted; check that many remain."""
     prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
     until(lambda: len(etcd_reader.state(etcd, prefix)) < COUNT, "it has begun", every=0.002)
     left = len(etcd_reader.state(etcd, prefix))
@@ -67,12 +67,12 @@ def begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
 
 
 def wait_until_gone(api: Client, path: str) -> None:
-    """Wait until an object is not there any more."""
+    """Wait until an object is deleted."""
     until(lambda: api.get(path).status == 404, f"{path} has gone", within=15)
 
 
 def released(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None:
-    """Wait until only the held ones are left, and let them go."""
+    """Wait until only objects with finalizers remain, and remove their finalizers."""
     prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
     until(lambda: len(etcd_reader.state(etcd, prefix)) == HELD, "all that may go have gone", within=30)
     for number in range(HELD):

@@ -1,4 +1,4 @@
-"""The server is killed again and again under load: nothing acknowledged is lost, no watcher misses or repeats."""
+"""The server is killed repeatedly under load: no acknowledged write is lost, watchers get each event once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @dataclass(frozen=True)
 class Profile:
-    """The number of kills, the time of each after ready, and the least work of a valid run."""
+    """The number of kills, the range of seconds before each, and the minimum work of a valid run."""
 
     kills: int
     alive: tuple[float, float]
@@ -44,13 +44,13 @@ MUTATED = Profile(3, (0.8, 1.2), writes=0, resumed=1)
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd that outlives the servers and can be read beside them."""
+    """An etcd that outlives the servers, and that the tests can read."""
     with running_etcd(tmp_path_factory.mktemp("fault-etcd")) as started:
         yield started
 
 
 def run(etcd: Etcd, directory: Path, profile: Profile, command: Sequence[str] = SERVE) -> tuple[History, list[Event]]:
-    """Run the load through the kills; return the history and the content of etcd."""
+    """Run the load while the server is killed; return the history and the content of etcd."""
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed}")
     chance, prefix = random.Random(seed), f"/{directory.name}"
@@ -61,7 +61,7 @@ def run(etcd: Etcd, directory: Path, profile: Profile, command: Sequence[str] = 
         since = etcd_reader.head(etcd)
         load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed)
         load.start(WRITERS, WATCHERS)
-        for kills in range(3 * profile.kills):  # a slow machine takes more of them for as many writes
+        for kills in range(3 * profile.kills):  # a slow machine needs more kills for the same number of writes
             if kills >= profile.kills and len(load.history.writes) >= profile.writes:
                 break
             pause(chance.uniform(*profile.alive))

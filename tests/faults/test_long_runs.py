@@ -22,9 +22,9 @@ from tests.support.processes import Server, running_server
 from tests.support.strain import memory
 
 RATE, WATCHERS = 300.0, 200
-WARM = 0.4  # of a run, until caches with bounds are full
+WARM = 0.4  # share of a run until bounded caches are full
 MANY, CLIENTS = 1_000, 4
-FORGOTTEN = 300.0  # seconds until their metrics are deleted and a garbage collection has run
+FORGOTTEN = 300.0  # seconds until the metrics of definitions are deleted and a garbage collection has run
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -47,14 +47,14 @@ class Sample:
 
 
 def sampled(server: Server, began: float) -> Sample:
-    """Look at the server."""
+    """Return a sample of the server now."""
     process = Path(f"/proc/{server.pid}")
     files, threads = len(os.listdir(process / "fd")), len(os.listdir(process / "task"))
     return Sample(time.monotonic() - began, memory(server, "VmRSS"), files, threads)
 
 
 def slope(samples: Iterable[Sample]) -> float:
-    """Return how many MiB an hour the memory grows."""
+    """Return the growth of the memory in MiB per hour."""
     points = [(sample.second / 3600, sample.mib) for sample in samples]
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
@@ -99,7 +99,7 @@ def _each(task: Callable[[str], object], groups: Iterable[str]) -> None:
 
 
 def _made(api: Client, groups: list[str]) -> None:
-    """Make a definition in each group, and use it."""
+    """Create a definition in each group, and use it."""
 
     def make(group: str) -> None:
         kind = establish(api, definition(group))["spec"]["names"]["kind"]
@@ -121,7 +121,7 @@ def test_definitions_that_come_and_go_leave_nothing_more_and_more(tmp_path: Path
     numbers = itertools.count()
     with running_server(["--insecure", "--port=0"], tmp_path) as server:
         api, told = Client(server.url), list[float]()
-        for count in (20, MANY, MANY):  # the first ones load the code
+        for count in (20, MANY, MANY):  # the first definitions import code
             groups = [f"g{next(numbers)}.example.com" for _ in range(count)]
             _made(api, groups)
             told.append(memory(server, "VmRSS"))

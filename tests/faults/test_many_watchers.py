@@ -31,7 +31,7 @@ _NUMBER = re.compile(rb'"spec":\{"number":([0-9]+)')
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd for all servers here."""
+    """An etcd for all servers of this module."""
     with running_etcd(tmp_path_factory.mktemp("watchers-etcd")) as started:
         yield started
 
@@ -70,7 +70,7 @@ def test_watchers_that_do_not_read_cost_little_and_miss_nothing(etcd: Etcd, tmp_
                 assert watch.next("MODIFIED")["object"]["spec"]["number"] == number
             grown = memory(server, "VmRSS") - had
         print(f"{STALLED} watchers that never read take {grown:.0f} MiB of {EVENTS * EVENT >> 20} MiB of events")
-        # the events once, the same again in free memory of the heap, and a MiB for each
+        # the events once, as much free memory in the heap, and 1 MiB for each watcher
         assert grown < STALLED + 2 * EVENTS * EVENT / 1e6, "stalled ones have events of their own"
         for numbers, over in map(_seen, stalled):
             assert numbers == list(range(len(numbers))), "events are missing in the middle"
@@ -78,7 +78,7 @@ def test_watchers_that_do_not_read_cost_little_and_miss_nothing(etcd: Etcd, tmp_
 
 
 def _seen(line: socket.socket) -> tuple[list[int], bool]:
-    """Read until the last event or the end; return the numbers that came, and whether the watch is over."""
+    """Read until the last event or the end; return the received numbers, and whether the watch has ended."""
     last, numbers = b"", []
     with contextlib.suppress(ConnectionResetError):
         while (not numbers or numbers[-1] < EVENTS - 1) and (data := line.recv(1 << 20)):
@@ -92,16 +92,16 @@ def _seen(line: socket.socket) -> tuple[list[int], bool]:
 
 @dataclass
 class Ended:
-    """The observations of clients of a server that ends."""
+    """The observations of clients while a server stops."""
 
     acknowledged: list[str] = field(default_factory=list)
     refused: int = 0
-    reset: list[str] = field(default_factory=list)  # by the kernel, as the server had not taken the connection yet
+    reset: list[str] = field(default_factory=list)  # by the kernel, since the server had not accepted the connection
     wrong: list[str] = field(default_factory=list)
 
 
 def _write(server: Server, widgets: Resource, number: int, seen: Ended) -> None:
-    """Create objects, each over a new connection, until connections are refused."""
+    """Create objects, each with a new connection, until connections are refused."""
     for count in range(100_000):
         name = f"w{number}-{count}"
         line = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)
@@ -129,7 +129,7 @@ def _write(server: Server, widgets: Resource, number: int, seen: Ended) -> None:
 
 
 def _names_until_the_end(line: socket.socket) -> tuple[set[str], bool]:
-    """Return the names that a watcher was told, and whether its stream ended as it should."""
+    """Return the names of the objects that a watcher received, and whether its stream ended cleanly."""
     with line, line.makefile("rb") as stream:
         response = stream.read()
     names = {piece.split(b'"', 1)[0].decode() for piece in response.split(b'"name":"')[1:]}

@@ -1,4 +1,4 @@
-"""Storage migration beside live writers, killed midway, and told to lose nothing."""
+"""`apiext migrate` during writes of clients, killed midway: no object is lost."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ OBJECTS, LONG_OBJECTS = 600, 20_000
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd that the tests look into."""
+    """An etcd that the tests read."""
     with running_etcd(tmp_path_factory.mktemp("migrate-etcd")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def server(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server on that etcd."""
+    """A server with ``etcd``."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", "--etcd-prefix=/migrate"]
     with running_server(flags, tmp_path_factory.mktemp("migrate")) as started:
         yield started
@@ -47,7 +47,7 @@ def server(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
 
 @pytest.fixture
 def api(server: Server) -> Client:
-    """A client of that server."""
+    """A client of ``server``."""
     return Client(server.url)
 
 
@@ -56,7 +56,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 
 def versions(storage: str, *, old: dict[str, Any] | None = None, served: bool = True) -> list[dict[str, Any]]:
-    """Return v1 and v2 with one of them as the storage version; v1 may have a schema of its own."""
+    """Return v1 and v2, one of which is the storage version; ``old`` is another schema of v1."""
     same = schema(size=SIZE, count=SIZE, token=TEXT, previous=TEXT)
     return [
         {"name": "v1", "served": served, "storage": storage == "v1", "schema": old or same},
@@ -72,7 +72,7 @@ def define(api: Client, storage: str = "v1", **how: Any) -> Resource:
 
 
 def move(api: Client, widgets: Resource, storage: str, **how: Any) -> None:
-    """Make another version the storage version."""
+    """Change the storage version."""
     name = f"{DEFINITIONS}/widgets.{widgets.group}"
     api.patch(name, {"spec": {"versions": versions(storage, **how)}}).expect(200)
 
@@ -83,7 +83,7 @@ def stored_versions(api: Client, widgets: Resource) -> list[str]:
 
 
 def in_etcd(etcd: Etcd, widgets: Resource) -> dict[str, dict[str, Any]]:
-    """Return the objects as they lie in etcd, by name."""
+    """Return name → object as stored in etcd."""
     start = f"/migrate/{widgets.group}/{widgets.plural}/".encode()
     end = start[:-1] + bytes([start[-1] + 1])
     found = etcd.call(
@@ -102,7 +102,7 @@ def command(server: Server, *arguments: str) -> list[str]:
 
 
 def migrate(server: Server, *arguments: str, within: float = 120.0) -> tuple[int, list[dict[str, Any]], str]:
-    """Run the command to its end; return its exit code, its events and its stderr."""
+    """Run the command; return its exit code, events and stderr."""
     ended = subprocess.run(
         command(server, *arguments),
         capture_output=True,
@@ -176,7 +176,7 @@ def test_a_killed_run_is_taken_up_by_the_next(server: Server, api: Client, etcd:
 
 
 class Writers:
-    """Clients that count by compare and swap, create and delete in both versions while objects move."""
+    """Clients that increment counters by compare-and-swap, create and delete in both versions during the migration."""
 
     def __init__(self, api: Client, widgets: Resource, counters: int = 3) -> None:
         self.api, self.widgets = api, widgets
@@ -270,7 +270,7 @@ def test_a_definition_that_changes_meanwhile_is_begun_again(server: Server, api:
         cwd=ROOT,
     )
     until(lambda: "v2" in kept_in(etcd, widgets), "some moved")
-    move(api, widgets, "v1")  # what moved meanwhile is in the wrong version now
+    move(api, widgets, "v1")  # objects that were already migrated now have an old version
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     events = [json.loads(line) for line in out.splitlines()]
@@ -346,7 +346,7 @@ def test_the_storage_version_must_be_served(server: Server, api: Client, etcd: E
     assert (code, events) == (1, [])
     assert "does not serve its storage version" in said
     assert stored_versions(api, widgets) == ["v2", "v1"]
-    api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)  # it would be in the way of --all
+    api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)  # it would affect tests of --all
 
 
 def test_a_server_that_restarts_meanwhile_is_waited_for(etcd: Etcd, tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ def test_a_terminal_gets_a_bar(server: Server, api: Client) -> None:
         while part := os.read(ours, 4096):
             shown += part
     except OSError:
-        pass  # the other end of a terminal closed
+        pass  # the other end of the terminal is closed
     os.close(ours)
     assert process.wait(20) == 0
     assert b"[##############################] 20/20" in shown

@@ -1,4 +1,4 @@
-"""`apiext migrate` where a webhook denies writes: with whatever code, nothing is forgotten."""
+"""`apiext migrate` while a webhook denies writes: with every status code, storedVersions keeps the old version."""
 
 from __future__ import annotations
 

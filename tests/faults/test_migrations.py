@@ -1,4 +1,4 @@
-"""StorageVersionMigration beside live writers, killed midway: no object is lost."""
+"""StorageVersionMigrations during writes of clients, killed midway: no object is lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = "--runtime-config=storagemigration.k8s.io/v1beta1=true"
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd that the tests look into."""
+    """An etcd that the tests read."""
     with running_etcd(tmp_path_factory.mktemp("migrations-etcd")) as started:
         yield started
 
@@ -39,14 +39,14 @@ def flags(etcd: Etcd, prefix: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def server(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server on that etcd."""
+    """A server with ``etcd``."""
     with running_server(flags(etcd, "all"), tmp_path_factory.mktemp("migrations")) as started:
         yield started
 
 
 @pytest.fixture
 def api(server: Server) -> Client:
-    """A client of that server."""
+    """A client of ``server``."""
     return Client(server.url)
 
 
@@ -56,7 +56,7 @@ def ask(api: Client, name: str, group: str, resource: str = "widgets") -> Any:
 
 
 def over(api: Client, name: str, within: float = 60.0) -> dict[str, Any]:
-    """Return a migration once it ended and the definition says so."""
+    """Wait until a migration has ended and the definition reports it; return the migration."""
 
     def ended() -> dict[str, Any] | None:
         seen: dict[str, Any] = api.get(f"{PATH}/{name}").expect(200)
@@ -77,7 +77,7 @@ def of_definition(api: Client, widgets: Resource) -> tuple[str, str, str]:
 
 
 def kept(etcd: Etcd, widgets: Resource, prefix: str = "all") -> dict[str, tuple[str, int]]:
-    """Return the version that each object is stored in, and how often it was written."""
+    """Return name of an object → (stored version, number of writes)."""
     start = f"/{prefix}/{widgets.group}/{widgets.plural}/".encode()
     asked = {"key": base64.b64encode(start).decode(), "range_end": base64.b64encode(start[:-1] + b"0").decode()}
     found: dict[str, tuple[str, int]] = {}
@@ -113,7 +113,7 @@ def test_objects_move_and_the_old_version_can_go(api: Client, etcd: Etcd) -> Non
             steps.append({it["type"]: it["status"] for it in seen["status"]["conditions"]})
     assert steps == [
         {"Running": "True"},
-        {"Running": "True"},  # and the moment
+        {"Running": "True"},  # the second event has the start time
         {"Running": "True", "Succeeded": "True"},
         {"Running": "False", "Succeeded": "True"},
     ]
@@ -206,7 +206,7 @@ def test_versions_stay_when_the_definition_was_edited_meanwhile(api: Client, etc
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
     until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
-    move(api, widgets, "v1")  # what moved meanwhile is in the wrong version now
+    move(api, widgets, "v1")  # objects that were already migrated now have an old version
     assert is_true(over(api, name), "Succeeded")
     text = "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
     assert of_definition(api, widgets) == ("False", "MigrationSucceeded", text)
@@ -230,7 +230,7 @@ def test_what_would_be_lost_is_named_and_stays(server: Server, api: Client, etcd
         "see --allow-loss"
     )
     assert told(over(api, name), "Failed") == ("True", "StorageVersionMigrationFailed", message)
-    # the real server forgets v1 here: a failed migration counts there like one that succeeded
+    # upstream prunes v1 here: it handles a failed migration like a successful one
     assert of_definition(api, widgets) == ("False", "MigrationFailed", "The migration has failed")
     assert stored_versions(api, widgets) == ["v1", "v2"]
     assert kept(etcd, widgets) == {"rich": ("v1", 1)}
@@ -240,7 +240,7 @@ def test_what_would_be_lost_is_named_and_stays(server: Server, api: Client, etcd
 
 @pytest.mark.rows("VER-014")
 def test_a_second_migration_forgets_nothing_at_its_beginning(api: Client, etcd: Etcd) -> None:
-    """The real server does: its second apply of the mark no longer names the versions that its first one left."""
+    """Upstream prunes then: its second apply of the condition no longer contains the versions of the first apply."""
     widgets = filled(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
@@ -376,11 +376,11 @@ def test_a_resource_that_is_not_there_fails_after_a_minute(api: Client, etcd: Et
     ask(api, gone, widgets.group)
     until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
-    # as it stands when the definition goes after the migration has begun
+    # the state when the definition is deleted after the migration has begun
     api.patch(f"{PATH}/m-dated/status", {"status": {"resourceVersion": "1"}}).expect(200)
     nothing = ("True", failure, "resource does not exist in discovery")
     assert told(over(api, "m-nothing", 90), "Failed") == nothing
     missing = ("True", failure, "migration encountered unhandled error: unable to obtain GVR from discovery")
     assert told(over(api, "m-dated", 90), "Failed") == missing
-    ended = over(api, gone, 90)  # had it seen all objects before the definition went, it is a success
+    ended = over(api, gone, 90)  # success if it migrated all objects before the definition was deleted
     assert condition(ended, "Succeeded") or told(ended, "Failed") == missing

@@ -1,4 +1,4 @@
-"""Storage migrations beside the garbage collector, which writes metadata and leaves the rest as it is stored."""
+"""Storage migrations with the garbage collector, which changes metadata but not the stored version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ OBJECTS, OWNED = 600, 20
 
 
 def owned(api: Client) -> tuple[Resource, str]:
-    """Return widgets stored in v1, while v2 is the storage version, and the path of one of two owners of the last."""
+    """Return widgets stored in v1 while v2 is the storage version, and the path of one of two owners of the last
+    widget."""
     widgets = define(api)
     for number in range(OBJECTS):
         widgets.create(f"w{number:04}", size=number)

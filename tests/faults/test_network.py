@@ -1,4 +1,4 @@
-"""Links between the server and three members of etcd are cut, one way or both, and are slow or lossy."""
+"""Links between the server and three members of etcd fail in one or both directions, or are slow or lossy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ API, ETCD = "api", ("etcd-0", "etcd-1", "etcd-2")
 
 @dataclass
 class Rig:
-    """A server on one machine, and members of etcd on three more."""
+    """A server on one simulated machine, and members of etcd on three other machines."""
 
     net: Network
     members: list[Member]
@@ -39,22 +39,22 @@ class Rig:
     widgets: Resource
 
     def of(self, member: Member) -> str:
-        """Return the machine of a member."""
+        """Return the name of a member's machine."""
         return next(name for name in ETCD if f"/{self.net.address(name)}:" in member.url)
 
     def ready(self) -> bool:
-        """Return whether the server says that it is ready; its own parts must be alive in any case."""
+        """Report whether the server is ready; check that it is alive without etcd."""
         assert self.api.get("/livez?exclude=etcd").status == 200  # upstream's livez fails with etcd
         return self.api.get("/readyz").status == 200
 
 
 @contextlib.contextmanager
 def rig(directory: Path) -> Iterator[Rig]:
-    """Run all of it; the test enters the network of the server's machine."""
+    """Run server and members; the test enters the network of the server's machine."""
     with network([API, *ETCD]) as net:
         machines = [(net.address(name), functools.partial(net.inside, name)) for name in ETCD]
         with cluster(directory / "etcd", machines) as members, net.inside(API):
-            members.sort(key=lambda member: not member.leads)  # the server takes the first that answers
+            members.sort(key=lambda member: not member.leads)  # the server uses the first member that answers
             flags = ["--insecure", "--port=0", "--etcd-servers=" + ",".join(member.url for member in members)]
             with running_server(flags, directory / "server") as server:
                 api = Client(server.url)
@@ -65,7 +65,7 @@ def rig(directory: Path) -> Iterator[Rig]:
 
 @contextlib.contextmanager
 def loaded(rig: Rig, seed: int) -> Iterator[Load]:
-    """Run writers and watchers, and check afterwards that nothing was lost."""
+    """Run writers and watchers during the block; check afterwards that no write or event was lost."""
     widgets = serve(rig.api, schema={"openAPIV3Schema": SCHEMA})
     since = etcd_reader.head(leader(rig.members))
     load = Load(rig.server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed)
@@ -82,7 +82,7 @@ def loaded(rig: Rig, seed: int) -> Iterator[Load]:
 
 
 def cut_off(rig: Rig, chance: random.Random) -> None:
-    """No packet passes between the server and etcd, or only those of one direction do."""
+    """Drop all packets between the server and etcd, in one direction or both."""
     ways = chance.choice(([(API, None), (None, API)], [(API, None)], [(None, API)]))
     for source, target in ways:
         rig.net.link(source, target, up=False)
@@ -95,13 +95,14 @@ def cut_off(rig: Rig, chance: random.Random) -> None:
 
 
 def no_way_to_the_leader(rig: Rig, _chance: random.Random) -> None:
-    """The server does not reach the leader, the other members do."""
+    """Cut the link between the server and the leader; the members still reach each other."""
     rig.net.cut(API, [rig.of(leader(rig.members))])
-    prompt(written(rig.api, rig.widgets), 10)  # a call that has no answer, and a dial: three seconds each
+    prompt(written(rig.api, rig.widgets), 10)  # a call without a response and a connect take three seconds each
 
 
 def lost_leader(rig: Rig, chance: random.Random) -> None:
-    """The leader cannot hear the other members, or cannot be heard: it answers us, but commits nothing."""
+    """Cut one or both directions between the leader and the other members: it answers the server, but commits
+    nothing."""
     first = rig.of(leader(rig.members))
     source, target = chance.choice(((None, first), (first, None), (first, first)))
     for other in ETCD:
@@ -114,7 +115,7 @@ def lost_leader(rig: Rig, chance: random.Random) -> None:
 
 
 def minority(rig: Rig, _chance: random.Random) -> None:
-    """The server reaches one member, which reaches no other member."""
+    """Let the server reach only one member, which reaches no other member."""
     last = next(rig.of(member) for member in rig.members if not member.leads)
     others = [name for name in ETCD if name != last]
     rig.net.cut(last, others)
@@ -125,7 +126,7 @@ def minority(rig: Rig, _chance: random.Random) -> None:
 
 
 def flapping(rig: Rig, chance: random.Random) -> None:
-    """The link comes and goes."""
+    """Cut and restore the link repeatedly."""
     for _ in range(6):
         rig.net.cut(API, ETCD)
         pause(chance.uniform(0.1, 0.6))
@@ -134,7 +135,7 @@ def flapping(rig: Rig, chance: random.Random) -> None:
     until(rig.ready, "ready again", within=5)
 
 
-BAD = {"delay": 0.2, "jitter": 0.1, "loss": 0.05, "rate": 125_000}  # seconds, a share, bytes per second
+BAD = {"delay": 0.2, "jitter": 0.1, "loss": 0.05, "rate": 125_000}  # seconds, seconds, share, bytes per second
 PARTITIONS = (cut_off, no_way_to_the_leader, lost_leader, minority, flapping)
 
 
@@ -153,13 +154,13 @@ def _suffer(rig: Rig, rounds: int, faults: int) -> None:
 
 
 def _write_slowly(rig: Rig, size: int) -> None:
-    """Write over a bad line: slow is not lost, however large the object."""
+    """Write a large object over a slow and lossy link; the write must succeed."""
     with loaded(rig, 3):
         rig.net.between(API, ETCD, **BAD)
         began = time.monotonic()
         rig.api.request("POST", rig.widgets.path(), rig.widgets.make("big", text="x" * size), timeout=60).expect(201)
         print(f"{size} bytes are written in {time.monotonic() - began:.1f} s")
-        # a request to etcd behind so many bytes may take longer than the limit of /readyz, upstream's two seconds
+        # a request to etcd after so many bytes may take longer than the two seconds of /readyz (as upstream)
         until(rig.ready, "ready when the line is free again", within=10)
         rig.net.heal()
 

@@ -1,4 +1,4 @@
-"""The power is cut at any moment: the store opens, with all acknowledged writes and no part of a transaction."""
+"""A power cut at any time: the store opens, with all acknowledged writes and without parts of transactions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.processes import ROOT
 
 WRITES, IMAGES = 400, 600
 LONG_WRITES, LONG_IMAGES = 2000, 5000
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # images are opened there: nothing waits for a disk
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # for images: syncs are fast without a disk
 
 
 @dataclass
 class Acknowledged:
-    """The notes of the writer up to a moment."""
+    """The notes of the writer until a time."""
 
-    puts: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # key and value by revision
+    puts: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # revision → (key, value)
     gone: dict[int, bytes] = field(default_factory=dict)
     leases: dict[int, set[bytes]] = field(default_factory=dict)
     compacted: int = 0
@@ -45,7 +45,7 @@ class Acknowledged:
 
 
 def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[Call]:
-    """Run the writer and return the record of its files."""
+    """Run the writer and return the recorded calls on its files."""
     library, directory, record = recorder(tmp_path), tmp_path / "store", tmp_path / "record"
     directory.mkdir()
     subprocess.run(
@@ -56,7 +56,7 @@ def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[C
 
 
 def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
-    """Cut the power at this number of moments; return the violations."""
+    """Check this number of images of power cuts at random times; return the violations."""
     wrong: list[str] = []
     moments = sorted(chance.sample(range(len(calls)), min(images, len(calls))))
     each = -(-images // len(moments))
@@ -79,7 +79,7 @@ def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
 
 
 def faults(store: Path, told: Acknowledged) -> list[str]:
-    """Open an image; return its violations."""
+    """Open an image and return its violations."""
     try:
         kept = asyncio.run(kept_in_store.opened(store))
     except Exception as error:  # outermost: any error of opening is a violation

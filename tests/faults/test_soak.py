@@ -1,4 +1,4 @@
-"""Ten minutes of a mixed load: nothing that the server holds grows; and a server that leaks is found out."""
+"""Ten minutes of a mixed load: the server's memory, descriptors and threads do not grow; the checker finds leaks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @pytest.mark.long
 def test_nothing_grows_in_ten_minutes(tmp_path: Path) -> None:
-    """``SOAK_MINUTES`` is its length; a tenth of it is a row, a minute at most.
+    """Run the soak for ``SOAK_MINUTES``; each row is a tenth of it, at most a minute.
 
-    A shorter one is a look at the test: memory may grow by a MiB more for each minute that is missing.
+    In a shorter run memory may grow by one more MiB for each missing minute.
     """
     minutes = float(os.environ.get("SOAK_MINUTES", "10"))
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
@@ -50,7 +50,7 @@ def test_nothing_grows_in_ten_minutes(tmp_path: Path) -> None:
 
 
 def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
-    """Return a soak by the number of the minute, with some noise."""
+    """Return the minutes of an artificial soak, with noise; ``change`` maps the number of a minute to its figures."""
     noise = random.Random(7)
     return [
         replace(found, mib=found.mib + noise.uniform(-1, 1), lag=found.lag * noise.choice((1, 1, 2.5)))

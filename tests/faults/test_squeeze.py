@@ -1,4 +1,4 @@
-"""The server has little: few descriptors, idle connections, little memory for large lists; it goes on."""
+"""A server with few descriptors, many idle connections, or little memory for large lists."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NONE: Mapping[str, str] = {}
 
 @contextlib.contextmanager
 def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Client, Resource]]:
-    """Run a server whose command follows words that take away from it."""
+    """Run an etcd, and a server whose command begins with words that limit it; yield also a client and a resource."""
     with running_etcd(directory / "etcd") as etcd, squeezed(etcd, directory, prefix) as server:
         api = Client(server.url)
         yield server, api, serve(api, schema={"openAPIV3Schema": SCHEMA})
@@ -39,7 +39,7 @@ def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Cl
 
 @contextlib.contextmanager
 def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str) -> Iterator[Server]:
-    """Run such a server over an etcd that is there, with more flags."""
+    """Run a server with an existing etcd; ``prefix`` are words before its command, ``more`` further flags."""
     command = [*prefix, *SERVE]
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
     with running_server(flags, directory / "server", command=command) as server:
@@ -47,7 +47,7 @@ def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str
 
 
 def copies(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
-    """Put objects o0000, o0001 … into etcd, which takes a tenth of the time of creates through a server."""
+    """Write objects o0000, o0001 … directly to etcd, which takes a tenth of the time of creates by the server."""
     widgets.create("model", **spec)
     key = f"/registry/{widgets.group}/widgets/default/model".encode()
     found = etcd.call("kv/range", {"key": base64.b64encode(key).decode()})
@@ -61,7 +61,7 @@ def copies(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
 
 
 def _is_served(api: Client) -> bool:
-    """Report whether a new client is served; a client that comes before the last ones have closed is closed at once."""
+    """Report whether the server accepts a new client; it closes new connections until old ones have been closed."""
     with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
         return api.get("/readyz").status == 200
     return False
@@ -69,7 +69,7 @@ def _is_served(api: Client) -> bool:
 
 @contextlib.contextmanager
 def idle(server: Server, count: int) -> Iterator[None]:
-    """Hold connections that say nothing; the kernel may take more than the server."""
+    """Open ``count`` idle connections; the kernel may accept more than the server."""
     address = urlsplit(server.url)
     with contextlib.ExitStack() as stack:
         for number in range(count):
@@ -110,7 +110,7 @@ def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count:
                     if files > count:
                         assert api.get("/readyz").status == 200
                 until(lambda: _is_served(api), "a new client is served", within=10)
-                # connections that were waiting may still take the last descriptors for a moment
+                # waiting connections may use the last descriptors for a short time
                 until(lambda: api.post(widgets.path(), widgets.make("b")).status == 201, "b is created", within=10)
                 assert watch.next("ADDED", "ERROR")["object"]["metadata"]["name"] in ("a", "b")
             line.close()
@@ -130,7 +130,8 @@ def little_memory(mib: int) -> Iterator[MemoryGroup]:
 
 
 def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mapping[str, str] = NONE) -> None:
-    """Read a list as fast as may be, or slowly."""
+    """Read a list, with a pause of ``pace`` seconds after each part; append its bytes, or the status of an error, to
+    ``sizes``."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=30) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{lines}Connection: close\r\n\r\n".encode())
@@ -145,7 +146,8 @@ def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mappi
 def _read_at_once(
     server: Server, path: str, readers: int, pace: float, headers: Mapping[str, str] = NONE
 ) -> tuple[list[int], float]:
-    """Let this many clients read a list at a time; return their results (bytes or status) and the wait of a probe."""
+    """Let ``readers`` clients read a list at the same time; return their results (bytes or status) and the wait of a
+    probe."""
     api, sizes, waits = Client(server.url), list[int](), [0.0]
     threads = [
         threading.Thread(target=_read_all, args=(server.url, path, pace, sizes, headers)) for _ in range(readers)
@@ -164,7 +166,8 @@ def _read_at_once(
 def _check_some_get_it(
     server: Server, path: str, sizes: list[int], whole: int, headers: Mapping[str, str] = NONE
 ) -> None:
-    """Of many readers of a list over ``whole`` bytes, some get it and the rest a refusal; a single one gets it."""
+    """Check that some of many readers get a list of more than ``whole`` bytes, the other readers an error. A single
+    reader gets the list."""
     assert all(each > whole or each in (429, 503) for each in sizes)
     assert max(sizes) > whole, "nobody got it"
     alone, _ = _read_at_once(server, path, 1, 0.0, headers)
@@ -221,7 +224,7 @@ def test_lists_in_other_forms_in_little_memory(tmp_path: Path, headers: dict[str
     with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, _, widgets):
         random = Random(1)
         path = f"{widgets.path()}?includeObject=Object"
-        for first, count in ((0, few), (few, many)):  # a list that is held while it is made fits into memory, or not
+        for first, count in ((0, few), (few, many)):  # a list that fits, then one that does not
             for number in range(first, count):
                 widgets.create(f"o{number}", text=random.randbytes(size // 2).hex())
             whole = count * size // 2
@@ -241,7 +244,7 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
             api = Client(server.url)
             widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
             copies(etcd, widgets, 230, text="x" * MIB)
-        # the caches never fill, so readiness waits for them in vain
+        # the caches never fill, so readiness would wait for them
         soon = "--storage-initialization-timeout=5s"
         with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix, soon) as server:
             api = Client(server.url)
@@ -274,7 +277,8 @@ def test_listed_objects_are_held_once(tmp_path: Path) -> None:
 
 @pytest.mark.rows("WRI-021")
 def test_a_collection_delete_holds_no_documents(tmp_path: Path) -> None:
-    """The answer is written before the first deletion, so only the bytes of the objects wait for the last one."""
+    """The response is encoded before the first deletion, so only the bytes of the objects are in memory until the
+    last."""
     count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
     with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as server:
         widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
@@ -318,7 +322,7 @@ def test_large_lists_over_tls(tmp_path: Path) -> None:
 
 
 def _read_securely(server: Server, path: str, sizes: list[int]) -> None:
-    """Read something over TLS; the certificate is the server's own."""
+    """Read a path over TLS, without verification of the certificate; append the bytes to ``sizes``."""
     where, context = urlsplit(server.url), ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (

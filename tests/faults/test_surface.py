@@ -1,4 +1,4 @@
-"""How costs grow with what should not matter: each dimension of the bench keeps to the exponent of its row."""
+"""The growth of costs with unrelated objects and clients: no dimension exceeds the exponent of its row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each acknowledged write of the store in the process was synced to the disk before its answer."""
+"""The embedded store syncs each write to the disk before its response."""
 
 from __future__ import annotations
 

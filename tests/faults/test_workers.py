@@ -1,4 +1,4 @@
-"""Several workers behind one port: one server for its clients, whichever of them answers and whichever dies."""
+"""Several workers behind one port: clients see one consistent server, also if a worker is killed."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ EtcdFlags = list[str]
 KILLS = 4
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-LARGE = "x" * 900_000  # the other worker hears of it a little later
+LARGE = "x" * 900_000  # the other worker receives such an object a little later
 STRICT = "?fieldValidation=Strict"
 
 
 @pytest.fixture
 def etcd_flags(own_etcd: Etcd) -> EtcdFlags:
-    """Flags for the shared etcd and a prefix of its own."""
+    """Flags for the shared etcd with a new prefix."""
     return [f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/workers-{secrets.token_hex(4)}"]
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server of two workers that no test kills, with an audit log and RBAC."""
+    """A server with two workers, an audit log and RBAC; no test kills it."""
     directory = tmp_path_factory.mktemp("workers")
     policy = write_policy(directory, {"level": "Metadata"})
     flags = [
@@ -90,7 +90,7 @@ def pin() -> Iterator[Pin]:
 
 
 def is_there(pid: int) -> bool:
-    """Return whether a thread of the process lives: until the last has ended, its sockets take connections."""
+    """Report whether a thread of the process runs: until the last thread has ended, its sockets accept connections."""
     for task in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             if task.read_text().rpartition(")")[2].split()[0] not in ("Z", "X"):
@@ -239,7 +239,7 @@ def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: 
         os.kill(before[1], signal.SIGKILL)
         until(lambda: not is_there(before[1]), "the worker is gone", every=0.001)
         made = other.request("POST", things.path(), thing(things.group, "first")).expect(201)
-        for number in range(20):  # to new connections, which the other one gets
+        for number in range(20):  # with new connections, which the other worker accepts
             Client(server.url).post(things.path(), thing(things.group, f"more-{number}")).expect(201)
         back = pin(server, 1)
         after = pids(server)
@@ -255,7 +255,7 @@ def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: 
 def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags) -> None:
     with running_server([*TWO, *etcd_flags, "--shutdown-delay-duration=40s"], tmp_path) as server:
         things, before = serve(Client(server.url)), pids(server)
-        os.kill(before[2], signal.SIGTERM)  # one that ends takes longer, and is let
+        os.kill(before[2], signal.SIGTERM)  # a worker that stops in order may take longer
         os.kill(before[1], signal.SIGSTOP)
         until(lambda: not is_there(before[1]), "the one that stands still is gone", within=60)
         assert is_there(before[2])
@@ -278,9 +278,9 @@ def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
             since = etcd_reader.head(etcd)
             load = Load(server.url, things.path(), f"{things.group}/v1", things.kind, seed)
             load.start(6, 3)
-            for victim in chance.sample((1, 2) * (KILLS // 2), KILLS):  # each of them, so each watch is cut
+            for victim in chance.sample((1, 2) * (KILLS // 2), KILLS):  # both, so that each watch is cut
                 pause(chance.uniform(0.3, 1.0))
-                for number in (1, 2):  # one of them serves all the time
+                for number in (1, 2):  # until both workers answer again
                     Pinned(server.url, number).close()
                 known = pids(server)
                 os.kill(known[victim], chance.choice((signal.SIGKILL, signal.SIGTERM)))
@@ -410,7 +410,7 @@ def thing(group: str, name: str = "a", **spec: Any) -> dict[str, Any]:
 
 
 def large(group: str) -> dict[str, Any]:
-    """Return a definition that takes a worker some time to compile."""
+    """Return a definition whose compilation takes a worker some time."""
     wanted = definition(group)
     properties = {f"f{number}": {"type": "string", "description": "x" * 100} for number in range(1200)}
     note = {"type": "string", "default": "none"}

@@ -1,8 +1,8 @@
-"""Knows the wire between network namespaces: it delays, loses, throttles and drops packets, each direction apart.
+"""Move packets between network namespaces, with delay, loss and limited rate for each direction.
 
-A process of its own: `python -m tests.faults.wire SEED FD…` reads packets from one TUN device per namespace and writes
-them to the one of their destination. It needs no netem of the kernel, which is not built everywhere. Its stdin takes
-lines of JSON, `[from, to, {"delay": …}]`, each answered by a line.
+It runs as a process: `python -m tests.faults.wire SEED FD…` reads packets from the TUN device of each namespace and
+writes them to the device of their destination. It does not need netem, which not every kernel has. Its stdin accepts
+lines of JSON, `[from, to, {"delay": …}]`; it answers each with a line.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ import time
 from dataclasses import dataclass, field
 
 PACKET = 65_536  # bytes
-QUEUED = 200  # packets that wait for their turn on a slow link; those beyond are lost, as in any router
+QUEUED = 200  # maximum number of waiting packets of a slow link; further packets are lost, as in a router
 
 
 @dataclass
 class Link:
-    """One direction between two namespaces: seconds, shares and bytes per second."""
+    """One direction of a link: ``delay`` and ``jitter`` in seconds, ``loss`` as a share, ``rate`` in bytes per
+    second."""
 
     delay: float = 0.0
     jitter: float = 0.0
     loss: float = 0.0
     rate: float = 0.0
     up: bool = True
-    ends: list[float] = field(default_factory=list)  # when each packet that waits for its turn will have been sent
+    ends: list[float] = field(default_factory=list)  # times at which the waiting packets will have been sent
 
     def passes(self, size: int, now: float, chance: random.Random) -> float | None:
-        """Return when a packet arrives; None when it is lost."""
+        """Return the time of a packet's arrival; None if it is lost."""
         if not self.up or (self.loss and chance.random() < self.loss):
             return None
         leaves = now
@@ -47,7 +48,7 @@ class Link:
 
 
 class Wire:
-    """All links between the namespaces; the n-th device has the address that ends in n + 1."""
+    """All links between the namespaces; the address of device n ends in n + 1."""
 
     def __init__(self, devices: list[int], seed: int) -> None:
         self._devices = devices
@@ -57,13 +58,13 @@ class Wire:
         self._count = itertools.count()
 
     def change(self, source: int | None, target: int | None, what: dict[str, float | bool]) -> None:
-        """Make the links from ``source`` to ``target`` as told; None stands for all."""
+        """Replace the settings of the links from ``source`` to ``target``; None means all."""
         for pair in self._links:
             if source in (None, pair[0]) and target in (None, pair[1]):
                 self._links[pair] = Link(**what)  # type: ignore[arg-type]
 
     def run(self) -> None:
-        """Move packets until stdin ends."""
+        """Move packets until stdin is closed."""
         poll = select.poll()
         for descriptor in (0, *self._devices):
             poll.register(descriptor, select.POLLIN)
@@ -81,7 +82,7 @@ class Wire:
                 self._give(target, packet)
 
     def _obey(self) -> bool:
-        # lines are short and come one at a time
+        # commands are short lines, and come one at a time
         line = os.read(0, PACKET)
         if line:
             self.change(*json.loads(line))
@@ -97,7 +98,7 @@ class Wire:
             target = packet[19] - 1
             link = self._links.get((source, target)) if packet[0] >> 4 == 4 else None
             if link is None:
-                continue  # an unused bit, or a field of IPv6
+                continue  # not an IPv4 packet to a known machine
             now = time.monotonic()
             at = link.passes(len(packet), now, self._chance)
             if at is not None:
@@ -110,7 +111,7 @@ class Wire:
         try:
             os.write(self._devices[target], packet)
         except OSError:
-            pass  # its queue is full: lost
+            pass  # the queue of the device is full: the packet is lost
 
 
 if __name__ == "__main__":

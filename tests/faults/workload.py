@@ -1,4 +1,4 @@
-"""Knows the load: writers that compare and swap, create and delete; watchers that resume where they were cut."""
+"""The load: writers that compare and swap, create and delete, and watchers that resume after a disconnect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.faults.history import Delivered, History, Read, Watched, Write
 
 COUNTERS = 3
 BROKEN = (OSError, http.client.HTTPException)
-LATER = 429  # of a server whose cache is not filled yet: nothing happened
+LATER = 429  # status of a server whose cache is not filled yet; the request had no effect
 LAST = "the-last"
 LAST_WITHIN = 15.0  # seconds
 
 
 class Line:
-    """A kept-alive connection that comes back after each cut."""
+    """A persistent connection that is opened again after each disconnect."""
 
     def __init__(self, url: str, over: threading.Event) -> None:
         address = urlsplit(url)
@@ -32,7 +32,7 @@ class Line:
         self._connection: http.client.HTTPConnection | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return an open connection, and retry while it is refused; ConnectionError at the end of the run."""
+        """Return an open connection; retry while it is refused. Raise ConnectionError at the end of the run."""
         while self._connection is None:
             connection = http.client.HTTPConnection(*self._address, timeout=20)
             try:
@@ -45,13 +45,14 @@ class Line:
         return self._connection
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._connection:
             self._connection.close()
             self._connection = None
 
     def send(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]] | None:
-        """Return status and answer; None when the connection broke after the request may have been sent."""
+        """Send a request; return (status, decoded body). None if the connection broke after the request may have been
+        sent."""
         connection = self.connect()
         try:
             data = None if body is None else json.dumps(body)
@@ -64,7 +65,7 @@ class Line:
 
 
 class Load:
-    """One run's load on one resource."""
+    """The load of a run on one resource."""
 
     def __init__(self, url: str, collection: str, api_version: str, kind: str, seed: int) -> None:
         self.url, self.collection = url, collection
@@ -77,7 +78,7 @@ class Load:
     # ------------------------------------------------------------------ running
 
     def start(self, writers: int, watchers: int) -> None:
-        """Make the counters, then set writers and watchers going."""
+        """Create the counters, then start writers and watchers."""
         line = Line(self.url, self.over)
         since = 0
         for number in range(COUNTERS):
@@ -103,7 +104,7 @@ class Load:
         thread.start()
 
     def finish(self) -> None:
-        """Stop the writers, write one last object for the watchers to end with, and wait for all."""
+        """Stop the writers, write a last object at which the watchers stop, and wait for all threads."""
         self.over.set()
         writers = self._threads[len(self.history.watched) :]
         for thread in writers:
@@ -211,7 +212,7 @@ class Load:
             pause(0.02)
 
     def _stream(self, line: Line, since: int) -> Iterator[Delivered | None]:
-        """Yield None once the watch is open, then its events until it is cut."""
+        """Yield None when the watch is open, then its events until it is disconnected."""
         connection = line.connect()
         try:
             connection.request("GET", f"{self.collection}?watch=true&resourceVersion={since}")

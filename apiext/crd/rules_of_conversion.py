@@ -141,7 +141,7 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
         return
     if not given.startswith("/"):
         yield invalid(path, given, "must start with a '/'")
-    # upstream: the first byte is dropped, whatever it is
+    # upstream: drops the first byte of the path, even if it is not a slash
     rest = given.encode()[1:].decode("utf-8", "replace")
     faults, shown = _segment_faults(rest.removesuffix("/").split("/")), f"Invalid value: {go_value(given)}"
     yield from as_many_as_shown(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)

@@ -257,7 +257,7 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
         sets.setdefault(one.api_version, []).append(one.fields)
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
-    # upstream: all versions but the first are taken in no order
+    # upstream: the order of all versions after the first is random
     # Versions in which metadata has an owner come first, since a conversion response without metadata is an error.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:

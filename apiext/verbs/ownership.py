@@ -292,7 +292,7 @@ class Application:
         except DecodeError as error:
             if not raw.lstrip().startswith(b"{"):
                 raise status.bad_request(f"error encoding patch: {error}") from error
-            # upstream: a body that begins with a brace counts as JSON, and is decoded after the read of the object
+            # upstream: a body that begins with a brace is JSON, and is decoded after the read of the object
             self._fault = status.bad_request(f"{_DECODING}error converting YAML to JSON: {error}")
             return
         if isinstance(found, dict):

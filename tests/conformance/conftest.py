@@ -1,4 +1,4 @@
-"""Shared fixtures: a server with optional kinds, a server whose etcd a test can read, and a webhook."""
+"""Shared fixtures: a server whose etcd a test can read, and a conversion webhook."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def converting(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iter
 
 @pytest.fixture(scope="session")
 def converting_webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """A webhook."""
+    """A conversion webhook, shared by all tests of the process."""
     with running_webhook(tmp_path_factory.mktemp("webhook")) as webhook:
         yield webhook
 
 
 @pytest.fixture
 def hook(converting_webhook: Webhook) -> Webhook:
-    """The webhook with nothing said to it yet, converting CronTabs."""
+    """The webhook without recorded requests; it converts CronTabs."""
     converting_webhook.forget()
     converting_webhook.answer = answer(crontab)
     return converting_webhook

@@ -1,9 +1,9 @@
-"""Record again: send the requests of the recordings to a kube-apiserver and store its responses.
+"""Send the requests of the recordings to a kube-apiserver again, and store its responses.
 
 python -m tests.conformance.record --server URL [--only TEXT] [--reference NAME]
 
-README.md beside the recordings describes the server. Steps with varying responses keep the recorded one. Read the diff
-before you commit it: each change comes from the server, or is an error of the run.
+README.md beside the recordings describes the server. If only varying parts of a response differ, the recorded response
+stays. Read the diff before you commit it: each change comes from the server, or is an error of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apiext.conformance.replay.recorded import REFERENCE, Scenario, load
 
 
 async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[str, Any] | None]]:
-    """Return the responses of a server to each step of each scenario, by the scenario's id."""
+    """Play the scenarios against a server; return id of the scenario → the response to each step."""
     found: dict[str, list[dict[str, Any] | None]] = {}
     turns = asyncio.Semaphore(SIDE_BY_SIDE)
     async with session() as http, asyncio.TaskGroup() as tasks:
@@ -37,7 +37,7 @@ async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[st
 
 
 def rewrite(path: Path, found: dict[str, list[dict[str, Any] | None]], reference: str) -> int:
-    """Put new answers into a file of recordings; returns how many changed, and leaves the file alone when none did."""
+    """Write new responses into a file of recordings if any differ; return the number of changed responses."""
     document = json.loads(path.read_text(encoding="utf-8"))
     changed = 0
     for recorded in document["scenarios"]:

@@ -1,4 +1,4 @@
-"""Plays the recordings and rewrites ``not_yet.yaml``: what passes goes out; with --add what differs comes in.
+"""Play the recordings and update ``not_yet.yaml``: remove steps that pass; with --add add steps that differ.
 
 python -m tests.conformance.shrink [--server URL] [--add] [--only TEXT] [--show N]
 """
@@ -15,7 +15,7 @@ from tests.support.processes import REFERENCE_FLAGS, running_server
 
 
 def main() -> int:
-    """Return 0 when nothing unlisted differs."""
+    """Return 0 if no step differs that is not in ``not_yet.yaml``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", metavar="URL", help="a running server; default: one started for this")
     parser.add_argument("--add", action="store_true", help="list what differs, under its row and piece")

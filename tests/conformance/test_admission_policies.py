@@ -37,7 +37,7 @@ def widgets(api: Client) -> Resource:
 def policy(
     api: Client, resource: Resource, *validations: dict[str, Any], binding: dict[str, Any] | None = None, **spec: Any
 ) -> Iterator[str]:
-    """Create a policy about a resource with its binding for the block; yields the name of both."""
+    """Create a policy for a resource, and its binding, for the block; yield the name of both."""
     name = f"p-{secrets.token_hex(4)}"
     spec = {"matchConstraints": {"resourceRules": [rule(resource)]}, "validations": list(validations), **spec}
     bound = {"policyName": name, "validationActions": ["Deny"], **(binding or {})}
@@ -264,7 +264,8 @@ def bounds(api: Client) -> Resource:
 
 
 def until_known(api: Client, resource: Resource) -> None:
-    """Wait until a policy's kind of parameters is known, which takes other servers long."""
+    """Wait until the server serves the kind of a policy's parameters to policies, which may take long on other
+    servers."""
     probe = resource.make("probe", size=0)
     soon(api, lambda: "paramKind" not in api.post(resource.path(), probe, dryRun="All").text, "the kind is known")
 
@@ -315,7 +316,7 @@ def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource)
 
 
 def status_of(api: Client, name: str, generation: int) -> dict[str, Any]:
-    """Return the status of a policy when a generation of it was checked."""
+    """Wait until the types of this generation of a policy have been checked; return its status."""
 
     def checked() -> dict[str, Any] | None:
         found: dict[str, Any] = api.get(f"{POLICIES}/{name}").expect(200).get("status", {})
@@ -351,7 +352,7 @@ def test_types_are_checked_and_told_in_the_status(api: Client, widgets: Resource
 
 
 def test_types_of_a_rule_without_a_group_are_those_of_any(api: Client, widgets: Resource) -> None:
-    # upstream: no group means any; and names may be singular
+    # upstream: an empty group matches any group, and names may be singular
     about = {"matchConstraints": {"resourceRules": [rule(widgets, apiGroups=[""], resources=["events", "secret"])]}}
     with policy(api, widgets, {"expression": "object.nope == 1"}, **about) as name:
         (warning,) = status_of(api, name, 1)["typeChecking"]["expressionWarnings"]

@@ -1,4 +1,4 @@
-"""Reviews and requests for tokens before webhooks and policies: they apply to tokens, never to reviews."""
+"""Webhooks and policies apply to token requests, but never to reviews."""
 
 from __future__ import annotations
 
@@ -211,6 +211,6 @@ def test_a_token_is_for_the_account_that_was_meant(api: Client, account: str) ->
     assert (answer["metadata"]["labels"], answer["metadata"]["generateName"]) == ({"a": "b"}, "x")
     refused = api.post(path, {"kind": "TokenRequest", "metadata": {"uid": "other"}, "spec": {}}).expect(409)
     text = f"the UID in the token request (other) does not match the UID of the service account ({uid})"
-    # conflicts name the kind
+    # upstream: conflicts name the kind
     what = f'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "{account}"'
     assert refused["message"] == f"{what}: {text}"

@@ -25,7 +25,7 @@ def replaced(member: str, value: Any) -> Any:
 
 
 def named(name: str) -> dict[str, Any]:
-    """Return the rules of a webhook: creates of webhook configurations with this name."""
+    """Return the rules and selector of a webhook: creates of config maps with the label ``of: name``."""
     about = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     return {"rules": [about], "objectSelector": {"matchLabels": {"of": name}}}
 

@@ -52,7 +52,7 @@ SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": {"type": "obj
 
 @pytest.fixture(scope="module")
 def kind(request: pytest.FixtureRequest) -> Resource:
-    """A kind with every sort of field, shared by the tests of this module; each uses names of its own."""
+    """A custom resource with each type of field; all tests of this module share it, with different object names."""
     api = Client(request.getfixturevalue("server").url)
     return serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}})
 
@@ -72,7 +72,7 @@ def owned(document: dict[str, Any], manager: str, subresource: str = "") -> Any:
 
 
 def extracted(value: Any, fields: dict[str, Any]) -> Any:
-    """Return what of a value these fields own, as client libraries extract a configuration."""
+    """Return the parts of a value that these fieldsV1 own, as client libraries extract a configuration."""
     inside = {name: below for name, below in fields.items() if name != "."}
     if not inside:
         return value
@@ -188,7 +188,7 @@ def test_the_same_again_is_no_write(kind: Resource) -> None:
         assert apply(kind, "again", "m", WANTED, force="true").expect(200) == first
         kind.api.patch(kind.path("again"), {"spec": {"text": "t"}}, MERGE, fieldManager="e").expect(200)
         changed = apply(kind, "again", "m", {**WANTED, "text": "u"}).expect(200)
-        assert watch.next()["object"] == changed  # nothing came before it
+        assert watch.next()["object"] == changed  # the watch has no earlier event
 
 
 @pytest.mark.rows("SSA-006", "SSA-003")
@@ -224,7 +224,7 @@ def test_an_empty_entry_forgets_all_owners_and_an_empty_list_none(kind: Resource
     else:
         change = [{"op": "replace", "path": "/metadata/managedFields", "value": reset}]
         after = kind.api.patch(path, change, JSON_PATCH).expect(200)
-    if not reset:  # upstream: clients that do not know the field must not strip it
+    if not reset:  # upstream: clients that do not support the field must not remove it
         assert after["metadata"]["managedFields"] == made_by
         return
     assert "managedFields" not in after["metadata"]
@@ -244,7 +244,7 @@ def test_the_status_has_owners_of_its_own(kind: Resource) -> None:
     whole = kind.api.patch(kind.path("state"), body, APPLY, fieldManager="n", force="true").expect(200)
     assert whole["status"] == {"phase": "Up"}
     assert owned(whole, "n") == {"f:spec": {"f:text": {}}}
-    assert owned(whole, "m") is None  # the other took its only field
+    assert owned(whole, "m") is None  # the other manager took over its only field
     empty = {key: value for key, value in body.items() if key not in {"spec", "status"}}
     gone = kind.api.patch(kind.path("state") + "/status", empty, APPLY, fieldManager="m").expect(200)
     assert not gone.get("status")
@@ -281,7 +281,7 @@ def test_items_that_are_twice_in_the_store_are_tolerated(api: Client) -> None:
 
     def applied() -> dict[str, Any] | None:
         answer = apply(widgets, "twice", "m", {"text": "x"})
-        return answer.json if answer.status == 200 else None  # until the new schema is served, text is unknown
+        return answer.json if answer.status == 200 else None  # until the server uses the new schema
 
     after = until(applied, f"{path} is applied")
     assert after["spec"]["ports"] == made["spec"]["ports"]
@@ -320,7 +320,7 @@ def test_keys_that_are_there_twice_are_told(api: Client, spec: str, validation: 
     [(b"[", "error encoding patch: yaml: "), (b"{", "error decoding patch: error converting YAML to JSON: yaml: ")],
 )
 def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool, body: bytes, says: str) -> None:
-    # upstream: a body that begins with a brace counts as JSON, and is decoded after the read of the object
+    # upstream: a body that begins with a brace is JSON, and is decoded after the read of the object
     widgets = serve(api)
     if there:
         widgets.create("a")

@@ -1,4 +1,4 @@
-"""The audit log: what events say of each kind of request, as kube-apiserver v1.37 writes them."""
+"""The audit log: the events of each kind of request, as kube-apiserver v1.37 writes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEVEN = ["kind", "apiVersion", "level", "auditID", "stage", "requestURI", "verb"
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Audited]:
-    """A server that tells everything."""
+    """A server with an audit log with the level RequestResponse for all requests."""
     directory = tmp_path_factory.mktemp("audited")
     flags = [
         "--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/audited",
@@ -45,7 +45,7 @@ def widgets(audited: Audited) -> Resource:
     return serve(audited.api, subresources={"status": {}})
 
 
-# --- what events say ---
+# --- contents of events ---
 
 
 def test_a_create(audited: Audited, widgets: Resource) -> None:
@@ -85,7 +85,7 @@ def test_a_create(audited: Audited, widgets: Resource) -> None:
     assert first["objectRef"] == where
     assert last["objectRef"] == {**where, "name": "one"}
     assert last["responseStatus"] == {"metadata": {}, "code": 201}
-    # as it was decoded: pruned and with its defaults
+    # the decoded object: pruned and with defaults
     assert last["requestObject"] == {**sent, "spec": {"color": "<red> & green", "note": "none"}}
     assert last["responseObject"] == made
     assert last["annotations"] == ALLOWED
@@ -181,7 +181,7 @@ def test_an_answer_is_told_as_json_in_the_form_that_was_asked_for(
         widgets.create("shown", color="<a>")
     answer, events = audited.ask("GET", widgets.path("shown") + query, Accept=accept)
     shown = yaml.safe_load(answer.raw) if "yaml" in accept else answer.json
-    if "yaml" in accept:  # YAML has times, JSON has not
+    if "yaml" in accept:  # in YAML this is a time, in JSON a string
         shown["metadata"]["creationTimestamp"] = answer.text.partition('creationTimestamp: "')[2].partition('"')[0]
         for entry in shown["metadata"]["managedFields"]:
             entry["time"] = shown["metadata"]["creationTimestamp"]
@@ -452,7 +452,7 @@ def test_events_and_levels_are_counted(audited: Audited) -> None:
 
     events, levels = count("apiserver_audit_event_total"), count('apiserver_audit_level_total{level="RequestResponse"}')
     audited.last("GET", "/version")
-    # of the first scrape the events after it, of the request between them all, of the second the events before it
+    # the last events of the first scrape, all of the request between the scrapes, the first of the second scrape
     assert count("apiserver_audit_event_total") == events + 6
     assert count('apiserver_audit_level_total{level="RequestResponse"}') > levels
     assert count("apiserver_audit_requests_rejected_total") == 0

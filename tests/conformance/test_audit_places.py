@@ -1,4 +1,4 @@
-"""Destinations of audit events: levels, files and webhooks, also a webhook that does not respond."""
+"""Destinations of audit events: files and webhooks, also a webhook that does not respond; and levels of events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Start(Protocol):
     """Starts servers with flags; the servers of one test share a store."""
 
     def __call__(self, *flags: str, rules: list[dict[str, Any]] = EVERYTHING, log: str = "", **policy: Any) -> Audited:
-        """Return it with its log, once it is ready."""
+        """Start a server, wait until it is ready, and return it with its log."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def config_map(name: str, size: int = 1) -> dict[str, Any]:
 
 
 def counted(audited: Audited, name: str) -> float:
-    """Return a number of the metrics page, 0 when it is not there."""
+    """Return the sum of the values of a metric in /metrics, 0 if there are none."""
     lines = audited.api.get("/metrics").text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
@@ -207,7 +207,7 @@ def test_a_place_that_takes_nothing_holds_nobody_in_batch_mode(start: Start, tmp
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
         audited = start("--audit-log-mode=batch", "--audit-log-batch-buffer-size=5", log=str(pipe))
-        audited.api.post(MAPS, config_map("piped", 100_000)).expect(201)  # more than a pipe holds
+        audited.api.post(MAPS, config_map("piped", 100_000)).expect(201)  # more than the buffer of a pipe
         for _ in range(10):
             audited.api.get("/version").expect(200)
         assert counted(audited, 'apiserver_audit_error_total{plugin="buffered"}') >= 10

@@ -19,7 +19,7 @@ YAML = {"Content-Type": "application/yaml"}
 
 @pytest.fixture
 def calm(server: Server) -> Iterator[None]:
-    """Hold the case to its CPU and memory, and the server to answering /readyz meanwhile."""
+    """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
     with strained(server):
         yield
 
@@ -55,14 +55,14 @@ def wide(count: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def widgets(request: pytest.FixtureRequest) -> Resource:
-    """A resource whose spec takes anything."""
+    """A custom resource whose spec may have any fields."""
     client = Client(request.getfixturevalue("server").url)
     return serve(client, schema=under_spec({"type": "object", "x-kubernetes-preserve-unknown-fields": True}))
 
 
 @pytest.fixture(scope="module")
 def few(request: pytest.FixtureRequest) -> Resource:
-    """A resource whose spec has one field, a whole number."""
+    """A custom resource whose spec has one field, an integer."""
     client = Client(request.getfixturevalue("server").url)
     return serve(client, schema=under_spec({"type": "object", "properties": {"n": {"type": "integer"}}}))
 
@@ -103,13 +103,13 @@ def test_a_million_empty_lists(widgets: Resource) -> None:
 def test_more_than_etcd_takes(widgets: Resource) -> None:
     body = with_spec(widgets, "long", b'{"a": "' + b"x" * 1_900_000 + b'"}')
     answer = widgets.api.request("POST", widgets.path(), body, JSON)
-    assert answer.expect(500)["message"] == "etcdserver: request is too large"  # upstream's answer
+    assert answer.expect(500)["message"] == "etcdserver: request is too large"  # upstream's message
 
 
 @pytest.mark.rows("PRU-008", "WRI-013", "WRI-014")
 @pytest.mark.parametrize("mode", ["Ignore", "Warn", pytest.param("Strict", marks=BOUNDS)])
 def test_many_unknown_fields(few: Resource, mode: str) -> None:
-    first = "a" * 40  # few of these fit into warnings: Python's client reads no more than 100 headers
+    first = "a" * 40  # long names, so that few warnings fit: Python's client reads at most 100 headers
     fields = b'"%s0":1,"%s1":1' % ((first.encode(),) * 2) + b"".join(b',"p%d":1' % number for number in range(200_000))
     fields = fields.replace(b'"p', b'"b' + b"b" * 30, 200)
     body = with_spec(few, f"unknown-{mode.lower()}", b"{" + fields + b"}")
@@ -126,7 +126,7 @@ def test_more_than_the_server_takes(widgets: Resource) -> None:
     body = with_spec(widgets, "huge", b'{"a": ' + b"9" * 20_000_000 + b"}")
     try:
         answer = widgets.api.request("POST", widgets.path(), body, JSON)
-    except OSError:  # hung up while we still send
+    except OSError:  # the server closed the connection before it had read the body
         return
     assert answer.status == 413
 

@@ -1,4 +1,5 @@
-"""Writes that no client should send: upstream's Status, nothing stored, and little spent on them."""
+"""Writes that no client should send: the server returns upstream's Status, stores nothing, and needs little CPU and
+memory."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from apiext.conformance.support.definitions import Resource, serve
 from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
 from tests.support.processes import Server
 
-CPU = 1.0  # seconds of the server that one piece of bad input may cost
+CPU = 1.0  # maximum CPU seconds of the server for a bad input
 MEMORY = 50 * 1024  # KiB
 SPEC = {
     "type": "object",
@@ -34,7 +35,7 @@ SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.re
 
 @pytest.fixture(scope="module")
 def target(request: pytest.FixtureRequest) -> Resource:
-    """A kind with status and scale, and one object that must stay as it is."""
+    """A custom resource with status and scale, and an object that must not change."""
     api = Client(request.getfixturevalue("server").url)
     widgets = serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}, "scale": SCALE})
     widgets.create("a", replicas=1, text="t", list=[1, 2, 3], map={"k": "v"}, free={"x": {"y": 1}})
@@ -66,7 +67,7 @@ class Meter:
 
 
 def refused(target: Resource, server: Server, send: Callable[[], Answer], code: int, text: str, reason: str) -> None:
-    """Send bad input; the answer is this Status, and nothing has changed."""
+    """Send bad input; check that the response is this Status, and that the object has not changed."""
     before = target.api.get(target.path("a")).expect(200)
     meter = Meter(server)
     answer = send()
@@ -247,7 +248,7 @@ OWNERS: dict[str, Any] = {
     "a long manager": {"manager": "m" * 129},
     "deep fields": {"fieldsV1": None},
 }
-ACCEPTED_OWNERS = {"a version that nobody serves", "deep fields", "a value nested too deep"}  # by one or by all
+ACCEPTED_OWNERS = {"a version that nobody serves", "deep fields", "a value nested too deep"}  # by this server or by all
 
 
 def deep_fields(levels: int) -> dict[str, Any]:
@@ -260,7 +261,8 @@ def deep_fields(levels: int) -> dict[str, Any]:
 @pytest.mark.rows("SSA-007", "SSA-014")
 @pytest.mark.parametrize("case", OWNERS)
 def test_owners_that_cannot_be(target: Resource, server: Server, case: str) -> None:
-    """They are refused, or the owners that the server knows stay: never a 500, and the object can still be written."""
+    """The server refuses them or keeps the previous owners. It never returns a 500, and clients can still write the
+    object."""
     entry = {**FIELDS, "apiVersion": f"{target.group}/v1", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}}
     entry |= OWNERS[case]
     if entry["fieldsV1"] is None:
@@ -424,7 +426,7 @@ def test_content_types(target: Resource, kind: str, code: int) -> None:
 @pytest.mark.parametrize(("more", "codes"), [(-1, (201, 500)), (0, (201, 500)), (1, (413,))])
 def test_bodies_at_the_limit(target: Resource, more: int, codes: tuple[int, ...]) -> None:
     body = json.dumps(target.make("limit", map={"k": ""})).encode()
-    body += b" " * (3 * 1024 * 1024 + more - len(body))  # white space: the stored object stays small
+    body += b" " * (3 * 1024 * 1024 + more - len(body))  # white space, so that the stored object is small
     answer = target.api.request("POST", target.path(), body, {"Content-Type": "application/json"}, dryRun="All")
     assert answer.status in codes, answer.raw[:300]
     if answer.status == 413:

@@ -1,4 +1,4 @@
-"""Events: two versions of the same stored objects, which go by themselves; and built-in APIs that are turned off."""
+"""Events: two API groups with the same stored objects, which expire; and disabled built-in APIs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_revision_that_is_to_come_is_not_waited_for(api: Client) -> None:
     state = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     watched = time.monotonic()
     with api.watch(NEW, **FAR, **state) as watch:
-        assert 1 <= watch.next("ERROR")["object"]["details"]["retryAfterSeconds"] <= 3  # upstream: by chance
+        assert 1 <= watch.next("ERROR")["object"]["details"]["retryAfterSeconds"] <= 3  # upstream: random
     assert time.monotonic() - watched < 3, "it would be three seconds"
     assert time.monotonic() - began < 12, "each would be three seconds"
 
@@ -165,7 +165,7 @@ def test_an_event_is_gone_when_its_time_is_over(tmp_path: Path, own_etcd: Etcd) 
             "shared for a twentieth of 30 s"
         )
         with api.watch(OLD, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
-            own_etcd.call("lease/revoke", {"ID": lease})  # what etcd does at the end
+            own_etcd.call("lease/revoke", {"ID": lease})  # as etcd does when the lease expires
             assert watch.next("DELETED")["object"]["metadata"]["name"] == "short"
         assert api.get(f"{OLD}/short").status == 404
         assert api.post(OLD, event("next")).status == 201, "a lease that is no more is not used again"
@@ -191,7 +191,7 @@ def test_built_in_apis_can_be_turned_off(tmp_path: Path, own_etcd: Etcd) -> None
 @pytest.mark.rows("ETC-004")
 def test_events_of_a_real_server_are_read(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/real-{secrets.token_hex(4)}"
-    # Secret{metadata{name, namespace, uid, creationTimestamp}, data{a: x}, type}, as kube-apiserver keeps it
+    # Secret{metadata{name, namespace, uid, creationTimestamp}, data{a: x}, type}, as kube-apiserver stores it
     metadata = b"\x0a\x04real" + b"\x1a\x07default" + b"\x2a\x02u1" + b"\x42\x06\x08\x80\xf8\xbd\xc9\x06"
     entry = b"\x0a\x01a" + b"\x12\x01x"
     raw = b"\x0a" + bytes([len(metadata)]) + metadata + b"\x12" + bytes([len(entry)]) + entry + b"\x1a\x06Opaque"

@@ -1,4 +1,4 @@
-"""Tokens of service accounts: requested, used, looked at, and gone with their account."""
+"""Tokens of service accounts: requests, use, reviews, and their end with the account."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.rows("AUT-001", "AUT-002")
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Any]:
-    """A server on https; makes a client with a token, the admin's when none is given."""
+    """A server with https, and a function that returns a client with a token; the default is the admin's token."""
     directory = tmp_path_factory.mktemp("tokens")
     flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/tokens-{secrets.token_hex(4)}"]
     with running_server(flags, directory) as server:
@@ -112,7 +112,7 @@ def test_others_verify_a_token(connect: Any) -> None:
 
 
 def new_token(admin: Client) -> str:
-    """Make a service account and return a token of it."""
+    """Create a service account and return a token of it."""
     name = f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     token: str = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)["status"]["token"]
@@ -120,7 +120,7 @@ def new_token(admin: Client) -> str:
 
 
 def plain(text: str) -> bytes:
-    """Return the bytes of base64 for URLs."""
+    """Decode base64 for URLs without padding."""
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
@@ -152,7 +152,7 @@ def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
     ("flags", "told"),
     [
         (["--service-account-jwks-uri=https://keys.example.com/jwks"], "https://keys.example.com/jwks"),
-        (["--service-account-issuer=http://plain.example.com"], None),  # upstream: the specification knows https alone
+        (["--service-account-issuer=http://plain.example.com"], None),  # upstream: the specification allows only https
         (["--service-account-issuer=https://example.com?a=b"], None),
         (["--service-account-issuer=https://["], None),
     ],

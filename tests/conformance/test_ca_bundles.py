@@ -24,12 +24,12 @@ SEEN = {"status": "False", "reason": "InvalidCABundle", "message": "The conversi
 
 
 def encoded(text: str) -> str:
-    """Return a text as a caBundle has it."""
+    """Encode a text as a caBundle."""
     return base64.b64encode(text.encode()).decode()
 
 
 def with_bundle(bundle: str | None) -> dict[str, Any]:
-    """Return a definition in a fresh group whose webhook has this bundle."""
+    """Return a definition in a new group whose webhook has this bundle; None: no bundle."""
     wanted = definition(fresh_group())
     client = {"url": "https://127.0.0.1:1/"} | ({"caBundle": bundle} if bundle is not None else {})
     wanted["spec"]["conversion"] = {
@@ -40,7 +40,7 @@ def with_bundle(bundle: str | None) -> dict[str, Any]:
 
 
 def give(api: Client, wanted: dict[str, Any], bundle: str | None) -> Answer:
-    """Give a stored definition another bundle."""
+    """Change the bundle of a stored definition."""
     patch = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}
     return api.patch(f"{DEFINITIONS}/{wanted['metadata']['name']}", patch, MERGE)
 
@@ -66,12 +66,12 @@ def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bu
     path, group = f"{DEFINITIONS}/{wanted['metadata']['name']}", wanted["spec"]["group"]
     assert is_true(api.get(path).expect(200), "NamesAccepted")
     assert api.get(f"/apis/{group}/v1").status == 404  # discovery lists only established definitions
-    # another name is accepted, and nothing else changes
+    # controllers accept another name, and change no other condition
     api.patch(path, {"spec": {"names": {"shortNames": ["wd"]}}}, MERGE).expect(200)
     until(lambda: api.get(path).expect(200)["status"]["acceptedNames"].get("shortNames"), "the name is accepted")
     again = established(api, wanted, "InvalidCABundle")
     assert again == seen
-    # not established, so another bundle of no use may come
+    # the definition is not established, so another invalid bundle is accepted
     give(api, wanted, encoded("y")).expect(200)
     give(api, wanted, tls.authority().bundle).expect(200)
     assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
@@ -138,7 +138,7 @@ def test_a_field_of_that_name_is_no_bundle(api: Client) -> None:
     assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
 
 
-# upstream: a blank bundle is none
+# upstream: an empty bundle is equal to a missing one
 @pytest.mark.rows("CRD-037", "CND-005")
 def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:
     wanted = with_bundle(encoded(" \n\t"))
@@ -178,7 +178,7 @@ def test_a_bundle_of_use_is_not_replaced_by_another(api: Client, text: str, told
 
 
 def refuses(api: Client, text: str, told: str) -> None:
-    """Make a definition with a bundle of use, and hold the server to refusing another one in these words."""
+    """Create a definition with a valid bundle; check that the server refuses another bundle with this message."""
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
     established(api, wanted, "InitialNamesAccepted")
@@ -257,5 +257,5 @@ def test_a_serial_number_may_be_zero_and_not_below(api: Client) -> None:
     wanted = with_bundle(encoded(numbered(-5)))
     api.post(DEFINITIONS, wanted).expect(201)
     established(api, wanted, "InvalidCABundle")
-    give(api, wanted, encoded(numbered(-5) + numbered(0))).expect(200)  # one that can be read is enough
+    give(api, wanted, encoded(numbered(-5) + numbered(0))).expect(200)  # one valid certificate is enough
     established(api, wanted, "InitialNamesAccepted")

@@ -1,4 +1,4 @@
-"""The command ``apiext conformance`` as its users run it: a process beside the server."""
+"""The command ``apiext conformance``, run as a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects in every version of a definition whose versions a webhook converts, as the documentation has it."""
+"""Objects in all versions of a definition that a webhook converts, as in the Kubernetes documentation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def api(converting: Server) -> Client:
 
 
 def stored(etcd: Etcd, tabs: CronTabs, name: str) -> dict[str, Any]:
-    """Return what etcd holds of an object."""
+    """Return the object that is stored in etcd."""
     key = f"{PREFIX}/{tabs.group}/crontabs/default/{name}".encode()
     found = etcd.call("kv/range", {"key": base64.b64encode(key).decode()})["kvs"][0]
     document: dict[str, Any] = json.loads(base64.b64decode(found["value"]))
@@ -63,9 +63,9 @@ def test_the_crontab_of_the_documentation(api: Client, hook: Webhook, own_etcd: 
     request = hook.reviews[0]
     assert (request["apiVersion"], request["kind"]) == ("apiextensions.k8s.io/v1", "ConversionReview")
     assert request["request"]["desiredAPIVersion"] == f"{tabs.group}/v1"
-    assert request["response"] == {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # to be filled in
+    assert request["response"] == {"uid": "", "convertedObjects": None, "result": {"metadata": {}}}  # a template
     asked = {name: value for name, value in made["metadata"].items() if name != "resourceVersion"}
-    assert request["request"]["objects"] == [{**made, "metadata": asked}]  # as recorded, not as documentation shows it
+    assert request["request"]["objects"] == [{**made, "metadata": asked}]  # as recorded; the documentation differs
     assert hook.paths == ["/convert?timeout=30s"]
     assert hook.headers[0]["content-type"] == "application/json"
 
@@ -135,11 +135,11 @@ def test_a_list_asks_in_batches_for_what_is_in_another_version(api: Client, hook
     api.patch(tabs.path("v1", "o007"), {"host": "changed"}).expect(200)
     after = {it["metadata"]["name"]: it["host"] for it in api.get(tabs.path("v1")).expect(200)["items"]}
     assert (after["o007"], after["zzz"], len(after)) == ("changed", "more", 232)
-    assert names_asked(hook)[3:] == [["o007"], ["o007"]]  # its fields before and after, in the version of their owner
+    assert names_asked(hook)[3:] == [["o007"], ["o007"]]  # old and new object, in the manager's version
 
 
 def move_storage(api: Client, tabs: CronTabs, version: str, **served: bool) -> None:
-    """Make another version the storage version, and wait until it is."""
+    """Change the storage version, and wait until the server uses it."""
     path = f"{DEFINITIONS}/crontabs.{tabs.group}"
     versions = api.get(path).expect(200)["spec"]["versions"]
     for one in versions:
@@ -311,7 +311,7 @@ def test_an_applier_may_change_its_version_beside_others(api: Client, hook: Webh
 
     apply("v1alpha1", "1", a="x")
     api.patch(tabs.path("v1", "a"), {"spec": {"b": "y"}}, fieldManager="other").expect(200)
-    # upstream: all versions but the first are taken in no order, so that this is now and then a 500
+    # upstream: the order of all versions after the first is random, so that this is sometimes a 500
     found = apply("v1beta1", "2", b="z")
     assert (found["spec"], found["metadata"]["labels"]) == ({"b": "z"}, {"a": "2"})
 

@@ -49,7 +49,7 @@ def test_a_webhook_is_not_told_the_revision(api: Client, hook: Webhook) -> None:
     assert "resourceVersion" not in asked[0]["metadata"]
 
 
-OTHERS: dict[str, tuple[Any, str]] = {  # value returned for an object, and Go's error about it
+OTHERS: dict[str, tuple[Any, str]] = {  # case → (value that the webhook returns for an object, Go's error)
     "a null": (None, "unexpected end of JSON input"),
     "text": ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
     "no kind": ({"a": 1}, "Object 'Kind' is missing in '{\"a\": 1}'"),
@@ -234,5 +234,5 @@ def test_an_apply_says_at_which_step_the_webhook_failed(api: Client, hook: Webho
             break
         told.append(found.expect(500)["message"])
     wanted = [f"{step.replace('G', tabs.group)}, Kind=CronTab failed: tired" for step in STEPS]
-    # which conversions of the live object are remembered from an earlier write is left open
+    # an earlier write may have cached conversions of the stored object
     assert [text for text in told if text in wanted] == wanted

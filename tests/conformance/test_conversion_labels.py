@@ -1,4 +1,4 @@
-"""Labels that only a conversion webhook gives: selectors are about the version asked for."""
+"""Labels that only a conversion webhook adds: selectors match the object in the requested version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def api(converting: Server) -> Client:
 
 @pytest.fixture
 def tabs(api: Client, hook: Webhook) -> CronTabs:
-    """CronTabs whose labels the webhook makes; a and b exist, stored without labels, and b was shown before."""
+    """CronTabs whose labels the webhook adds; a and b are stored without labels, and b was read before."""
     tabs = serve_crontabs(api, hook)
     hook.answer = answer(labelled)
     tabs.create("v1beta1", "a", hostPort="x:1")
@@ -102,5 +102,5 @@ def test_labels_that_are_not_shown_select_nothing(api: Client, hook: Webhook, ta
     with api.watch(tabs.path("v1"), labelSelector="version=v1beta1") as watch:
         with api.watch(tabs.path("v1beta1"), labelSelector="version=v1beta1") as stored:
             assert names(stored.next()) == ("ADDED", ["c"])
-        move_storage(api, tabs, "v1")  # ends both watches
+        move_storage(api, tabs, "v1")  # this ends both watches
         assert watch.read() == b""

@@ -27,7 +27,7 @@ SERVICE = "example-conversion-webhook-server.default"
 
 @pytest.fixture(scope="module")
 def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """A webhook whose certificate is for a service."""
+    """A webhook with a certificate for a service."""
     names = (f"{SERVICE}.svc", "127.0.0.1")
     with running_webhook(tmp_path_factory.mktemp("service"), names) as webhook:
         webhook.answer = answer(crontab)
@@ -36,7 +36,7 @@ def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
 
 @pytest.fixture(scope="module")
 def map_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that says where services are."""
+    """The file of --service-resolver, empty at first."""
     path = tmp_path_factory.mktemp("map") / "services.yaml"
     path.write_text("{}\n")
     return path
@@ -44,7 +44,7 @@ def map_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def mapped(tmp_path_factory: pytest.TempPathFactory, map_file: Path) -> Iterator[Server]:
-    """A server that knows services by the map."""
+    """A server with --service-resolver."""
     flags = ["--insecure", "--port=0", f"--service-resolver={map_file}"]
     with running_server(flags, tmp_path_factory.mktemp("mapped")) as server:
         yield server
@@ -57,7 +57,7 @@ def api(mapped: Server) -> Client:
 
 
 def use(api: Client, group: str, **client_config: Any) -> None:
-    """Let a definition call another place."""
+    """Change the clientConfig of a definition's webhook."""
     webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client_config}
     path = f"{DEFINITIONS}/crontabs.{group}"
     patch = [{"op": "replace", "path": "/spec/conversion/webhook", "value": webhook}]

@@ -1,4 +1,5 @@
-"""Definitions and objects of real projects through a webhook that only renames: in every version as without it."""
+"""Definitions and objects of real projects with a webhook that changes only apiVersion: reads equal those without a
+webhook."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ DATA = shared.shared("data/real/answers", 60)
 
 
 def scenarios() -> Iterator[Scenario]:
-    """Yield the recorded definitions of which an object was read in more than one version."""
+    """Yield recorded definitions with an object that was read in more than one version."""
     for path in sorted(DATA.glob("*.json")) if DATA is not None else []:
         seen: set[str] = set()
         for scenario in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
@@ -58,7 +59,7 @@ def body(step: dict[str, Any]) -> Any:
 
 
 def bare(document: Any) -> Any:
-    """Return an object without what differs from run to run."""
+    """Return an object without metadata that differs between runs."""
     metadata = {name: value for name, value in document["metadata"].items() if name not in LEFT_OUT}
     return {**document, "metadata": metadata}
 
@@ -95,7 +96,7 @@ def test_objects_in_every_version(api: Client, hook: Webhook, scenario: Scenario
 
 
 def _compare(api: Client, scenario: Scenario, number: int) -> int:
-    """Create and delete as recorded, and compare reads with the record; return the number of compared responses."""
+    """Repeat a recorded step, and compare a read with the record; return the number of compared responses."""
     step = scenario["steps"][number]
     if step["what"] == "create":
         collection = step["path"].partition("?")[0]

@@ -1,4 +1,4 @@
-"""Objects nested deeper than this server can write, from a conversion webhook or from other writers of etcd."""
+"""Objects nested deeper than this server can encode, from a conversion webhook or another writer of etcd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def api(converting: Server) -> Client:
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """Return an object of so many levels."""
+    """Return an object with this number of levels."""
     found: dict[str, Any] = {}
     for _ in range(levels - 1):
         found = {"b": found}
@@ -49,7 +49,7 @@ def test_an_answer_of_a_webhook_that_is_too_deep_is_told(api: Client, hook: Webh
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "c"}}
     told = api.post(tabs.path("v1"), made).expect(500)["message"]
     assert told == text.replace("v1beta1", "v1").replace("default/a", "default/c")
-    api.delete(tabs.path("v1beta1", "a")).expect(200)  # its own version needs no conversion
+    api.delete(tabs.path("v1beta1", "a")).expect(200)  # the stored version needs no conversion
 
 
 @pytest.mark.rows("VER-006")
@@ -67,7 +67,8 @@ def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
 
 
 def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
-    """Return a resource with an object "a", and "deep" with this many levels, which was put into etcd directly."""
+    """Return a resource with an object "a", and an object "deep" with this many levels, which is written directly to
+    etcd."""
     widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
     made = widgets.create("a")
     made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}

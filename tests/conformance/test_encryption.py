@@ -1,4 +1,5 @@
-"""Encryption at rest: kube-apiserver's own values are read, ours have its form, and keys are changed in service."""
+"""Encryption at rest: the server reads values of kube-apiserver, writes the same format, and changes keys while it
+runs."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def keys(etcd: Etcd, prefix: str) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd of a cluster: the key is authenticated with the value, so the prefix must be kube-apiserver's."""
+    """An etcd with values of a cluster. The encryption authenticates the keys, so they need kube-apiserver's prefix."""
     with running_etcd(tmp_path_factory.mktemp("sealed-etcd")) as started:
         for row in RECORDED:
             put(started, row["key"], base64.b64decode(row["value"]))
@@ -86,7 +87,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.fixture(scope="module")
 def sealed(etcd: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server over it with the configuration that kube-apiserver had."""
+    """A server with this etcd and the configuration of that kube-apiserver."""
     directory = tmp_path_factory.mktemp("sealed")
     (directory / "encryption.yaml").write_text(REFERENCE)
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
@@ -155,12 +156,12 @@ def test_only_values_without_a_key_fail(
     key = f"/registry/{resource}/default/bad"
     with api.watch(f"{path}?resourceVersion={listed['metadata']['resourceVersion']}") as watch:
         put(etcd, key, value)
-        # transformers have no revision
+        # upstream: the error contains no revision
         fault = f"data from the storage is not transformable revision=0: {why}"
         text = f"StorageError: corrupt object, Code: 7, Key: {{}}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
         told = f"failed to read one or more {resource} from the storage: {text.format(key)}"
         until(lambda: api.get(path).status == 500, "the bad value is seen")
-        begun = api.get(f"{path}?watch=true&timeoutSeconds=1")  # upstream: a 429 or 504, here as a list
+        begun = api.get(f"{path}?watch=true&timeoutSeconds=1")  # upstream: a 429 or 504; here the same as a list
         lists = [answer.expect(500) for answer in (api.get(path), api.get(f"{path}?limit=500"), api.delete(path))]
         for status in (*lists, begun.expect(200)["object"]):
             assert (status["message"], status["reason"]) == (told, "StorageReadError")
@@ -197,13 +198,13 @@ def test_turns_are_counted(api: Client) -> None:
 
 
 def changed(api: Client, path: str, body: dict[str, Any]) -> bool:
-    """Return whether a patch makes a new revision."""
+    """Report whether a patch changes the resourceVersion."""
     before = api.get(path).expect(200)["metadata"]["resourceVersion"]
     return bool(api.patch(path, body, MERGE).expect(200)["metadata"]["resourceVersion"] != before)
 
 
 def in_use(api: Client) -> str:
-    """Return the hash of the configuration in use, as the metrics tell it."""
+    """Return the hash of the current configuration, from the metrics."""
     (told,) = re.findall(r'last_config_info\{.*hash="([^"]+)"', api.get("/metrics").text)
     return str(told)
 

@@ -1,4 +1,4 @@
-"""Expressions that fail without an error for the client are in the log from --v=2 on, each in one line."""
+"""With --v=2 the server logs a line for each expression that fails without an error for the client."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 @pytest.fixture(scope="module", params=["2", "1"])
 def telling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, bool]]:
-    """A server, and whether it tells of expressions that fail."""
+    """A server, and whether it logs expressions that fail."""
     flags = ["--insecure", "--port=0", f"--v={request.param}"]
     with running_server(flags, tmp_path_factory.mktemp("telling")) as server:
         yield server, request.param == "2"
 
 
 def lines_about(server: Server, text: str) -> list[str]:
-    """Return the lines about expressions that have a text: the message, then the fields."""
+    """Return the log lines about expressions that contain a text: the message, then the fields."""
     assert isinstance(server.log, Path)
     found = [line for line in log_lines(server.log.read_text()) if line["logger"] == "apiext.verbose"]
     told = [
@@ -38,7 +38,7 @@ def lines_about(server: Server, text: str) -> list[str]:
 
 
 def check(telling: tuple[Server, bool], text: str, line: str) -> None:
-    """Check that the log has this line about a text, or none."""
+    """Check that the log has this line about a text, or no line with --v=1."""
     server, told = telling
     if told:
         until(lambda: lines_about(server, text), "the line is written", within=5)
@@ -48,7 +48,7 @@ def check(telling: tuple[Server, bool], text: str, line: str) -> None:
 
 
 def ruled(api: Client, **rule: Any) -> Resource:
-    """Serve a kind with a rule on its spec."""
+    """Serve a custom resource with a rule for its spec."""
     spec = {"type": "object", "properties": {"x": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
     return serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
 

@@ -1,4 +1,4 @@
-"""Flags seen from outside, on one server that is given them: strangers, audiences, plug-ins, requests at a time."""
+"""Effects of flags on one server: anonymous users, audiences, plug-ins, and limits of concurrent requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Connect = Callable[..., Client]
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd that may be stopped."""
+    """An etcd that tests may pause."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
         yield started
 
@@ -47,14 +47,14 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, etcd: Etcd) -> Iterator[Se
 
 @pytest.fixture(scope="module")
 def trust(flagged: Server) -> ssl.SSLContext:
-    """CA bundle for the server's certificate."""
+    """A TLS context with the server's CA."""
     assert flagged.log is not None
     return ssl.create_default_context(cafile=str(flagged.log.parent / "pki" / "ca.crt"))
 
 
 @pytest.fixture
 def connect(flagged: Server, trust: ssl.SSLContext) -> Connect:
-    """Make a client with a token, the admin's when none is given."""
+    """A function that returns a client with a token; the default is the admin's token."""
     config = yaml.safe_load(Path(flagged.ready["kubeconfig"]).read_text())
     admin = config["users"][0]["user"]["token"]
 
@@ -148,7 +148,7 @@ def test_dependents_stay_where_nothing_collects_them(connect: Connect) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": f"u-{name}"}
     body = {"metadata": {"name": name, "ownerReferences": [reference]}}
     admin.post(f"{DEFAULT}/configmaps", body).expect(201)
-    pause(1)  # a collector deletes it within that second
+    pause(1)  # a garbage collector would delete it within this second
     admin.get(f"{DEFAULT}/configmaps/{name}").expect(200)
 
 
@@ -161,7 +161,7 @@ DELETE = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"]}
 FINALIZE = {"apiGroups": [""], "resources": ["secrets/finalizers"], "verbs": ["update"]}
 FINALIZE_ALL = {"apiGroups": ["*"], "resources": ["*/finalizers"], "verbs": ["update"]}
 OWNED = [
-    # permissions of the user, operation, blockOwnerDeletion, owner's apiVersion and kind, refusal
+    # permissions of the user, operation, blockOwnerDeletion, (apiVersion, kind) of the owner, message
     ([], "create", None, ("v1", "Secret"), ""),
     ([], "create", False, ("v1", "Secret"), ""),
     ([], "create", True, ("v1", "Secret"), CANNOT_BLOCK),
@@ -205,7 +205,7 @@ def test_owners_need_permissions(
         assert answer.expect(403)["message"] == f'configmaps "{name}" is forbidden: {text}'
     else:
         assert answer.status in (200, 201), answer.text
-        again = user.patch(f"{path}/{name}", {"data": {"a": "b"}})  # owners that stay as they are need nothing
+        again = user.patch(f"{path}/{name}", {"data": {"a": "b"}})  # unchanged owners need no permission
         assert again.status == 200, again.text
 
 
@@ -229,7 +229,7 @@ def test_no_more_requests_at_a_time_than_told(etcd: Etcd, connect: Connect, writ
 
     def both() -> list[tuple[int, str]]:
         with ThreadPoolExecutor(2) as pool:
-            etcd.process.send_signal(signal.SIGSTOP)  # so the first of two waits
+            etcd.process.send_signal(signal.SIGSTOP)  # so that the first of two requests waits
             try:
                 asked = [pool.submit(ask) for _ in range(2)]
                 wait(asked, timeout=20, return_when=FIRST_COMPLETED)
@@ -238,5 +238,5 @@ def test_no_more_requests_at_a_time_than_told(etcd: Etcd, connect: Connect, writ
             return sorted(each.result() for each in asked)
 
     wanted = [(201 if writes else 200, ""), (429, "1")]
-    until(lambda: both() == wanted, "one is let in and one is not")  # more than once where the machine is busy
+    until(lambda: both() == wanted, "one is let in and one is not")  # a busy machine needs several tries
     assert ask() == wanted[0]

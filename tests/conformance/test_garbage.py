@@ -16,7 +16,7 @@ from tests.support.processes import running_server
 pytestmark = pytest.mark.rows("WRI-018")
 
 OWNER_NAMES = ("owner", "other")
-PATIENCE = 60  # seconds: other servers look for new kinds each half minute
+PATIENCE = 60  # seconds; other servers check for new kinds each half minute
 
 
 def reference(owner: dict[str, Any], *, block: bool = True) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A write through one version keeps the fields that only another version shows (strategy None)."""
+"""A write in one version keeps the fields that only another version has (strategy None)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WHOLE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def kinds(server: Server) -> tuple[Resource, Resource]:
-    """A kind in the version that is stored, and in one that shows less."""
+    """A custom resource in its storage version, and in a version with fewer fields."""
     more = both(STATUS, {"properties": {"why": TEXT}})
     v1, v1beta1 = versions(
         Client(server.url),
@@ -80,7 +80,7 @@ def kinds(server: Server) -> tuple[Resource, Resource]:
 
 
 def patched(media: str, patch: Any, subresource: str = "", **query: Any) -> Callable[[Resource], Answer]:
-    """Return a patch of the object x."""
+    """Return a function that patches the object x."""
 
     def send(of: Resource) -> Answer:
         return of.api.request("PATCH", f"{of.path('x')}{subresource}", patch, {"Content-Type": media}, **query)
@@ -89,7 +89,7 @@ def patched(media: str, patch: Any, subresource: str = "", **query: Any) -> Call
 
 
 def applied(subresource: str = "", **content: Any) -> Callable[[Resource], Answer]:
-    """Return an apply of the object x."""
+    """Return a function that applies the object x."""
 
     def send(of: Resource) -> Answer:
         config = {**of.make("x"), **content}
@@ -101,7 +101,8 @@ def applied(subresource: str = "", **content: Any) -> Callable[[Resource], Answe
 
 
 def replaced(**spec: Any) -> Callable[[Resource], Answer]:
-    """Return a PUT of the object x with another spec, from a client of this version; ``...`` leaves a field out."""
+    """Return a function that PUTs the object x with changed fields of spec, in the version of the resource; ``...``
+    removes a field."""
 
     def send(of: Resource) -> Answer:
         shown = of.api.get(of.path("x")).expect(200)
@@ -112,7 +113,7 @@ def replaced(**spec: Any) -> Callable[[Resource], Answer]:
 
 
 def deleted_with_finalizer(of: Resource) -> Answer:
-    """Delete the object x, which stays since it has a finalizer."""
+    """Delete the object x, which remains since it has a finalizer."""
     patch = {"metadata": {"finalizers": ["example.com/stay"]}}
     of.api.request("PATCH", of.path("x"), patch, {"Content-Type": MERGE}).expect(200)
     return of.api.delete(of.path("x"))
@@ -170,7 +171,7 @@ STATUS_WRITES: Mapping[str, tuple[Callable[[Resource], Answer], str]] = {
 
 @pytest.fixture
 def versioned(kinds: tuple[Resource, Resource]) -> tuple[Resource, Resource]:
-    """The kind with a fresh object x that has fields of both versions."""
+    """The custom resource with a new object x that has fields of both versions."""
     v1, v1beta1 = kinds
     api, path = v1.api, v1.path("x")
     if (found := api.get(path)).status == 200:
@@ -242,7 +243,7 @@ def test_an_apply_is_pruned_by_the_version_that_is_stored(api: Client) -> None:
     assert spec() == {"a": 1}
     patched(MERGE, {"spec": {"b": {"c": 1, "d": [1]}}})(v1).expect(200)
     applied(spec={"b": {"e": 2}})(v1beta1).expect(200)
-    assert spec() == {"b": {"c": 1, "d": [1], "e": 2}}  # a was the applier's own
+    assert spec() == {"b": {"c": 1, "d": [1], "e": 2}}  # only this applier owned the field a
     applied(spec={})(v1beta1).expect(200)
     assert spec() == {"b": {"c": 1, "d": [1]}}
     for send in (patched(MERGE, {"spec": {"x": 1}}), replaced(), patched(MERGE, {"spec": None})):

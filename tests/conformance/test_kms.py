@@ -1,6 +1,6 @@
-"""Values under keys of a KMS plug-in: in the form of kube-apiserver, readable by several servers.
+"""Values that are encrypted with keys of a KMS plug-in: in kube-apiserver's format, readable by several servers.
 
-Tests that take seconds (an absent or slow plug-in, changed keys) are in the long profile.
+Tests that take seconds (a stopped or slow plug-in, changed keys) have the mark ``long``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plugin]:
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd of a cluster, in which kube-apiserver wrote."""
+    """An etcd with values that kube-apiserver wrote."""
     with running_etcd(tmp_path_factory.mktemp("kms-etcd")) as started:
         for row in OF_KUBE:
             put(started, row["key"], base64.b64decode(row["value"]))
@@ -69,7 +69,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.fixture(scope="module")
 def servers(etcd: Etcd, plugin: Plugin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Client]]:
-    """Clients of two servers over it."""
+    """Clients of two servers with this etcd."""
     directory = tmp_path_factory.mktemp("kms-servers")
     file = directory / "encryption.yaml"
     file.write_text(configuration((SEALED, [provider(plugin, "pair"), PLAIN])))
@@ -84,7 +84,7 @@ def servers(etcd: Etcd, plugin: Plugin, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def api(servers: list[Client]) -> Client:
-    """A client of the first."""
+    """A client of the first server."""
     return servers[0]
 
 
@@ -117,7 +117,7 @@ def test_stored_values_have_the_form_of_kube_apiserver(api: Client, etcd: Etcd) 
 
 
 def enveloped(**fields: Any) -> bytes:
-    """Return a stored value under a new seed, or under the given one."""
+    """Return a stored value with a new seed, or with these fields."""
     whole = {
         "encryptedData": b"x" * 70,
         "keyID": "key-1",
@@ -129,7 +129,7 @@ def enveloped(**fields: Any) -> bytes:
 
 
 def whole(kind: int, key: bytes) -> bytes:
-    """Return a secret under a key or a seed."""
+    """Return a stored secret that is encrypted with a key (kind 0) or with a seed (kind 1)."""
     plain = b'{"apiVersion":"v1","kind":"Secret","metadata":{"name":"bad","namespace":"default","uid":"u"}}'
     info, nonce = os.urandom(32 * kind), os.urandom(12)
     own = hmac.digest(key, info + b"\x01", "sha256") if kind else key
@@ -143,7 +143,7 @@ NOTES = "failed to validate annotations:"
 DECRYPT = "failed to decrypt DEK, error: rpc error: code ="
 TWO = "should be a domain with at least two segments separated by dots"
 SHORT = "the stored data was shorter than the required size"
-# recorded of kube-apiserver v1.36.3
+# recorded from kube-apiserver v1.36.3: case → (value, error)
 VALUES: dict[str, tuple[bytes, str]] = {
     "a key": (whole(0, b"k" * 16), ""),
     "a long seed": (whole(1, b"s" * 40), ""),
@@ -252,7 +252,7 @@ def test_the_plugin_is_told_of(api: Client) -> None:
         assert f"apiserver_{part}" in text
 
 
-# --- stories ---
+# --- tests with their own server ---
 
 
 class Story:
@@ -269,20 +269,20 @@ class Story:
         ]  # fmt: skip
 
     def use(self, *rules: tuple[list[str], list[dict[str, Any]]]) -> None:
-        """Write a configuration in one piece."""
+        """Write a configuration atomically."""
         draft = self.file.with_suffix(".draft")
         draft.write_text(configuration(*rules))
         draft.replace(self.file)
 
     def key_ids(self, resource: str) -> list[str]:
-        """Return by which keys of plug-ins objects are sealed."""
+        """Return the ids of the plug-in keys with which the objects of a resource are encrypted."""
         found = keys(self.etcd, f"/{self.prefix}/{resource}/").values()
         return [decoded("EncryptedObject", value.split(b":", 5)[5]).keyID for value in found]
 
 
 @pytest.fixture
 def story(tmp_path: Path, own_etcd: Etcd, request: pytest.FixtureRequest) -> Iterator[Story]:
-    """A story of its own below a prefix of its own."""
+    """A new Story with its own prefix."""
     made = Story(tmp_path, own_etcd, f"kms-{request.node.name.replace('_', '-')[:60]}")
     yield made
     made.plugin.stop()
@@ -335,7 +335,7 @@ def test_a_plugin_that_is_slow_or_gone_hurts_only_what_it_seals(story: Story, tm
             plugin.delay = 1.5
             theirs = other.post(SECRETS, {"metadata": {"name": "theirs"}}).expect(201)["metadata"]["resourceVersion"]
             began = time.monotonic()
-            api.get(MAPS).expect(200)  # consistent, and not held up
+            api.get(MAPS).expect(200)  # a consistent read, which does not wait
             seen = api.get(f"{SECRETS}/mine?resourceVersion=0").expect(200)
             prompt(time.monotonic() - began, 1)
             assert seen["metadata"]["name"] == "mine"
@@ -369,7 +369,7 @@ def test_keys_change_in_service(story: Story, tmp_path: Path) -> None:
         plugin.key_id = "key-2"
 
         def renewed() -> bool:
-            api.get("/readyz/kms-providers")  # asks for the status, when the last is old
+            api.get("/readyz/kms-providers")  # requests the plug-in's status if the last one is old
             name = api.post(SECRETS, {"metadata": {"generateName": "probe-"}}).expect(201)["metadata"]["name"]
             api.delete(f"{SECRETS}/{name}").expect(200)
             return changed(api, f"{SECRETS}/a", {})

@@ -22,7 +22,7 @@ FORMAT = 'unrecognized format "'
 
 
 def created() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield the definitions of recorded creates that were validated, with the name of the step and its response."""
+    """Yield (name of the step, definition, response) of recorded creates that reached validation."""
     for scenario in recorded.load():
         for index, step in enumerate(scenario.steps):
             answer = step.get("answer") or {}
@@ -30,9 +30,9 @@ def created() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
             body = step.get("body")
             plain = asked and isinstance(body, dict) and body.get("kind") == "CustomResourceDefinition"
             if not plain or "field" in step["path"] or not body.get("apiVersion") or "@LONG" in json.dumps(body):
-                continue  # another question asked of the server; the last is a stand-in of the recorder's
+                continue  # other parameters, another kind, or a placeholder of the recorder (@LONG)
             if "managedFields" in body.get("metadata", {}):
-                continue  # the server keeps them; no manifest has them
+                continue  # manifests have no managedFields
             if answer.get("status") in (201, 422) and not scenario.excuse(index):
                 yield f"{scenario.id}/{step['name']}", body, answer
 
@@ -45,7 +45,7 @@ def lint(*files: Path) -> tuple[int, list[dict[str, Any]]]:
 
 
 def outcome(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """Return errors and warnings of a recorded answer, each sorted."""
+    """Return the sorted errors, and the sorted warnings, of a recorded response."""
     causes = (answer["body"].get("details") or {}).get("causes") or [] if answer["status"] == 422 else []
     errors = sorted(f"{it.get('field', '')}: {it['message']}" for it in causes)
     given = answer.get("headers", {}).get("Warning") or []

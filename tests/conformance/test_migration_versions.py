@@ -1,4 +1,4 @@
-"""StorageVersionMigrations in v1, which is served by default, and in v1beta1, which is served on request."""
+"""StorageVersionMigrations in v1, which is served by default, and in v1beta1, which --runtime-config enables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.processes import Server
 
 GROUP = "/apis/storagemigration.k8s.io"
 PLURAL = "storageversionmigrations"
-HASH = "pCjmmKOkLy4="  # of v1beta1, in which both are stored
+HASH = "pCjmmKOkLy4="  # hash of v1beta1, in which both are stored
 DEPRECATED = (
     "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.37+, unavailable in v1.40+; use"
     " storagemigration.k8s.io/v1 StorageVersionMigration"

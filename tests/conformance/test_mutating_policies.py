@@ -113,7 +113,7 @@ COUNT = apply("Object{spec: Object.spec{size: (has(object.spec.size) ? object.sp
 
 
 def known(api: Client, resource: Resource) -> Resource:
-    """Wait until another server knows how to merge objects of a resource, which takes it some seconds."""
+    """Wait until the server can merge objects of a resource, which takes kube-apiserver some seconds."""
     with policy(api, resource, apply("Object{}")):
         probe = resource.make("probe")
         soon(api, lambda: api.post(resource.path(), probe, dryRun="All").status == 201, "the kind is known")
@@ -134,7 +134,8 @@ def widgets(server: Server) -> Resource:
 def policy(
     api: Client, about: Resource | dict[str, Any], *mutations: dict[str, Any], binding: Any = None, **spec: Any
 ) -> Iterator[str]:
-    """Create a policy about a resource, or with this match, and its binding for the block; yields its name."""
+    """Create a policy for a resource, or with these matchConstraints, and its bindings, for the block; yield its
+    name."""
     name = f"p-{secrets.token_hex(4)}"
     match = about if isinstance(about, dict) else {"resourceRules": [rule(about, operations=("CREATE", "UPDATE"))]}
     spec = {"matchConstraints": match, "mutations": list(mutations), "reinvocationPolicy": "Never", **spec}
@@ -159,7 +160,7 @@ def mutations_of(case: dict[str, Any], group: str = "") -> list[dict[str, Any]]:
 
 
 def in_order(text: str) -> str:
-    """Return a message with what another server lists in the order of its maps sorted."""
+    """Sort the lists in a message that kube-apiserver writes in random order."""
     for head, between in (("type mismatch: ", "\n"), ("maps or structs: ", ", "), ("errors:\n", "\n")):
         before, found, listed = text.partition(head)
         if found:
@@ -168,7 +169,7 @@ def in_order(text: str) -> str:
 
 
 def told(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
-    """Check the refusal of a write as the case expects it."""
+    """Check that the refusal of a write is that of the case."""
     found = answer.expect(case.get("code", 403))
     assert found["reason"] == case.get("reason", "Invalid"), found
     if "answers" in case:
@@ -238,7 +239,7 @@ def test_the_owner_of_what_a_policy_writes_is_the_writer(api: Client, widgets: R
         found = widgets.create("owned", color="red")
         assert found["spec"] == {"color": "red", "note": "none", "size": 5}
         (entry,) = found["metadata"]["managedFields"]
-        assert sorted(entry["fieldsV1"]["f:spec"]) == [".", "f:color", "f:note"]  # fields of policies have no manager
+        assert sorted(entry["fieldsV1"]["f:spec"]) == [".", "f:color", "f:note"]  # policies own no fields
         api.delete(widgets.path("owned")).expect(200)
 
 
@@ -281,7 +282,8 @@ def test_parameters_that_are_missing(
 
 
 def test_parameters(api: Client, widgets: Resource) -> None:
-    """Of a custom kind: another server stops to follow built-in ones when the first policy that names them goes."""
+    """The parameters are custom objects: kube-apiserver stops watching built-in kinds when the first policy that uses
+    them is deleted."""
     knobs = serve(api, "knobs")
     for name in ("one", "two"):
         wanted = knobs.make(name, color=name)
@@ -347,7 +349,7 @@ def test_reinvocation(api: Client, widgets: Resource, again: str, bindings: int,
 def test_reinvocation_with_webhooks(
     api: Client, widgets: Resource, tmp_path: Path, policy_again: str, hook_again: str, note: str, calls: int
 ) -> None:
-    """Policies go first; what one plug-in changes in the second round lets the other be called again."""
+    """Policies are called first; if one plug-in changes the object in the second round, the other is called again."""
     add = apply('Object{spec: Object.spec{note: object.spec.note + "p"}}')
     with running_webhook(tmp_path) as hook:
 

@@ -35,7 +35,7 @@ def each(section: str, kind: str = "") -> pytest.MarkDecorator:
 
 
 def document(kind: str, change: dict[str, Any] | None, name: str = "") -> dict[str, Any]:
-    """Return an object whose spec is right but for a change."""
+    """Return an object with a valid spec and this change."""
     _, named, right = KINDS[kind]
     found = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -59,7 +59,7 @@ def at(document: Any, path: str) -> Any:
 
 @pytest.fixture
 def made(api: Client, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A stored object as a row has it, deleted afterwards."""
+    """The stored object of a row; it is deleted after the test."""
     path = KINDS[row["kind"]][0]
     found = api.post(path, document(row["kind"], row.get("old", row.get("set", {})))).expect(201)
     yield found

@@ -1,4 +1,4 @@
-"""Two servers, one namespace that ends again and again, and clients that create in it all the time."""
+"""Two servers and a namespace that is deleted repeatedly, while clients continuously create objects in it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_namespace_that_is_made_again_at_once_stays(pair: tuple[Client, Client
         made = until(lambda: (it := one.post(NAMESPACES, body)).status == 201 and it.json, "it is made", every=0.001)
         path = f"{NAMESPACES}/again/configmaps"
         held = one.post(path, {"metadata": {"name": "new"}}).expect(201)
-        pause(0.1)  # the other server may still be at the end of the one before
+        pause(0.1)  # the other server may still handle the end of the previous namespace
         for api in pair:
             found = api.get(f"{NAMESPACES}/again").expect(200)
             assert found["metadata"]["uid"] == made["metadata"]["uid"]

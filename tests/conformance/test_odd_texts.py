@@ -1,4 +1,4 @@
-"""Odd characters and numbers in definitions and in the type of a body: the real server's answers."""
+"""Unusual characters and numbers in definitions and in the type of a body; the errors are those of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JSON = "application/json"
 
 
 def webhook(**client: Any) -> dict[str, Any]:
-    """Return a definition whose conversion webhook is there."""
+    """Return a definition with a conversion webhook."""
     wanted = definition(fresh_group())
     wanted["spec"]["conversion"] = {
         "strategy": "Webhook",
@@ -45,7 +45,7 @@ def test_escapes_in_the_url_of_a_webhook(api: Client, url: str, told: str) -> No
     assert causes(api.post(DEFINITIONS, webhook(url=url), dryRun="All")) == [told]
 
 
-# upstream: the first byte is dropped, whatever it is
+# upstream: drops the first byte of the path, even if it is not a slash
 @pytest.mark.rows("CRD-036")
 @pytest.mark.parametrize(("path", "count"), [("é", 2), ("/é", 1), ("xé", 2), ("éa/b", 2), ("é/", 2)])
 def test_paths_of_services_are_cut_by_bytes(api: Client, path: str, count: int) -> None:
@@ -116,7 +116,7 @@ def test_numbers_that_do_not_fit_are_told_as_they_were_written(api: Client, numb
 
 
 def definition_text(**texts: str) -> str:
-    """Return the text of a definition with texts put in front of the members of its parts."""
+    """Return the JSON of a definition, with texts inserted before the fields of its parts."""
     group = fresh_group()
 
     def part(name: str, members: str) -> str:
@@ -275,14 +275,14 @@ def test_the_first_wrong_type_in_the_metadata_of_a_definition(api: Client, metad
         refused = api.request("POST", DEFINITIONS, body, {"Content-Type": media_type}).expect(400)["message"]
         if media_type == "application/json":
             assert f": json: cannot unmarshal {told} of type" in refused
-        else:  # by way of sorted JSON
+        else:  # decoded from sorted JSON
             first = sorted(name for name in ("annotations", "finalizers", "generation", "labels") if name in metadata)[
                 0
             ]
             assert f"ObjectMeta.metadata.{first} of type" in refused
 
 
-# what prints is as Unicode 15.0 has it, on every version of Python: two of that, then two of 15.1 and 16.0
+# printable characters are those of Unicode 15.0, in all versions of Python: two of 15.0, then two of 15.1 and 16.0
 @pytest.mark.rows("CRD-031", "WRI-011")
 @pytest.mark.parametrize(
     ("char", "prints"), [("\U0001fa77", True), ("\U00031350", True), ("\U0002ebf0", False), ("\U0001fae9", False)]

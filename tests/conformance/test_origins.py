@@ -36,7 +36,7 @@ def told(headers: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def told_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server whose answers pages of two origins may read."""
+    """A server whose responses web pages of two origins may read."""
     directory = tmp_path_factory.mktemp("origins")
     (directory / "tokens.csv").write_text('sesame,admin,1,"system:masters"\n')
     flags = [
@@ -89,7 +89,7 @@ def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str
         ("GET", ADMIN, 200),
         ("GET", {**ADMIN, "Origin": "https://good.example.evil"}, 200),
         ("GET", {**ADMIN, "Origin": "null"}, 200),
-        ("GET", {**ADMIN, "Origin": "https://" + "a" * 2_000 + "//good.example"}, 200),  # it matches, and is no origin
+        ("GET", {**ADMIN, "Origin": "https://" + "a" * 2_000 + "//good.example"}, 200),  # it matches, but is no origin
         ("OPTIONS", ADMIN, 405),
         ("OPTIONS", {**ADMIN, "Origin": "https://evil"}, 405),
         ("OPTIONS", {"Origin": "https://evil"}, 401),
@@ -120,7 +120,7 @@ def test_origins_on_one_connection_are_told_apart(told_server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def plain_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server without authentication, where the pages of one origin may write."""
+    """A server without authentication, to which pages of one origin may write."""
     flags = [
         "--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/origins-plain",
         "--strict-transport-security-directives=preload", "--cors-allowed-origins=//good\\.example(:|$)",
@@ -137,19 +137,19 @@ def test_without_tls_nothing_is_said_about_it(plain_server: Server) -> None:
 
 
 def from_page(site: str, **headers: str) -> dict[str, str]:
-    """Return the headers that a browser adds only for secure origins: loopback addresses and TLS."""
+    """Return headers that a browser adds only for requests to loopback addresses or with TLS."""
     return {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Accept-Language": "en", **headers}
 
 
 NAMED = {"Host": "evil.example:8080"}
-STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
+STORED, REFUSED = 400, 403  # 400: the invalid body reached the decoder
 
 
 @pytest.mark.rows("LIM-005")
 @pytest.mark.parametrize(
     ("method", "headers", "status"),
     [
-        # programs
+        # requests of programs
         ("POST", {}, STORED),
         ("POST", {"Host": "apiext:8080"}, STORED),
         ("GET", {"Host": "apiext"}, 200),
@@ -157,7 +157,7 @@ STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
         ("GET", {"Host": "other.localhost.:1"}, 200),
         ("GET", {"Host": "10.0.0.1"}, 200),
         ("GET", {"Host": "LOCALHOST"}, 200),
-        # the server's own pages, also through a proxy that asks under another name
+        # the server's own pages, also through a proxy with another Host
         ("POST", from_page("same-origin", Origin="{url}"), STORED),
         ("POST", from_page("same-origin", Origin="https://ui.example", **NAMED), STORED),
         ("POST", from_page("none"), STORED),
@@ -165,21 +165,21 @@ STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
         ("POST", {"Origin": "http://localhost:1", "Host": "localhost:1"}, STORED),
         ("GET", {"Host": "[::1]:80", "Accept-Language": "en"}, 200),
         ("GET", from_page("same-origin", **NAMED), 200),
-        # pages that may
+        # pages of an allowed origin
         ("POST", from_page("cross-site", Origin="https://good.example"), STORED),
         ("POST", {"Origin": "http://good.example:8080"}, STORED),
         ("GET", {"Host": "good.example", "Accept-Language": "en"}, 200),
-        # pages that may not write
+        # pages of other origins, which may not write
         ("POST", {"Origin": "http://evil.example"}, REFUSED),
         ("POST", {"Origin": "null"}, REFUSED),
         ("POST", from_page("cross-site", Origin="http://evil.example"), REFUSED),
         ("POST", from_page("same-site", Origin="http://localhost:3000"), REFUSED),
         ("POST", from_page("cross-site"), REFUSED),
         ("DELETE", {"Origin": "http://evil.example"}, REFUSED),
-        # browsers do not show these responses to the page ...
+        # reads, whose responses browsers do not pass to the page ...
         ("GET", from_page("cross-site"), 200),
         ("GET", {"Origin": "http://evil.example", "Accept-Language": "en"}, 200),
-        # ... unless a name of theirs has become that of this machine
+        # ... unless their host name now resolves to this machine
         ("GET", NAMED, REFUSED),
         ("POST", NAMED, REFUSED),
         ("GET", {**NAMED, "Accept-Language": "en"}, REFUSED),

@@ -1,4 +1,4 @@
-"""Plug-ins for built-in kinds and their controllers, one after another turned off, and requests for certificates."""
+"""Disabled plug-ins and controllers of built-in kinds, and certificate signing requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLUGINS = (
 
 
 def request(organization: str, signer: str = "kubernetes.io/kube-apiserver-client") -> dict[str, Any]:
-    """Return a request for a certificate of a group."""
+    """Return a CertificateSigningRequest for an organization."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, organization)])
     signed = x509.CertificateSigningRequestBuilder().subject_name(name)
     pem = signed.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
@@ -36,7 +36,7 @@ def request(organization: str, signer: str = "kubernetes.io/kube-apiserver-clien
 
 
 def refusals(api: Client, namespace: str) -> set[str]:
-    """Return the names of the plug-ins that change or refuse writes."""
+    """Return the names of the plug-ins that change or refuse writes in a new namespace."""
     place, found = f"{NAMESPACES}/{namespace}", set()
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.post(NAMESPACES, {"metadata": {"name": namespace, "labels": labels}}).expect(201)

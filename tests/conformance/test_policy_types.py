@@ -1,6 +1,6 @@
-"""Type checking in the status of a ValidatingAdmissionPolicy: rows that hold for kube-apiserver, too.
+"""Type checking in the status of a ValidatingAdmissionPolicy; the rows also hold for kube-apiserver.
 
-With kube-apiserver, a kube-controller-manager has to run.
+A kube-apiserver needs a kube-controller-manager for these tests.
 """
 
 from __future__ import annotations

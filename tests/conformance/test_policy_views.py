@@ -1,4 +1,4 @@
-"""Variables of each kind of policy expression: rows that hold for kube-apiserver, too."""
+"""Variables of each kind of policy expression; the rows also hold for kube-apiserver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def namespace(server: Server) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Iterator[str]:
-    """Create a policy about ConfigMaps of the namespace for the block; yields its name."""
+    """Create a policy for ConfigMaps of the namespace for the block; yield its name."""
     name = f"views-{secrets.token_hex(4)}"
     about = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     within = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
@@ -65,7 +65,7 @@ def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Itera
 
 
 def created(api: Client, namespace: str) -> Answer:
-    """Create a ConfigMap of the namespace in a dry run."""
+    """Create a ConfigMap in the namespace as a dry run."""
     wanted = {"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}}
     return api.post(f"{NAMESPACES}/{namespace}/configmaps", wanted, dryRun="All")
 

@@ -1,4 +1,4 @@
-"""Authentication by client certificates and by headers of a proxy, as kube-apiserver v1.36.3."""
+"""Authentication by client certificates and by headers of a proxy; the rows are those of kube-apiserver v1.36.3."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CAROL = {"username": "carol", "groups": ["dev", "ops", AUTHENTICATED]}
 
 @dataclass
 class Fleet:
-    """A server, its two authorities, and the certificates made so far."""
+    """A server, and its certificate authorities for clients and proxies by name."""
 
     server: Server
     authorities: dict[str, ClientAuthority]
@@ -50,7 +50,7 @@ class Fleet:
     def ask(
         self, signer: str, subject: Subject, headers: tuple[tuple[str, str], ...], token: str = ""
     ) -> tuple[int, dict[str, Any], str]:
-        """Return the status of a review of oneself, the user it names, and the hash of the certificate sent."""
+        """Send a SelfSubjectReview; return the status code, the user in it, and the hash of the sent certificate."""
         file = self.authorities[signer].issue(subject) if signer else None
         address = urlsplit(self.server.url)
         connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=dialling(file))
@@ -70,7 +70,7 @@ class Fleet:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Fleet]:
-    """A server that believes two proxies."""
+    """A server that trusts two proxies."""
     directory = tmp_path_factory.mktemp("proxies")
     authorities = {name: ClientAuthority(directory, name) for name in ("clients", "proxies")}
     (directory / "tokens.csv").write_text('sesame,alice,1001,"devs,testers"\n')

@@ -1,6 +1,6 @@
-"""RBAC: permissions, escalation, and the roles and bindings that exist from the start.
+"""RBAC: permissions, escalation, and the default roles and bindings.
 
-With --server, that server must run with --authorization-mode=RBAC.
+A server of --server must run with --authorization-mode=RBAC.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 @pytest.fixture(scope="session")
 def judging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with RBAC."""
+    """A server with RBAC, or the server of ``--server``."""
     if url := request.config.getoption("--server"):
         whole = Client(url).request("GET", "/api/v1/configmaps", headers={"Impersonate-User": "nobody"})
         if whole.status != 403:
@@ -47,7 +47,7 @@ def admin(judging: Server) -> Client:
 
 
 def filled(value: Any, words: Mapping[str, str]) -> Any:
-    """Return a part of a case with its words filled in."""
+    """Replace placeholders in a part of a case."""
     text = json.dumps(value)
     for word, meaning in words.items():
         text = text.replace(word, meaning)
@@ -138,7 +138,7 @@ def test_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None
             if foreign and "differs" in ask:
                 continue
             problem = wrong(ask, *send(admin, ask))
-            if problem and foreign:  # caches there are late
+            if problem and foreign:  # its caches lag behind
                 until(lambda ask=ask: not wrong(ask, *send(admin, ask)), problem, 5, 0.2)  # type: ignore[misc]
             else:
                 assert not problem, problem
@@ -245,7 +245,7 @@ def test_default_roles_are_there(admin: Client) -> None:
 
 @pytest.mark.rows("AUT-003")
 def test_aggregated_roles_are_filled(api: Client) -> None:
-    # upstream: all of them, since it does not index their selectors
+    # upstream: updates all aggregated roles, since it does not index their selectors
     key = secrets.token_hex(4)
     rules = [{"apiGroups": [key], "resources": [one], "verbs": ["get"]} for one in "abc"]
 
@@ -303,7 +303,7 @@ def test_expressions_of_policies_hear_of_roles(admin: Client) -> None:
         f"""{may} == 'RBAC: allowed by RoleBinding "b/n-{key}" of Role "r" to User "{key}"'""",
         f"authorizer.group('').resource('secrets').namespace('n-{key}').check('update').allowed() == false",
         "authorizer.path('/apis').check('get').allowed() && !authorizer.path('/metrics').check('get').allowed()",
-        # upstream: without the groups of authenticated users
+        # upstream: without the group system:authenticated
         f"{account}.check('list').allowed() && !{account}.check('get').allowed()",
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}

@@ -1,4 +1,4 @@
-"""Recording again writes the responses of a server into the files, and changes nothing else in them."""
+"""A new recording changes only the responses in the files."""
 
 from __future__ import annotations
 

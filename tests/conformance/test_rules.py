@@ -1,4 +1,4 @@
-"""CEL rules over HTTP: expensive ones, threads, delays of other clients, and metrics."""
+"""CEL rules over HTTP: expensive rules, threads, delays of other clients, and metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_MORE = "no further validation rules will be run"
 
 
 def ruled(schema: dict[str, Any], *rules: dict[str, Any] | str) -> dict[str, Any]:
-    """Return a version's schema with rules on its spec."""
+    """Return the schema of a version with rules for its spec."""
     entries = [{"rule": rule} if isinstance(rule, str) else rule for rule in rules]
     spec = {**schema, "x-kubernetes-validations": entries}
     return {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
@@ -40,7 +40,7 @@ def fields(**properties: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def calm(server: Server) -> Iterator[None]:
-    """Hold the case to its CPU and memory, and the server to answering /readyz meanwhile."""
+    """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
     with strained(server):
         yield
 
@@ -100,17 +100,18 @@ VALUES = {"type": "object", "maxProperties": 5, "additionalProperties": {**TEXT,
 @pytest.mark.parametrize(
     ("schema", "rule", "times", "factor"),
     [
-        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != x.k))", 60_000, "1.038000x"),  # w is as long as k, read last
-        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != 'a') && x.k != '')", 1, "2.6x"),  # k is read too late
-        (fields(o=fields(l=ITEMS)), "self.o.l.all(x, x.w.all(y, y != x.k))", 1, "3.7x"),  # no room after four steps
+        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != x.k))", 60_000, "1.038000x"),  # w: size of k, read last
+        (fields(l=ITEMS), "self.l.all(x, x.w.all(y, y != 'a') && x.k != '')", 1, "2.6x"),  # k is read after w
+        (fields(o=fields(l=ITEMS)), "self.o.l.all(x, x.w.all(y, y != x.k))", 1, "3.7x"),  # full after 4 steps
         (fields(m=VALUES), "self.m.all(k, v, k.contains(v))", 400_000, "1.120000x"),
-        (fields(o=fields(m=VALUES)), "self.o.m.all(k, v, k.contains(v))", 220_000, "1.078000x"),  # k is as long as v
+        (fields(o=fields(m=VALUES)), "self.o.m.all(k, v, k.contains(v))", 220_000, "1.078000x"),  # k gets the size of v
     ],
 )
 def test_steps_from_one_path_share_its_room(
     api: Client, schema: dict[str, Any], rule: str, times: int, factor: str
 ) -> None:
-    """Upstream appends to a slice in place, and the size of a part is that of where its path leads by then."""
+    """Upstream appends to a shared slice, so that later appends change the path by which it looks up the size of a
+    part."""
     items = {**schema, "x-kubernetes-validations": [{"rule": rule}]}
     many = fields(x={"type": "array", "maxItems": times, "items": items})
     answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(many, "true"))).expect(422)
@@ -222,7 +223,7 @@ def test_a_field_with_a_new_type_can_be_updated(api: Client) -> None:
     assert "failed rule: self >= oldSelf" in refused["message"]
 
 
-# rules below an array without items have no type; it is missed when they are compiled
+# rules below an array without items have no type, which is an error only when they are compiled
 @pytest.mark.rows("CEL-008", "CEL-010")
 def test_items_of_what_was_a_list(api: Client) -> None:
     items = {**fields(n={"type": "integer"}), "x-kubernetes-validations": [{"rule": "self.n <= 10"}]}
@@ -244,7 +245,7 @@ def test_items_of_what_was_a_list(api: Client) -> None:
 
 @pytest.fixture(scope="module")
 def pairs(request: pytest.FixtureRequest) -> Resource:
-    """A resource whose rule costs much on a small object, within the estimate."""
+    """A custom resource with a rule that is expensive for a small object, but within the estimate."""
     bounded = {**NUMBERS, "maxItems": 900}
     client = Client(request.getfixturevalue("server").url)
     return serve(client, schema=ruled(fields(l=bounded), "self.l.all(a, self.l.all(b, a + b >= 0))"))

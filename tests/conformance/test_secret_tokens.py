@@ -1,4 +1,5 @@
-"""Secrets that keep a token of a service account: filled in, counted, and gone with their account."""
+"""Token secrets of service accounts: the server adds the token, records uses, and deletes the secret with the
+account."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ NAME, UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account
 
 
 class Tls:
-    """A server on https, and clients of it by their tokens."""
+    """A server with https; ``client`` returns a client with a token."""
 
     def __init__(self, directory: Path, url: str, kubeconfig: str) -> None:
         self.url = url
@@ -41,7 +42,7 @@ class Tls:
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Tls]:
-    """A server on https."""
+    """A server with https."""
     directory = tmp_path_factory.mktemp("kept")
     flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/kept-{secrets.token_hex(4)}"]
     with running_server(flags, directory) as server:
@@ -50,7 +51,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Tl
 
 @pytest.fixture
 def name() -> str:
-    """A name of the test's own."""
+    """A new name for a service account."""
     return f"sa-{secrets.token_hex(4)}"
 
 
@@ -117,7 +118,7 @@ def test_secrets_go_with_their_account(tls: Tls, name: str) -> None:
 def test_a_secret_may_come_before_its_account(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(SECRETS, secret_for(name)).expect(201)
-    marker = f"{name}-marker"  # later changes are processed later
+    marker = f"{name}-marker"  # the controller processes changes in order
     api.post(ACCOUNTS, {"metadata": {"name": marker}}).expect(201)
     api.post(SECRETS, secret_for(marker)).expect(201)
     filled(api, marker)

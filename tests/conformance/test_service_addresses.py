@@ -1,4 +1,4 @@
-"""Addresses of services and their ports of nodes: given out, kept, and taken away again."""
+"""Addresses and node ports of services: allocation, changes, and release."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY = ((r"10\.(96|0\.0)(\.\d+)+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b
 
 
 def told(answer: Answer) -> dict[str, Any]:
-    """Return the addresses of a service in a response, as the rows have them."""
+    """Return the addresses of a service in a response, in the form of the rows."""
     if answer.status not in (200, 201):
         return {"says": anyone(answer.expect(422)["message"].split("is invalid: ", 1)[1])}
     spec = answer.json["spec"]
@@ -106,7 +106,7 @@ def test_addresses_in_use_are_not_allocated(api: Client) -> None:
     asked = {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}
     assert refused(asked) == f"spec.ports[0].nodePort: Invalid value: {port}: {taken}"
     body = {"metadata": {"name": second}, "spec": {"type": "ExternalName", "externalName": "a.example.com"}}
-    api.post(SERVICES, body).expect(201)  # it gets an address when it becomes another type
+    api.post(SERVICES, body).expect(201)  # it gets an address when its type changes
     change = {"spec": {"type": "ClusterIP", "externalName": None, "ports": [{"port": 80}], "clusterIP": v4}}
     assert api.patch(f"{SERVICES}/{second}", change, MERGE).status == 422
     api.delete(f"{SERVICES}/{first}").expect(200)
@@ -171,7 +171,7 @@ def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
     given: list[str | int] = []
     with running_server(flags, tmp_path / "first") as server:
         api = Client(server.url)
-        for start in (30_000, 31_000, 32_000):  # nearly all ports are named
+        for start in (30_000, 31_000, 32_000):  # requests nearly all ports
             numbers = range(start, min(start + 1_000, 32_758))
             ports = [{"name": f"p{number}", "port": number, "nodePort": number} for number in numbers]
             api.post(SERVICES, {"metadata": {"name": f"s-{start}"}, "spec": {"type": "NodePort", "ports": ports}})
@@ -189,7 +189,7 @@ def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
 
 
 def five_given(api: Client, name: str) -> list[str | int]:
-    """Return the addresses and ports that five services get, and nothing of dry runs."""
+    """Create five services, after a dry run of each; return their addresses and node ports."""
     found: list[str | int] = []
     for number in range(5):
         body = {"metadata": {"name": f"{name}-{number}"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}

@@ -1,4 +1,4 @@
-"""Starting and stopping: what scripts, harnesses and operators of a server rely on."""
+"""Start and stop of a server: the behaviour that scripts and test harnesses need."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def etcd_flags(own_etcd: Etcd, tmp_path: Path) -> list[str]:
-    """Flags that put a server on the shared etcd under a prefix of its own."""
+    """Flags of a server with the shared etcd and a new prefix."""
     return [*OWN, f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
 
 
@@ -89,13 +89,13 @@ def test_a_signal_ends_requests_watches_and_process(
             started = time.monotonic()
             assert server.process is not None
             server.process.send_signal(number)
-            assert list(watch) == []  # the last chunk, not a reset
+            assert list(watch) == []  # the watch ends with the last chunk, not with a reset
         assert server.process.wait(10) == 0
         prompt(time.monotonic() - started, 5)
 
 
 def in_a_shell(text: str) -> list[str]:
-    """Return the start of a command that a shell runs after, or with, what ``text`` says."""
+    """Return the beginning of a command that runs the server in a shell with this script."""
     return ["sh", "-c", text, "sh", *SERVE]
 
 
@@ -319,7 +319,7 @@ def test_files_of_where_it_is_started_are_not_run(tmp_path: Path) -> None:
 
 
 def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> None:
-    """Its objects would seem to be lost."""
+    """The server must not start: with a new store its objects would seem to be lost."""
     (tmp_path / "etcd" / "data" / "member").mkdir(parents=True)
     ended = run(*OWN, f"--data-dir={tmp_path}")
     assert ended.returncode == 2

@@ -1,4 +1,4 @@
-"""Keys and values in etcd: the layout of a real API server, shared with other writers."""
+"""Keys and values in etcd: kube-apiserver's layout, shared with other writers."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_broken_value_is_told_on_the_short_way_of_cached_reads(api: Client, ow
     parts = urlsplit(api.url)
     with closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=10)) as kept:
         for name, code in (("a", 200), ("broken", 500)):
-            for _ in range(20):  # the first goes the long way, those on the connection that is kept the short one
+            for _ in range(20):  # the first request uses the slow path, later requests on the connection the fast path
                 kept.request("GET", f"{widgets.path(name)}?resourceVersion=0")
                 answer = kept.getresponse()
                 assert (answer.status, json.loads(answer.read())["kind"]) == (
@@ -209,7 +209,7 @@ def test_pages_whose_moment_was_compacted_expire(api: Client, own_etcd: Etcd) ->
     widgets.create("w6")
     compact(own_etcd)
     answer = api.get(widgets.path(), **{"limit": 2, "continue": first["metadata"]["continue"]})
-    if answer.status == 200:  # the server may still know that moment from memory
+    if answer.status == 200:  # the server may still have this revision in memory
         assert [item["metadata"]["name"] for item in answer.json["items"]] == ["w2", "w3"]
         return
     expired: dict[str, Any] = answer.expect(410)
@@ -284,7 +284,7 @@ def test_names_that_could_not_be_written_are_never_accepted(api: Client, own_etc
     put(own_etcd, f"{key}widgets.{group}", json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n")
     path = f"{DEFINITIONS}/widgets.{group}"
     until(lambda: api.get(path).status == 200, "the server has heard of it", within=10)
-    establish(api, definition(group, "others"))  # whose names are decided after those
+    establish(api, definition(group, "others"))  # its names are processed after those
     seen = api.get(path).expect(200)
     assert not seen["status"].get("conditions")
     assert seen["status"]["acceptedNames"] == {"kind": "", "plural": ""}

@@ -55,7 +55,7 @@ def test_sqlite_keeps_what_it_acknowledged_through_a_kill(tmp_path: Path) -> Non
 
 
 def multiplied(store: Path, prefix: str, name: str, count: int) -> None:
-    """Copy a stored object ``count`` times, under new names, into the file of a server that has ended."""
+    """Copy a stored object ``count`` times, with new names, in the store's file of a stopped server."""
     with contextlib.closing(sqlite3.connect(store)) as db, db:
         ((key, value),) = db.execute("SELECT key, value FROM kv WHERE key = ?", (f"{prefix}/{name}".encode(),))
         (last,) = db.execute("SELECT max(id) FROM kv").fetchone()
@@ -67,7 +67,7 @@ def multiplied(store: Path, prefix: str, name: str, count: int) -> None:
 
 
 def test_a_server_that_is_ready_has_read_its_objects(tmp_path: Path) -> None:
-    """Else lists of many objects would be answered 429 at first; kube-apiserver waits for its built-in kinds, too."""
+    """Otherwise the first lists of many objects would be a 429. kube-apiserver also waits, for its built-in kinds."""
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
         widgets.create("original")

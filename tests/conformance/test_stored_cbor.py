@@ -1,4 +1,4 @@
-"""Objects that another server stored as CBOR are read, watched and written like JSON."""
+"""Objects that another server stored as CBOR: reads, watches and writes work as with JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def api(own_etcd: Etcd, tmp_path: Path) -> Iterator[Client]:
 
 
 def written(value: Any) -> bytes:
-    """Return CBOR as Kubernetes writes it: strings are byte strings."""
+    """Encode a value as CBOR like Kubernetes, with byte strings for strings."""
     if isinstance(value, str):
         return head(2, len(raw := value.encode())) + raw
     if isinstance(value, int):

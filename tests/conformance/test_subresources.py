@@ -1,4 +1,4 @@
-"""Status and scale as the proposal for subresources and the chapters on them tell, example by example."""
+"""The examples of status and scale in the proposal for subresources and in the Kubernetes documentation."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_status_and_the_rest_do_not_touch_each_other(crontabs: Resource) -> 
     assert "status" not in made.expect(201)
     first = made.json
     ignored = api.put(at(crontabs), {**first, "status": {"replicas": 5}}).expect(200)
-    assert ignored == first  # nothing changed: no write, no generation
+    assert ignored == first  # nothing changed: no write, and the same generation
     told = {**first, "spec": {"replicas": 50}, "status": {"replicas": 2}}
     told["metadata"] = {**first["metadata"], "labels": {"a": "b"}, "finalizers": ["example.com/x"]}
     second = api.put(at(crontabs, "status"), told).expect(200)
@@ -185,7 +185,7 @@ def test_a_status_is_judged_alone(api: Client) -> None:
     ]  # fmt: skip
     api.patch(f"{DEFINITIONS}/crontabs.{loose.group}", change, JSON_PATCH).expect(200)
     refused = api.patch(at(loose), {"spec": {"replicas": 91}}, MERGE)
-    while refused.status == 200:  # the new schema is served in a moment
+    while refused.status == 200:  # until the server uses the new schema
         refused = api.patch(at(loose), {"spec": {"replicas": 91}}, MERGE)
     assert "less than or equal to 10" in refused.expect(422)["message"]
     assert api.patch(at(loose, "status"), {"status": {"replicas": 1}}, MERGE).expect(200)["status"] == {"replicas": 1}

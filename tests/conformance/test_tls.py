@@ -1,4 +1,4 @@
-"""TLS and authentication: the default way of serving."""
+"""TLS and authentication, which are the default."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Authority:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """An authority whose client certificates the server trusts."""
+    """The authority of --client-ca-file."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd, authority: Authority) -> Iterator[Server]:
-    """A server as started without --insecure."""
+    """A server without --insecure."""
     directory = tmp_path_factory.mktemp("secure")
     tokens = directory / "tokens.csv"
     tokens.write_text('sesame,alice,1001,"devs,testers"\n')
@@ -89,14 +89,14 @@ def secure(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd, authority: 
 
 @pytest.fixture(scope="module")
 def kubeconfig(secure: Server) -> dict[str, Any]:
-    """The written kubeconfig."""
+    """The kubeconfig that the server wrote."""
     written: dict[str, Any] = yaml.safe_load(Path(secure.ready["kubeconfig"]).read_text())
     return written
 
 
 @pytest.fixture
 def trust(kubeconfig: dict[str, Any]) -> ssl.SSLContext:
-    """The trust of a strict client: the CA of the kubeconfig, verified by RFC 5280."""
+    """The TLS context of a strict client: it trusts the CA of the kubeconfig, and verifies by RFC 5280."""
     authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
     context = ssl.create_default_context(cadata=authority)
     context.verify_flags |= ssl.VERIFY_X509_STRICT
@@ -176,7 +176,7 @@ def test_attempts_are_counted(secure: Server, trust: ssl.SSLContext) -> None:
         before = attempts().get(kind, 0)
         Client(secure.url, {"Authorization": sent} if sent else {}, trust).get("/api/v1/namespaces/default")
         after = attempts()[kind]
-        assert after - before == (2 if kind == "success" else 1)  # asking for the metrics is one, too
+        assert after - before == (2 if kind == "success" else 1)  # the request for the metrics counts, too
 
 
 @pytest.mark.rows("AUT-003")
@@ -239,7 +239,7 @@ def test_a_foreign_certificate_does_not(secure: Server, trust: ssl.SSLContext, t
     try:
         status = Client(secure.url, {}, trust).get("/api/v1/namespaces/default").status
     except (ssl.SSLError, ConnectionError):
-        status = 401  # refusing the handshake is an answer too
+        status = 401  # a refused handshake is also correct
     assert status == 401
 
 

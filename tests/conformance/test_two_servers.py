@@ -1,4 +1,4 @@
-"""Two servers on one etcd: what one stores the other serves, at once and consistently."""
+"""Two servers with one etcd: each serves the writes of the other at once and consistently."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_object_survives_a_definition_deleted_through_the_other(pair: tuple[C
 
 @contextlib.contextmanager
 def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
-    """Pause a server that must answer the requests of the block afterwards."""
+    """Pause a server; yield an executor for requests, which the server answers after the block."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor() as asking:

@@ -1,4 +1,5 @@
-"""Stored objects that cannot be decoded: the error of each verb, deletion, and the objects beside them."""
+"""Stored objects that cannot be decoded: the error of each verb, their deletion, and other objects of the
+collection."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def put(etcd: Etcd, key: str, value: str) -> None:
 
 
 def spoiled(api: Client, etcd: Etcd) -> Resource:
-    """Return a resource with good objects a, f and g, and b to e that cannot be decoded."""
+    """Return a resource with valid objects a, f and g, and objects b to e that cannot be decoded."""
     things = serve(api, "things", schema=ANYTHING)
     made = {name: things.create(name) for name in "abcdefg"}
     cut = json.dumps(made["e"], separators=(",", ":"))[:-9]
@@ -129,7 +130,7 @@ def test_watches_go_on_with_the_other_objects(api: Client, own_etcd: Etcd) -> No
     things = spoiled(api, own_etcd)
     with api.watch(things.path(), resourceVersion="0") as watch:
         seen = [watch.next("ADDED")["object"]["metadata"]["name"] for _ in "abcdefg"]
-        assert seen == list("abcdefg")  # of b to e the last state that could be read
+        assert seen == list("abcdefg")  # for b to e the last readable state
         api.patch(things.path("a"), {"spec": {"n": 1}}).expect(200)
         assert watch.next("MODIFIED")["object"]["metadata"]["name"] == "a"
         api.delete(things.path("b"), **{UNSAFE: "true"}).expect(200)
@@ -144,7 +145,7 @@ def test_a_definition_goes_after_the_undecodable_objects(
     own_etcd: Etcd, undecodable: Server, flags: list[str], tmp_path: Path
 ) -> None:
     things = spoiled(Client(undecodable.url), own_etcd)
-    with running_server(flags, tmp_path) as server:  # which has never seen a readable state of b to e
+    with running_server(flags, tmp_path) as server:  # this server has never read a valid state of b to e
         api = Client(server.url)
         listed = api.get(things.path(), resourceVersion="0").expect(500)
         assert listed["reason"] == "StorageReadError", "nothing is left out of a list without a word"

@@ -34,14 +34,14 @@ PREFIX = "/old"
 
 @pytest.fixture(scope="module")
 def old_writers(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server on an etcd with other writers."""
+    """A server on the shared etcd, in which tests write old definitions."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={PREFIX}"]
     with running_server(flags, tmp_path_factory.mktemp("old-writers")) as server:
         yield server
 
 
 def old(group: str, **spec: Any) -> dict[str, Any]:
-    """Return a v1beta1 definition of widgets with one version, as short as can be."""
+    """Return a minimal v1beta1 definition of widgets with one version."""
     names = {"plural": "widgets", "kind": "Widget"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1beta1",
@@ -62,7 +62,7 @@ def established(api: Client, name: str) -> dict[str, Any]:
 
 
 def apply(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Create a v1beta1 definition, wait until it is established; return it as created."""
+    """Create a v1beta1 definition and wait until it is established; return the response to the create."""
     created: dict[str, Any] = api.post(OLD, wanted).expect(201)
     established(api, wanted["metadata"]["name"])
     return created
@@ -185,7 +185,7 @@ def test_other_rules_of_old(api: Client) -> None:
         'spec.conversion.strategy: Invalid value: "Webhook": must be None if spec.preserveUnknownFields is true'
     ]
     protected = f"{group}.k8s.io"
-    apply(api, old(protected))  # only v1 asks for the approval, but the condition tells
+    apply(api, old(protected))  # only v1 requires the approval, but the condition reports it
     told = until(
         lambda: condition(api.get(f"{DEFINITIONS}/widgets.{protected}").json, "KubernetesAPIApprovalPolicyConformant"),
         "the approval is judged",
@@ -344,7 +344,7 @@ def test_what_is_known_of_an_object_that_is_applied(
     name = apply(api, old(group, validation={"openAPIV3Schema": schema}, preserveUnknownFields=preserve))["metadata"][
         "name"
     ]
-    if preserve:  # then the served resource is compiled again
+    if preserve:  # then the controller compiles the resource again
         until(lambda: condition(api.get(f"{DEFINITIONS}/{name}").json, "NonStructuralSchema"), "the schema is judged")
     widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}, "a": 5}
     path = f"/apis/{group}/v1/namespaces/default/widgets/w"
@@ -376,7 +376,7 @@ def test_what_a_put_leaves_out_is_gone_in_each_version(api: Client, place: str) 
             of = shown["spec"] if place == OLD else shown["spec"]["versions"][0]
             of.pop(part, None)
             answer = api.put(f"{place}/{name}", shown)
-            assert answer.status in (200, 409), answer.text  # controllers may write conditions meanwhile
+            assert answer.status in (200, 409), answer.text  # 409: a controller has written conditions
             return answer.status == 200
 
         until(is_written, f"{name} is written without {part}")

@@ -20,7 +20,7 @@ ORDERED = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v
 
 @pytest.fixture(scope="module")
 def versions_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server whose etcd the tests can look into."""
+    """A server whose etcd the tests can read."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={PREFIX}"]
     with running_server(flags, tmp_path_factory.mktemp("versions")) as server:
         yield server
@@ -41,7 +41,7 @@ TEXT = {"type": "string"}
 
 
 def with_versions(group: str, *versions: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition of widgets; versions are served and of one schema unless they say otherwise."""
+    """Return a definition of widgets; by default versions are served and have the same schema."""
     wanted = definition(group)
     wanted["spec"]["versions"] = [
         {"served": True, "storage": False, "schema": spec_of(color=TEXT, note=TEXT), **version} for version in versions
@@ -50,7 +50,7 @@ def with_versions(group: str, *versions: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(api: Client, *versions: dict[str, Any]) -> dict[str, Resource]:
-    """Define a resource with these versions; return it in each."""
+    """Create a definition with these versions; return name of the version → the resource in it."""
     group = fresh_group()
     establish(api, with_versions(group, *versions))
     return {it["name"]: Resource(api, group, "widgets", "Widget", it["name"]) for it in versions}
@@ -64,7 +64,7 @@ def change(api: Client, group: str, *versions: dict[str, Any]) -> Answer:
         stored = api.get(name).expect(200)
         stored["spec"]["versions"] = with_versions(group, *versions)["spec"]["versions"]
         answer = api.put(name, stored)
-        return answer if answer.status != 409 else None  # a controller may have come between
+        return answer if answer.status != 409 else None  # 409: a controller has changed the definition
 
     return until(written, "the definition is changed")
 
@@ -75,7 +75,7 @@ def stored_versions(api: Client, group: str) -> list[str]:
 
 
 def stored(etcd: Etcd, group: str, name: str) -> dict[str, Any]:
-    """Return an object as it lies in etcd."""
+    """Return the object that is stored in etcd."""
     key = base64.b64encode(f"{PREFIX}/{group}/widgets/default/{name}".encode()).decode()
     found: dict[str, Any] = json.loads(base64.b64decode(etcd.call("kv/range", {"key": key})["kvs"][0]["value"]))
     return found
@@ -114,7 +114,7 @@ def test_a_version_that_is_not_served_is_never_preferred(api: Client) -> None:
 
 @pytest.mark.rows("VER-002", "VER-003", "VER-014", "VER-015", "UPD-006", "CRD-039", "UPD-007")
 def test_the_documents_series_of_events(own: Client, own_etcd: Etcd) -> None:
-    """The storage version moves under two objects; then the old version is retired."""
+    """The storage version changes while two objects exist; then the old version is removed."""
     first, second = {"name": "v1beta1", "storage": True}, {"name": "v1"}
     served = serve(own, first)
     beta, group = served["v1beta1"], served["v1beta1"].group
@@ -125,11 +125,11 @@ def test_the_documents_series_of_events(own: Client, own_etcd: Etcd) -> None:
     assert stored_versions(own, group) == ["v1beta1", "v1"]
     shown = {it.version: own.get(it.path("first")).expect(200) for it in (beta, stable)}
     assert shown["v1"] | {"apiVersion": ""} == shown["v1beta1"] | {"apiVersion": ""}
-    assert stored(own_etcd, group, "first")["apiVersion"] == f"{group}/v1beta1"  # reading rewrites nothing
+    assert stored(own_etcd, group, "first")["apiVersion"] == f"{group}/v1beta1"  # reads do not rewrite objects
     beta.create("second", color="blue")
     assert stored(own_etcd, group, "second")["apiVersion"] == f"{group}/v1"
     assert {it["metadata"]["name"] for it in own.get(beta.path()).expect(200)["items"]} == {"first", "second"}
-    rewritten = own.put(beta.path("first"), shown["v1beta1"]).expect(200)  # a no-op but for the version it is kept in
+    rewritten = own.put(beta.path("first"), shown["v1beta1"]).expect(200)  # changes only the stored version
     assert rewritten["metadata"]["resourceVersion"] != shown["v1beta1"]["metadata"]["resourceVersion"]
     assert rewritten["metadata"]["generation"] == 1
     assert stored(own_etcd, group, "first")["apiVersion"] == f"{group}/v1"
@@ -154,10 +154,10 @@ def test_stored_versions_are_kept_by_the_server(api: Client) -> None:
     name = f"{DEFINITIONS}/widgets.{group}"
     given = api.get(name).expect(200)
     given["status"]["storedVersions"] = ["v2", "v9"]
-    assert api.put(name, given).expect(200)["status"]["storedVersions"] == ["v1"]  # not for the main resource to say
+    assert api.put(name, given).expect(200)["status"]["storedVersions"] == ["v1"]  # the main resource cannot change it
     change(api, group, OLD, NEW).expect(200)
     change(api, group, V1, V2).expect(200)
-    assert stored_versions(api, group) == ["v1", "v2"]  # in the order of history, once each
+    assert stored_versions(api, group) == ["v1", "v2"]  # in the order of their use, each once
     api.patch(f"{name}/status", {"status": {"storedVersions": ["v9"]}}).expect(200)  # the status is not validated
     refused = api.patch(name, {"metadata": {"labels": {"a": "b"}}}).expect(422)
     assert [cause["field"] for cause in refused["details"]["causes"]] == ["status.storedVersions[0]"]
@@ -190,7 +190,7 @@ def test_each_version_shows_what_its_schema_knows(api: Client) -> None:
     assert api.get(v1.path("b")).expect(200)["spec"] == {"color": "blue"}
     patched = api.patch(v2.path("a"), {"spec": {"color": "green"}}).expect(200)
     assert patched["spec"] == {"color": "green"}
-    assert api.get(v1.path("a")).expect(200)["spec"] == {"color": "green", "old": "kept"}  # v2 does not show old
+    assert api.get(v1.path("a")).expect(200)["spec"] == {"color": "green", "old": "kept"}  # old is no field of v2
 
 
 @pytest.mark.rows("WRI-012", "VER-003")
@@ -206,7 +206,8 @@ def test_a_dry_run_shows_what_would_be_read_of_it(api: Client) -> None:
 @pytest.mark.rows("VER-003", "WRI-017", "SRV-005")
 @pytest.mark.parametrize("way", ["status", "delete"])
 def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client, way: str) -> None:
-    """Neither write reads a body in the version; an object stored in another one lacks the defaults of this one."""
+    """The write of /status and the delete do not decode a body, so an object stored in another version lacks the
+    defaults of this version."""
     newer = {"name": "v2", "schema": spec_of(note=TEXT, size={"type": "integer", "default": 3}), "subresources": STATUS}
     older = {"name": "v1", "subresources": STATUS}
     served = serve(api, {**older, "storage": True}, newer)

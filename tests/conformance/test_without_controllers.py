@@ -1,4 +1,4 @@
-"""A server as envtest starts it: no controller of kube-controller-manager runs."""
+"""A server with the flags of envtest: no controller of kube-controller-manager runs."""
 
 from collections.abc import Iterator
 

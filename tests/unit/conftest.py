@@ -11,6 +11,6 @@ from apiext.cel import effort
 
 @pytest.fixture(autouse=True)
 def _no_evaluation_under_way() -> Iterator[None]:
-    """The work budget that a test leaves behind must not limit a later test without a budget."""
+    """Remove the work budget after each test, so that it does not limit later tests."""
     yield
     effort.rest()

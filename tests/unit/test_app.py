@@ -1,4 +1,4 @@
-"""Exit code and log of a server whose start is ended by a signal."""
+"""Exit code and log of a server that gets a signal during its start."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from apiext.system.worker_progress import WorkerProgress
 
 
 async def ended_before_etcd_answered(config: Config) -> None:
-    """Start a server on an etcd that takes connections and never answers, and end it as a signal does."""
+    """Start a server with an etcd that accepts connections but never answers; stop it as a signal does."""
     application = Application(config, lambda line: None, lambda *ready: None)
     asyncio.get_running_loop().call_later(0.3, application._on_signal)
     await application.serve()

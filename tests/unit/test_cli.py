@@ -1,4 +1,4 @@
-"""The command line: flags of the real server, environment twins, the order of sources."""
+"""The command line: flags of kube-apiserver, environment variables, and the precedence of sources."""
 
 import os
 import pwd
@@ -185,7 +185,7 @@ def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> N
         (["--kubernetes-version=v1.33"], {"apis.kubernetes_version": "1.33.0"}),
         (["--kubernetes-version=1.34.2+k3s1"], {"apis.kubernetes_version": "1.34.2+k3s1"}),
         (["--max-requests-inflight=1", "--max-requests-inflight=2"], {"requests.max_inflight": 2}),
-        (["--token", "-abc"], {"auth.token": "-abc"}),  # as Go's flags, which take the next word
+        (["--token", "-abc"], {"auth.token": "-abc"}),  # as Go's flags, whose value is the next word
         (
             ["--token", "--insecure", "--port=7"],
             {"auth.token": "--insecure", "listening.insecure": False, "listening.port": 7},
@@ -236,7 +236,7 @@ def test_the_usual_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     home = pwd.getpwuid(0).pw_dir
     assert default_data_dir({}) == default_data_dir({"HOME": ""}) == f"{home}/.local/share/apiext"
-    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)  # an address of no machine
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)  # the id of no user
     assert default_data_dir({}) == "/var/lib/.local/share/apiext"
 
 
@@ -357,7 +357,7 @@ def test_an_alias_has_its_twin_and_its_key(tmp_path: Path) -> None:
 
 
 def outcome(*arguments: str, **environment: str) -> object:
-    """Return the configuration of a server with an audit log, or why there is none."""
+    """Return the configuration of a server with an audit log, or the error."""
     audited = {f"APIEXT_AUDIT_{name}": "/given" for name in ("LOG_PATH", "WEBHOOK_CONFIG_FILE")}
     try:
         return parse(*arguments, **{"APIEXT_DATA_DIR": "/given", **audited, **environment})

@@ -1,4 +1,4 @@
-"""The file of --config: values, and errors of invalid files."""
+"""The file of --config: its values, and errors of invalid files."""
 
 from __future__ import annotations
 

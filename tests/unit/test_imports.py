@@ -1,4 +1,4 @@
-"""The modules of a plain start, and those that are imported later (decision 36)."""
+"""The modules that a start imports, and modules that are imported later (decision 36)."""
 
 import json
 import signal
@@ -13,7 +13,7 @@ from typing import Any
 from apiext.conformance.support.waiting import until
 from tests.support.shared import ROOT
 
-MOST, MOST_OWN = 740, 385  # all modules, and those of apiext; 717 and 377 with CPython 3.11
+MOST, MOST_OWN = 740, 385  # limits of all modules, and of those of apiext; 717 and 377 with CPython 3.11
 LATE = (
     "aiohttp.client", "aiohttp.multipart", "aiohttp.web_fileresponse",
     "aiohttp.web_urldispatcher", "attr", "cryptography", "csv", "ctypes",
@@ -28,7 +28,7 @@ LATE = (
     "apiext.schema.patterns", "apiext.schema.report", "apiext.schema.rules", "apiext.schema.validate",
     "apiext.testing", "apiext.tools",
 )  # fmt: skip
-"""Modules and packages that a plain start does not import."""
+"""Modules and packages that a start does not import."""
 GROUP = "example.com"
 DEFINITION: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -85,7 +85,7 @@ def _thing(name: str, a: int) -> dict[str, Any]:
 
 
 def _imports(tmp_path: Path, use: Callable[[str], None]) -> dict[str, list[str]]:
-    """Run a server, use it, and return its imports."""
+    """Run a server and use it; return its imports: "start", "loop" and "threads" → modules."""
     report, ready = tmp_path / "imports.json", tmp_path / "ready"
     ready.unlink(missing_ok=True)
     flags = ["--insecure", "--port=0", f"--data-dir={tmp_path / 'data'}", "--quiet"]
@@ -132,7 +132,7 @@ def test_a_write_imports_no_plugin_for_which_nothing_is_configured(tmp_path: Pat
 
 
 def test_threads_import_what_requests_need(tmp_path: Path) -> None:
-    """The loop must not import what takes long: definitions, schemas, CEL and policies are imported in threads."""
+    """The event loop must not import slow modules: threads import those of definitions, schemas, CEL and policies."""
     things, policies = f"/apis/{GROUP}/v1/things", "/apis/admissionregistration.k8s.io/v1"
 
     def use(url: str) -> None:
@@ -156,7 +156,8 @@ def test_threads_import_what_requests_need(tmp_path: Path) -> None:
 
 
 def test_kinds_without_expressions_import_no_cel() -> None:
-    """The loop imports the rules of a built-in kind at the kind's first write, but for admissionregistration.k8s.io."""
+    """The event loop imports the rules of a built-in kind at its first write, except those of
+    admissionregistration.k8s.io."""
     with_expressions = {"admissionregistration", "admission_rules", "mutations", "policies", "policy_rules"}
     names = {path.stem for path in (ROOT / "apiext" / "catalog" / "builtin").glob("*.py")} - {"__init__"}
     assert with_expressions < names

@@ -1,4 +1,4 @@
-"""Log lines about exceptions that no code has retrieved."""
+"""Log lines of task exceptions that no code has retrieved."""
 
 import asyncio
 import gc

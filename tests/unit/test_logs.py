@@ -1,4 +1,4 @@
-"""The log: one form for every line, whatever writes it."""
+"""The log: all lines have the same format, also those of libraries."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""A test that hangs ends, and says where it hung."""
+"""A hanging test is ended, and its error contains the position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ready file of another server: running, ended, or stale."""
+"""The ready file of another server that runs or has exited, and a stale ready file."""
 
 import fcntl
 import json
@@ -21,7 +21,7 @@ ETCD = EtcdConfig(("http://127.0.0.1:1",))
 
 @pytest.fixture
 def other() -> Iterator[int]:
-    """A process that is there."""
+    """The id of a running process."""
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process.pid
         process.kill()
@@ -37,7 +37,7 @@ def say(ready: Path, pid: object, port: int = 1) -> None:
 
 
 class Held:
-    """A store that is locked, and whose lock names a process."""
+    """A locked store; the lock file contains the id of a process."""
 
     def __init__(self, path: Path, pid: int) -> None:
         self.path = path.with_suffix(".lock")
@@ -51,7 +51,7 @@ class Held:
 
 @pytest.fixture
 def directory(tmp_path: Path, other: int) -> Iterator[Held]:
-    """A directory that the other process holds, as far as can be seen."""
+    """A data directory that the other process seems to use."""
     found = Held(tmp_path / "store.db", other)
     yield found
     found.unlock()
@@ -62,7 +62,7 @@ def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, dire
     say(ready, other)
     launch.prepare(config)
     assert ready.exists()
-    directory.unlock()  # the other server has ended meanwhile
+    directory.unlock()  # the other server has exited
     launch.remove_earlier_ready_file(config)
     assert not ready.exists()
 

@@ -145,7 +145,7 @@ def test_workers_share_a_board() -> None:
 @pytest.mark.parametrize(
     ("beats", "still"),
     [
-        ([0] * 30, False),  # it has not begun, or has said that it ends
+        ([0] * 30, False),  # the worker has not begun, or reported its end
         (list(range(1, 30)), False),
         ([1, 2, 2, 2, 3, 4, 4, 4, 0, 0, 0, 0, 0], False),
         ([0, 0, 5, 6, 6, 6, 6, 6], True),
@@ -257,7 +257,7 @@ STOPPED = "a signal stopped the server before it was ready"
 
 
 async def why_ended(boss: supervisor.Supervisor) -> str:
-    """Return the log of a start that a signal ends."""
+    """Run a supervisor until a signal stops it; return the error."""
     with pytest.raises(launch.StoppedError) as ended:
         await boss.serve()
     assert launch.explain(ended.value, supervisor.EXITS) == cli.EXIT_FAILURE
@@ -268,7 +268,7 @@ async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, 
     given = config(tmp_path, port=listening.getsockname()[1], etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         task = group.create_task(why_ended(supervisor.Supervisor(given, print)))
-        await asyncio.sleep(0)  # the port is taken: it waits
+        await asyncio.sleep(0)  # the port is in use: the supervisor waits
         listening.close()
         os.kill(os.getpid(), signal.SIGTERM)
         assert await task == STOPPED
@@ -277,9 +277,9 @@ async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("codes", "wanted"),
     [
-        ((-15, -15), None),  # -15: SIGTERM came before it was awaited
+        ((-15, -15), None),  # -15: SIGTERM arrived before the worker handled it
         ((1, 1), None),
-        ((0, -15), 0),  # the first one has served
+        ((0, -15), 0),  # the first worker has served
         ((0, 0), 0),
         ((0, 4), 0),
         ((4, 0), 0),

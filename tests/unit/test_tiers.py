@@ -1,4 +1,4 @@
-"""Groups of tests that one process of pytest-xdist runs as a whole."""
+"""Groups of tests; one process of pytest-xdist runs all tests of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Behaviours of msgspec Structs, unlike dataclasses, that the server relies on (decision 35)."""
+"""Behaviours of msgspec Structs on which the server relies, and which dataclasses do not have (decision 35)."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""Waiting in tests: late results are distinguished from missing ones, and retried once."""
+"""Waiting in tests: a test with a late result runs once more; a test with a missing result fails."""
 
 from __future__ import annotations
 

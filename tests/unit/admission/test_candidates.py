@@ -1,4 +1,4 @@
-"""Candidates: no hook that matches a write is left out, whatever the cache holds."""
+"""Candidates: they contain every hook that matches a write, for every content of the cache."""
 
 import asyncio
 
@@ -82,7 +82,7 @@ async def test_hooks_of_another_resource_are_no_candidates() -> None:
 async def test_a_configuration_that_changes_during_a_search_has_its_own_candidates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)  # each hook is a turn
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)  # an iteration of the event loop for each hook
     candidates, attributes = Candidates[Criteria](lambda it: it), write("CREATE", "", equals=False)
     old, new = ((Criteria((), any_resource=True),) * number for number in (5, 3))
     found = await asyncio.gather(candidates.among(old, attributes), candidates.among(new, attributes))

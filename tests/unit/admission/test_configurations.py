@@ -1,4 +1,4 @@
-"""Validation errors and defaults of admission configurations, with their texts (ADM-003)."""
+"""Validation errors and defaults of admission configurations, with their messages (ADM-003)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def compare(found: Sequence[FieldError], case: Case, prefix: str) -> None:
 @pytest.mark.parametrize("case", load(__file__, "webhooks"), ids=case_name)
 def test_webhooks(case: Case) -> None:
     compare(judged(MUTATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
-    if "reinvocationPolicy" not in (case.set or {}):  # a field that the other kind does not have
+    if "reinvocationPolicy" not in (case.set or {}):  # validating webhooks do not have this field
         compare(judged(VALIDATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
 
 

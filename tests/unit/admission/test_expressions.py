@@ -185,7 +185,7 @@ LARGE = {
 
 
 class Watched:
-    """A program that notes for each evaluation whether it was on the loop."""
+    """A program that records for each evaluation whether it ran on the event loop."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

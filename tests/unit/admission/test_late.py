@@ -69,7 +69,7 @@ class Late:
                 self.begin.clear()
 
     async def finish(self, imports: int) -> None:
-        """End so many imports at once, when all of them have begun."""
+        """Wait until this number of imports has begun, then end all of them."""
         await self.begun(imports)
         self.imported.set()
 

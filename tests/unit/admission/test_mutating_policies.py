@@ -1,4 +1,4 @@
-"""Effects of mutating policies that clients do not see: budgets, rounds, threads, managed fields."""
+"""Internal effects of mutating policies: budgets, rounds, threads, managed fields."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def collection(resource: GroupResource) -> Collection:
 
 
 class Configured:
-    """A chain over collections of policies and bindings, filled by hand."""
+    """A chain with collections of policies and bindings, which tests fill directly."""
 
     def __init__(self, *versions: dict[str, Any]) -> None:
         self.revision = 1
@@ -94,7 +94,7 @@ class Configured:
         )  # fmt: skip
 
     async def create(self, **more: Any) -> Document:
-        """Return what becomes of a red widget."""
+        """Create a widget; return the mutated object."""
         new, _ = self.definition.versions["v1"].model.normalize(samples.widget(spec=more.pop("spec", {})))
         return await self.chain.mutate(self.attributes(new, **more), new)
 
@@ -131,7 +131,7 @@ async def test_many_bindings_leave_others_their_turns(
 
 
 async def test_what_is_not_meant_is_not_touched(configured: Configured) -> None:
-    """Not even to look for the namespace, which upstream does only before it runs something."""
+    """The chain does not even read the namespace; upstream reads it only before it evaluates a policy."""
     configured.store("p", COLOR, matchConstraints={"resourceRules": [{**RULE, "resources": ["others"]}]})
     new = samples.widget()
     made = configured.attributes(new)
@@ -157,7 +157,7 @@ async def test_the_object_that_was_given_stays_as_it_was(configured: Configured)
 
 
 async def test_a_namespace_that_is_gone(configured: Configured) -> None:
-    """upstream: whatever the failure policy says"""
+    """upstream: for every failure policy"""
     configured.store("p", COLOR, failurePolicy="Ignore")
     with pytest.raises(StatusError) as caught:
         await configured.create(namespace="gone")
@@ -200,7 +200,7 @@ async def test_conditions_that_fail_are_told_without_what_they_are(configured: C
     ids=["apply", "patch"],
 )
 async def test_scales_can_be_mutated(configured: Configured, mutation: dict[str, Any]) -> None:
-    """upstream: they have no merge type, and patched ones cannot be converted, so that every scale is denied"""
+    """upstream: scales have no merge type, and patched scales cannot be converted, so that it denies every scale"""
     configured.store("p", mutation)
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 2}}
     made = configured.attributes(scale, "scale", operation="UPDATE", old=scale)
@@ -351,7 +351,7 @@ async def test_patches_of_many_operations_are_made_in_a_thread(
 
 
 class TestVersions:
-    """Policies that want to see a write in another version."""
+    """Policies for another version than that of the write."""
 
     @pytest.fixture
     def both(self) -> Configured:
@@ -360,7 +360,8 @@ class TestVersions:
         )
 
     async def test_one_sees_what_the_other_has_done(self, both: Configured) -> None:
-        """upstream: each sees the object as it came in its version, and what only the first one did is lost"""
+        """upstream: each policy gets the original object in its version, so that the changes of the first policy are
+        lost"""
         late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
         both.store("a", apply("Object{spec: Object.spec{color: object.spec.color + 'a'}}"))
         both.store("b", apply("Object{spec: Object.spec{color: object.spec.color + object.apiVersion}}"),

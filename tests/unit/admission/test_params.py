@@ -55,12 +55,12 @@ async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], worke
 
 @pytest.mark.rows("ADM-020")
 async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
-    """upstream: a client of the binding that has just created the parameter is not told that it is missing."""
+    """upstream: a client that has just created the parameter does not get an error that it is missing."""
     etcd = FakeEtcd()
     ref = {"name": "limits", "parameterNotFoundAction": "Deny"}
     async with server(etcd) as one:
         await one.store.fresh()
-        etcd.hold()  # events of the watch
+        etcd.hold()  # the watch delivers no events
         etcd.put(KEY, limits("1"))
         (found,) = await params(one, workers=False).find(("v1", "ConfigMap"), ref, "d", LoopBudget())
         assert found is not None
@@ -75,7 +75,7 @@ async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
 async def test_more_parameters_than_the_limit_make_a_binding_unusable(
     bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No parameter is skipped silently: its policy could deny the write."""
+    """The chain skips no parameter silently, since the policy could deny the write."""
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_PARAMS", bound)
     etcd = FakeEtcd()
     ref = {"selector": {"matchLabels": {"for": "policies"}}}

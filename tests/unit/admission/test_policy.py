@@ -19,7 +19,7 @@ pytestmark = pytest.mark.rows("ADM-020")
 
 
 async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
-    """Return index and message of each decision about an object with ``x: 1``."""
+    """Return (index, message) of each decision for an object with ``x: 1``."""
     (policy,) = compile_policy({"metadata": {"name": "p"}, "spec": {"validations": spec, **more}})
     known = {"object": dynamic({"x": 1}), "oldObject": None}
     verdict = await validate(policy, known, "CREATE", Metrics())
@@ -130,7 +130,7 @@ async def test_variables_share_what_they_may_touch(
 ) -> None:
     """The values of variables stay in memory until the write ends, so each may use only a part of the budget."""
     monkeypatch.setattr("apiext.cel.limits.MOST", elements)
-    variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements, for a few units
+    variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements for a small cost
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]
     spec = [{"expression": " && ".join(f"variables.v{n}.size() == 1024" for n in range(20))}]
     assert [message.rpartition(": ")[2] for _, message in await decided(spec, variables=variables)] == told

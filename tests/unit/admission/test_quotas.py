@@ -1,4 +1,4 @@
-"""ResourceQuota: charges of concurrent writes, of writes that fail, and of updates that are decided again."""
+"""ResourceQuota: the usage after concurrent writes, failed writes, and retried updates."""
 
 from __future__ import annotations
 

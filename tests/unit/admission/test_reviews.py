@@ -1,4 +1,4 @@
-"""Responses to AdmissionReviews, on the fast path and with all type checks."""
+"""Responses to AdmissionReviews: the fast path, and the slow path with all type checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.rows("ADM-009")
 
 
 def answer(version: str = "v1", **response: Any) -> bytes:
-    """Return an answer that says yes, changed by fields of its response."""
+    """Return a response that allows the write, with changed fields."""
     given = {"uid": "u", "allowed": True, **response}
     return orjson.dumps({"kind": "AdmissionReview", "apiVersion": f"admission.k8s.io/{version}", "response": given})
 
@@ -65,7 +65,7 @@ def test_what_only_looks_like_a_yes(raw: bytes, error: type[Exception], text: st
 
 
 def test_objects_of_an_answer_are_counted_before_they_are_made() -> None:
-    """8 MB of empty objects took half a gigabyte."""
+    """A response with 8 MB of empty objects occupied half a gigabyte."""
     raw = b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "other": [%b]}' % b",".join(
         [b"{}"] * 2_500_000
     )

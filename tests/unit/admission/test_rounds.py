@@ -67,7 +67,7 @@ class Reads:
     ids=["nobody changes it", "the first changes it", "the last changes it"],
 )
 async def test_a_second_round(members: tuple[str, str], seen: list[tuple[str, bool, bool]]) -> None:
-    """A plug-in runs again only if later plug-ins have changed its result."""
+    """The chain calls a plug-in again only if later plug-ins have changed its result."""
     found: list[tuple[str, bool, bool]] = []
     first, last = (Writes(name, found, member) for name, member in zip("ab", members, strict=True))
     made = await Chain([first, Reads(), last]).mutate(attributes(), {})
@@ -87,11 +87,11 @@ def test_what_changes_later_is_for_those_called_before() -> None:
     reinvocation.leave({"a": 1})
     assert (rounds.next(), rounds.next(), rounds.second) == (True, False, True)
     assert rounds.enter("p", {"a": 1}).hooks_to_call == {"early"}
-    assert rounds.enter("p", {"a": True}).hooks_to_call == {"early", "late"}  # 1 is not true
+    assert rounds.enter("p", {"a": True}).hooks_to_call == {"early", "late"}  # in Python 1 == True
 
 
 class Sometimes(Writes):
-    """A plug-in that applies to creates of widgets while it is configured."""
+    """A plug-in that applies to creates of widgets while it has a configuration."""
 
     def __init__(self, name: str, seen: list[tuple[str, bool, bool]]) -> None:
         super().__init__(name, seen)

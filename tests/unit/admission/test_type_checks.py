@@ -1,4 +1,4 @@
-"""Which kinds a policy's types are checked for, and against which schemas."""
+"""The kinds and schemas for which the types of a policy are checked."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_references_are_put_in_place() -> None:
     assert resolved("Lost", schemas) is None
 
 
-CASES: list[tuple[str, str]] = [  # each as k8s.io/apiserver 0.36 says it
+CASES: list[tuple[str, str]] = [  # (expression, error of k8s.io/apiserver 0.36)
     ("object.spec.size > 1", ""),
     ("object.metadata.name == 'x' && request.operation == 'CREATE' && namespaceObject.metadata.name != 'x'", ""),
     ("dyn(object).nope", ""),

@@ -48,7 +48,7 @@ def hook(tmp_path: Path) -> Iterator[hooks.Webhook]:
 
 
 class Configured:
-    """A chain over two collections of configurations, filled by hand."""
+    """A chain with two collections of configurations, which tests fill directly."""
 
     def __init__(self) -> None:
         self.client = Client()
@@ -286,14 +286,14 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
             await configured.create(left=0.05)
         assert caught.value.code == 504
     go_on.set()
-    await configured.create()  # a request with enough time left is answered
+    await configured.create()  # a request with enough time succeeds
 
 
 @pytest.mark.rows("ADM-008", "ADM-011")
 async def test_a_dead_place_harms_none_of_the_same_names(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mutating and validating webhooks often have the same names, and a configuration may be corrected."""
+    """Mutating and validating webhooks often have the same names, and a user may correct a configuration."""
     monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.0)
     monkeypatch.setattr(breaker, "WEBHOOK_PROBE_EVERY", 60.0)
     dead = {"url": f"https://127.0.0.1:{free_port()}/"}
@@ -302,7 +302,7 @@ async def test_a_dead_place_harms_none_of_the_same_names(
     for _ in range(webhooks_limits.WEBHOOK_FAILURES):
         with pytest.raises(StatusError, match="connection refused"):
             await configured.create()
-    with pytest.raises(StatusError, match="not called again yet"):  # by what answers elsewhere it is not thought alive
+    with pytest.raises(StatusError, match="not called again yet"):  # a success at another URL does not close its circuit breaker
         await configured.create()
     configured.store(VALIDATING, "c", webhook("v", hook.client_config(), RULE))
     await configured.create()
@@ -313,7 +313,7 @@ async def test_a_dead_place_harms_none_of_the_same_names(
 async def test_dry_runs_of_webhooks_with_side_effects(
     configured: Configured, hook: hooks.Webhook, resource: GroupResource
 ) -> None:
-    """Failures may be ignored; this is none."""
+    """failurePolicy=Ignore does not apply to this error, since it is no failed call."""
     effects = {"sideEffects": "Some", "failurePolicy": "Ignore"}
     configured.store(resource, "v", webhook("v", hook.client_config(), RULE, **effects))
     await configured.create()
@@ -326,7 +326,7 @@ async def test_dry_runs_of_webhooks_with_side_effects(
 
 @pytest.mark.rows("ADM-009")
 async def test_a_stored_configuration_may_be_older_than_its_rules(configured: Configured, hook: hooks.Webhook) -> None:
-    """Review versions and selectors that a write would refuse today."""
+    """Stored review versions and selectors that a write would refuse today."""
     configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE, admissionReviewVersions=["v0"]))
     with pytest.raises(StatusError, match="webhook does not accept known AdmissionReview versions"):
         await configured.create()

@@ -1,4 +1,4 @@
-"""Helpers for tests of the audit log: events, and an output with faults on demand."""
+"""Helpers for tests of the audit log: events, and an output with settable faults."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def trail(level: int = REQUEST_RESPONSE, *, bare: bool = False, omitted: Sequenc
 
 
 def event(stage: str = COMPLETE, *, size: int = 0, level: int = REQUEST_RESPONSE, name: str = "a") -> Event:
-    """Return an event; ``size`` is counted for it."""
+    """Return an event that counts ``size`` bytes."""
     return trail(level, uri=f"/{name}").event(stage, WHEN + 1, {"metadata": {}, "code": 200}, None, size)
 
 
 class Place:
-    """An output that keeps lines; it may be full, or block until a test releases it."""
+    """An output that stores lines in memory; it may be full, or block until a test releases it."""
 
     def __init__(self) -> None:
         self.written: list[list[bytes]] = []
@@ -39,16 +39,16 @@ class Place:
         self._begun = threading.Event()
 
     async def begun(self) -> None:
-        """Wait until a thread has come to write."""
+        """Wait until a thread has begun to write."""
         assert await asyncio.to_thread(self._begun.wait, 10)
 
     @property
     def lines(self) -> list[bytes]:
-        """Every line so far."""
+        """All written lines."""
         return [line for lines in self.written for line in lines]
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Keep lines."""
+        """Store lines."""
         self._begun.set()
         assert self.open.wait(10)
         if self.full:
@@ -56,5 +56,5 @@ class Place:
         self.written.append(list(lines))
 
     def close(self) -> None:
-        """Record an event."""
+        """Record that the log was closed."""
         self.closed = True

@@ -1,4 +1,4 @@
-"""Batches: by number, by time, at most so many a second, and what happens at the end."""
+"""Batches: their size, wait and rate, and the remaining events at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEBHOOK = AuditDelivery(mode="batch", max_batch=3, max_wait=30.0)
 
 
 class Taken:
-    """A receiver of batches, with the time of each."""
+    """A receiver that records the time and size of each batch."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds

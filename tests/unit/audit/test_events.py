@@ -1,4 +1,4 @@
-"""Audit events, byte for byte as kube-apiserver writes them."""
+"""Audit events: exactly the bytes that kube-apiserver writes."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_an_event_that_is_large_without_objects_is_dropped() -> None:
         ("127.0.0.1, 10.0.0.1", "", "127.0.0.1", ["127.0.0.1", "10.0.0.1", "127.0.0.1"]),
         ("", "2001:db8::1", "::1", ["2001:db8::1", "::1"]),
         ("", "::ffff:10.0.0.1", "10.0.0.1", ["10.0.0.1"]),
-        ("010.0.0.01", "", "", ["10.0.0.1"]),  # upstream: leading zeros are not octal
+        ("010.0.0.01", "", "", ["10.0.0.1"]),  # upstream: leading zeros are decimal, not octal
         ("fe80::1%eth0, 1.2.3, 1.2.3.999", "", "", []),
         ("10.0.0.2," * 99 + "10.0.0.3,10.0.0.4", "", "127.0.0.1", ["10.0.0.2"] * 99 + ["10.0.0.3", "127.0.0.1"]),
         ("," * 60_000 + "10.0.0.4", "", "127.0.0.1", ["127.0.0.1"]),

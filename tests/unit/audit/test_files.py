@@ -1,4 +1,4 @@
-"""The file of an audit log: rotation as lumberjack does it, and nothing torn when the disk is full."""
+"""The file of an audit log: rotation like lumberjack's, and no partial lines when the disk is full."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOON = 1_767_355_200.0  # 2026-01-02T12:00:00Z
 
 
 class Clock:
-    """A clock that is set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -136,7 +136,7 @@ def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
     file.close()
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"aaaa\n", b"bbbb\n", b"cccc\n"]
     clock.now += 86401
-    LogFile(path, Rotation(size=5, backups=0, days=3), clock).close()  # a start tidies as well
+    LogFile(path, Rotation(size=5, backups=0, days=3), clock).close()  # a start also deletes old files
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"bbbb\n", b"cccc\n"]
 
 
@@ -167,7 +167,7 @@ def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) 
     file = LogFile(path, Rotation(size=5, compress=True), clock, later.append)
     file.write([b"aaaa\n", b"bbbb\n"])
     assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit.log"]
-    for work in later:  # beside the writing
+    for work in later:  # while a thread writes
         work()
     file.close()
     packed = path.with_name("audit-2026-01-02T12-00-00.000.log.gz")
@@ -197,7 +197,7 @@ def test_a_file_is_compressed_by_one_process(path: Path, clock: Clock) -> None:
     old = path.with_name("audit-2026-01-02T11-00-00.000.log")
     old.write_bytes(b"old\n")
     with old.open("rb") as another:
-        fcntl.flock(another, fcntl.LOCK_EX)  # as one that is at it
+        fcntl.flock(another, fcntl.LOCK_EX)  # as another process that compresses the file
         file.write([b"aaaa\n", b"bbbb\n"])
     assert old.name in names(path)
     assert old.name + ".gz" not in names(path)

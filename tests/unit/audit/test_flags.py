@@ -1,4 +1,4 @@
-"""The audit flags: upstream's defaults, and what becomes of values."""
+"""The audit flags: upstream's defaults, and the settings for values."""
 
 from __future__ import annotations
 

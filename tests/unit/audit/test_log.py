@@ -20,7 +20,7 @@ pytestmark = pytest.mark.rows("AUD-001")
 
 @asynccontextmanager
 async def running(place: Place, delivery: AuditDelivery, counters: Counters, form: str = "json") -> AsyncIterator[Log]:
-    """A log that is stopped at the end."""
+    """Run a log; stop it after the block."""
     async with asyncio.TaskGroup() as group:
         log = Log(place, form, delivery, counters)
         log.start(group)
@@ -147,7 +147,7 @@ async def test_a_log_that_writes_is_never_taken_for_one_that_hangs(monkeypatch: 
     async with running(Place(), AuditDelivery(), Counters()) as log:
         assert await (log.put(event()) or _never())
         over = asyncio.Event()
-        asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, over.set)  # after the log's own
+        asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, over.set)  # after the log's own timer
         await over.wait()
         assert await (log.put(event()) or _never())
 
@@ -178,7 +178,7 @@ async def test_a_disk_that_hangs_does_not_hold_requests_for_ever(monkeypatch: py
         assert counters.errors.slot("log").value == 2
         place.open.set()
         async with asyncio.timeout(10):
-            while not await (log.put(event()) or _never()):  # noqa: ASYNC110 - there is no event for it
+            while not await (log.put(event()) or _never()):  # noqa: ASYNC110 - the log has no event for this
                 await asyncio.sleep(0)
     assert len(place.lines) >= 4, "what it was given is written when it goes on"
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rows("AUD-001")
 
 
 class Collector:
-    """A plain HTTP server that keeps received batches and answers with the given codes, then 200."""
+    """A plain HTTP server that records batches, and answers with these codes, then with 200."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
@@ -51,7 +51,7 @@ class Collector:
 
 
 def kubeconfig(tmp_path: Path, server: str, cluster: dict[str, Any] | None = None, user: object = None) -> Path:
-    """Write the kubeconfig of a webhook."""
+    """Write the kubeconfig of a webhook; return its path."""
     path = tmp_path / "webhook.yaml"
     document = {
         "clusters": [{"name": "c", "cluster": {"server": server, **(cluster or {})}}],
@@ -156,7 +156,7 @@ async def test_what_nobody_foresaw_loses_events_and_no_more(
             if waiting is not None:
                 assert await waiting is expected
             async with asyncio.timeout(20):
-                while len(tries) < 1 + expected:  # noqa: ASYNC110 - a task of its own calls
+                while len(tries) < 1 + expected:  # noqa: ASYNC110 - another task calls the webhook
                     await asyncio.sleep(0.001)
 
     counters = await told(tmp_path, collector, AuditDelivery(mode=mode, max_batch=1, max_wait=30), act)

@@ -91,7 +91,7 @@ def test_token_file_with_a_bad_line() -> None:
 @given(st.text(), st.text())
 def test_only_the_token_itself_is_let_in(token: str, other: str) -> None:
     known = Credentials({token: ALICE})
-    meant = f"Bearer {other}".strip().partition(" ")[2].partition(" ")[0]  # upstream: what follows does not count
+    meant = f"Bearer {other}".strip().partition(" ")[2].partition(" ")[0]  # upstream: ignores the text after the token
     try:
         found = known.authenticate(f"Bearer {other}", None)
     except BadCredential:

@@ -71,7 +71,7 @@ def test_an_authority_that_has_ended_is_replaced(tmp_path: Path) -> None:
 
 
 def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
-    """Verify the serving certificate at a time, as a client that trusts these authorities."""
+    """Verify the serving certificate at this time, as a client would that trusts these authorities."""
     leaf, *others = x509.load_pem_x509_certificates(serving.certificate.read_bytes())
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
     builder = verification.PolicyBuilder().store(store).time(at.replace(tzinfo=None))
@@ -81,7 +81,7 @@ def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
 def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Until the old one ends, clients that know it alone, the new one alone, or both verify the server."""
+    """Until the old authority expires, clients can verify the server with the old, the new or both authorities."""
     began = certificates.now()
     old = certificates.load_authority(tmp_path)
     earlier, at = began + timedelta(days=3619), began + timedelta(days=3621)
@@ -107,7 +107,7 @@ def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
 
 
 def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A server that was killed between the two writes."""
+    """The files after a server was killed between the two writes."""
     old = certificates.load_authority(tmp_path / "a")
     certificates.load_authority(tmp_path / "b")
     (tmp_path / "a" / "ca.key").write_bytes((tmp_path / "b" / "ca.key").read_bytes())
@@ -123,7 +123,7 @@ def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog
 def test_certificates_that_lie_ahead_are_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead: timedelta
 ) -> None:
-    """The data directory was made while the clock was wrong; a clock that is an hour behind does no harm."""
+    """The data directory was created while the clock was ahead; a clock that is an hour behind is harmless."""
     moment = certificates.now() + ahead
     known = certificates.load_authority(tmp_path, lambda: moment)
     certificates.load_serving(tmp_path, known, NAMES, lambda: moment)
@@ -155,12 +155,12 @@ class Clock:
         return self.now
 
     def on(self, days: float) -> None:
-        """Move on."""
+        """Advance the clock by this number of days."""
         self.now += timedelta(days=days)
 
 
 def own_certificate(directory: Path, clock: Clock, *, renews: bool = True) -> ServingCertificate:
-    """Return the certificate of a server that makes its own."""
+    """Return the serving certificate of a server that issues its own certificates."""
     return ServingCertificate(
         lambda: certificates.load_serving(directory, certificates.load_authority(directory, clock), NAMES, clock),
         renews=renews,
@@ -171,7 +171,7 @@ def own_certificate(directory: Path, clock: Clock, *, renews: bool = True) -> Se
 def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client trusts the CA bundle of a kubeconfig that is a month old."""
+    """The client trusts the CA bundle of a kubeconfig that is a month old."""
     clock, known = Clock(), list[bytes]()
     one = own_certificate(tmp_path, clock)
     seen = {one.current.certificate.read_bytes()}
@@ -278,7 +278,7 @@ def test_certificates_say_what_strict_clients_want(tmp_path: Path) -> None:
     assert leaf.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier == identifier
     assert list(leaf.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.SERVER_AUTH]
     context = ssl.create_default_context(cadata=authority.pem.decode())
-    context.verify_flags |= ssl.VERIFY_X509_STRICT  # the handshake itself is in unit/http
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # tests in unit/http do the handshake
     assert context.cert_store_stats()["x509_ca"] == 1
 
 

@@ -81,7 +81,7 @@ def test_which_headers_ask_for_it(header: str, meant: bool) -> None:
     named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
     empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
     assert impersonation.is_requested(named) is meant
-    assert impersonation.is_requested(empty) is (header == "Group")  # upstream: an empty group is one
+    assert impersonation.is_requested(empty) is (header == "Group")  # upstream: accepts an empty group
 
 
 @pytest.mark.parametrize(("sent", "key"), [("a%41", "aA"), ("A%2Fb", "a/b"), ("a%41%zz", "a%41%zz"), ("a%4", "a%4")])
@@ -117,7 +117,7 @@ REQUEST = Attributes(ASKING, "get", "/api/v1/secrets", "", "v1", "secrets", name
 
 
 def allowing(*allowed: str) -> tuple[Authorizer, list[str]]:
-    """Return an authorizer that allows only these (verb resource name), and the list of its calls."""
+    """Return an authorizer that allows only these "verb resource name", and the list of its calls."""
     asked: list[str] = []
 
     def authorize(attributes: Attributes) -> Decision:

@@ -15,7 +15,7 @@ OWN = kubeconfig.document(kubeconfig.Access("https://127.0.0.1:6443", b"ca", "to
 
 
 def changed(many: str, **entry: Any) -> dict[str, Any]:
-    """Return an own kubeconfig with one entry more."""
+    """Return a kubeconfig of this server with one more entry."""
     found = copy.deepcopy(OWN)  # noqa: TID251 - a test's own document
     found[many].append(entry)
     return found
@@ -61,4 +61,4 @@ def test_nor_are_bytes_that_are_no_kubeconfig(tmp_path: Path) -> None:
 def test_an_empty_file_and_a_stream_may_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for file in (tmp_path / "empty", Path("/dev/null"), tmp_path):
-        kubeconfig.check_replaceable(file)  # a directory cannot be replaced by a file
+        kubeconfig.check_replaceable(file)  # for a directory, the later write fails

@@ -186,7 +186,7 @@ def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPa
 
 
 def named(count: int, *verbs: str) -> tuple[Rule, ...]:
-    """Return rules that each allow something under one name."""
+    """Return rules that each allow access to one resource name."""
     return tuple(Rule(verbs, ("",), ("configmaps",), names=(f"n{number}",)) for number in range(count))
 
 
@@ -206,7 +206,7 @@ def test_more_rules_than_are_compared_are_soon_refused() -> None:
 
 
 def dense(count: int) -> tuple[Rule, ...]:
-    """Return rules about one resource with so many verbs, groups and names that no combination of them is a key."""
+    """Return rules with too many verbs, groups and names to index all combinations."""
     many = tuple(map(str, range(8)))
     return tuple(Rule((f"v{number}", *many), many, ("configmaps", *many), names=many) for number in range(count))
 
@@ -218,7 +218,7 @@ def test_rules_that_would_take_too_many_looks_are_not_compared() -> None:
         uncovered(held, named(1_000, "get"))
 
 
-RULES = 30_000  # in a role of 1.5 MB, which is what etcd takes
+RULES = 30_000  # in a role of 1.5 MB, the maximum size in etcd
 MANY_RULES = {
     "verbs": [Rule((f"v{number}",), ("",), ("pods",)) for number in range(RULES)],
     "groups": [Rule(("get",), (f"g{number}",), ("pods",)) for number in range(RULES)],
@@ -237,7 +237,7 @@ ASKED_OF_MANY = ("get pods by x", "get pods", "get other/log", "get /x", f"get /
 @pytest.mark.parametrize("rules", MANY_RULES.values(), ids=MANY_RULES)
 def test_a_decision_does_not_take_longer_with_more_rules(rules: list[Rule]) -> None:
     policy = Policy()
-    for number in range(5):  # 150,000 rules of one user
+    for number in range(5):  # together 150,000 rules of one user
         policy.put_role("", f"r{number}", Role(tuple(rules)))
         policy.put_binding("", f"b{number}", binding_in("", f"b{number}", bound(f"r{number}", user("joe"))))
     questions = [asked(text, namespace="ns") for text in ASKED_OF_MANY]

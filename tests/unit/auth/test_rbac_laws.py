@@ -1,4 +1,4 @@
-"""Decisions by indexes are those of a naive reading of all roles and bindings, whatever order they came in."""
+"""Decisions with indexes equal those of a simple evaluation of all roles and bindings, for any order of changes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ASKED = st.builds(
 
 @dataclass
 class Naive:
-    """All objects, read anew for each question."""
+    """A model that evaluates all objects for each request."""
 
     roles: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
     bindings: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def matches(rule: dict[str, Any], asked: Attributes) -> bool:
 @given(changes=st.lists(CHANGES, max_size=8), questions=st.lists(ASKED, min_size=1, max_size=6))
 def test_decisions_are_those_of_a_naive_reading(changes: list[Any], questions: list[Attributes], listed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "RULES_LISTED", listed)  # so that a few rules are indexed as many are
+        patch.setattr(limits, "RULES_LISTED", listed)  # so that few rules are indexed like many
         compare(changes, questions)
 
 

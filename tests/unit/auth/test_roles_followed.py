@@ -1,4 +1,4 @@
-"""Roles and bindings in the store's cache: any of them may be large, or of another shape than clients may write."""
+"""Roles and bindings in the store's cache may be large, or have a form that no client can write."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ BINDING = {"metadata": {"name": "b", "namespace": "ns"}, "roleRef": REFERENCE, "
 
 
 def role(count: int = 1) -> dict[str, Any]:
-    """Return a role that allows something under each of so many names."""
+    """Return a role with ``count`` rules, each for one resource name."""
     return {"rules": [{**RULE, "resourceNames": [f"n{number}"]} for number in range(1, count + 1)]}
 
 
 @asynccontextmanager
 async def following(stored: dict[str, Any]) -> AsyncIterator[tuple[FakeWorld, Roles]]:
-    """Run a policy over a store with some objects, by their paths."""
+    """Run the authorizer with a store that contains these objects: path → object."""
     async with asyncio.TaskGroup() as group:
         world = FakeWorld(group)
         for path, document in stored.items():

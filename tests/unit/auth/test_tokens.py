@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rows("AUT-001")
 
 
 class Clock:
-    """A time that tests set."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -44,12 +44,12 @@ def clock() -> Clock:
 
 
 def made(file: Path, issuers: list[str], **more: Any) -> Tokens:
-    """Return tokens of a server where the account is."""
+    """Return the Tokens of a server in which the service account exists."""
     return Tokens(file, issuers, find=lambda resource, namespace, name: Record("u1"), **more)
 
 
 def user_of(tokens: Tokens, token: str, audiences: list[str] | None = None) -> tuple[User, list[str]] | None:
-    """Return whose token it is, None if it does not count."""
+    """Return the user and audiences of a token, None if it is invalid."""
     try:
         return tokens.user(token, audiences or [])
     except BadToken:
@@ -57,7 +57,7 @@ def user_of(tokens: Tokens, token: str, audiences: list[str] | None = None) -> t
 
 
 def told(tokens: Tokens, token: str, audiences: list[str] | None = None) -> str:
-    """Return why a token of this server does not count, empty if it does."""
+    """Return the error of a token of this server, empty if the token is valid."""
     try:
         assert tokens.user(token, audiences or []) is not None
     except BadToken as error:
@@ -98,7 +98,7 @@ EARLY, LATE, AHEAD = (
 @pytest.mark.parametrize(
     ("later", "changed", "fault"),
     [
-        (-2, {}, ""),  # a server whose clock is behind
+        (-2, {}, ""),  # the clock of the server is behind
         (-60, {}, ""),
         (-61, {}, EARLY),
         (600, {}, ""),
@@ -118,7 +118,7 @@ EARLY, LATE, AHEAD = (
 def test_clocks_may_differ_by_a_minute(
     kept_token: Kept, clock: Clock, later: float, changed: dict[str, Any], fault: str
 ) -> None:
-    """go-jose's jwt.Claims.Validate, in its order; a claim that is absent does not count."""
+    """The checks of go-jose's jwt.Claims.Validate, in its order; absent claims are valid."""
     claims = part(kept_token.tokens.issue(ACCOUNT, 600)[0], 1) | changed
     token = kept_token.sign({name: value for name, value in claims.items() if value is not None})
     clock.now += later
@@ -167,7 +167,7 @@ def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
     assert credentials.authenticate("Bearer static", None) == User("joe")
 
 
-DAY = "1970-01-12T13:4{}:00Z"  # 40: 400 seconds before the clock's time, 46: 40 seconds
+DAY = "1970-01-12T13:4{}:00Z"  # {} = 0: 400 seconds before the clock's time; 6: 40 seconds
 GONE = "service account token has been invalidated"
 
 
@@ -249,7 +249,7 @@ def test_a_given_key_must_be_one(tmp_path: Path) -> None:
 
 
 def kept(file: Path, key: Any) -> Path:
-    """Write a private key to a file."""
+    """Write a private key to a file; return the file."""
     form = serialization.PrivateFormat.TraditionalOpenSSL
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
     return file
@@ -273,7 +273,7 @@ def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: st
     assert user_of(tokens, token[:-4] + "AAAA") is None
     web_key = tokens.signer().web_key()
     assert web_key.items() >= (shown | {"use": "sig", "alg": algorithm, "kid": part(token, 0)["kid"]}).items()
-    members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # upstream's order
+    members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # the order of upstream's fields
     assert " ".join(web_key) == members
 
 
@@ -344,14 +344,14 @@ def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
 def test_a_file_without_keys(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.pem").write_bytes(text)
     with pytest.raises(ValueError, match="does not contain any valid RSA or ECDSA public keys"):
-        verifiers_of(tmp_path / "bad.pem")  # other PEM blocks of the file are ignored (client-go/util/keyutil)
+        verifiers_of(tmp_path / "bad.pem")  # upstream: ignores other PEM blocks of the file (client-go/util/keyutil)
 
 
-# --- tokens that secrets keep ---
+# --- tokens in secrets ---
 
 
 class Kept:
-    """A server of one account and one secret with a token, which records the uses of the token."""
+    """A server with one account and one secret with a token; it records uses of the token."""
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self.tokens = Tokens(file, [ISSUER], find=lambda *of: self.there.get(of), clock=clock)
@@ -362,13 +362,13 @@ class Kept:
         self.put(Record("u1"), Record("u2"))
 
     def put(self, account: Record | None, secret: Record | None) -> None:
-        """Store the account, and the secret with its token or another one."""
+        """Store the account and the secret; a secret without a token gets the account's token."""
         if secret is not None and not secret.token:
             secret = replace(secret, token=base64.b64encode(self.token.encode()).decode())
         self.there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
 
     def sign(self, claims: Any, **head: Any) -> str:
-        """Return claims signed."""
+        """Return a signed token with these claims."""
         signer = self.tokens.signer()
         parts = ({"alg": signer.algorithm, "kid": signer.key_id, **head}, claims)
         signed = b".".join(encoded(json.dumps(part).encode()) for part in parts)
@@ -494,7 +494,7 @@ ODD = [None, True, 5, 1e308, -1, "", "x", "\ud800".encode("utf-16", "surrogatepa
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 @pytest.mark.parametrize("found", [Record("u1"), None], ids=["found", "not found"])
 def test_claims_of_any_type_are_judged(kept_token: Kept, place: tuple[str, ...], found: Record | None) -> None:
-    """Whoever has a signing key of ours may write any claims; none of them may be a fault of the server."""
+    """A holder of the signing key may write any claims; none may cause an internal error."""
     tokens = kept_token.tokens
 
     def find(resource: str, namespace: str, name: str) -> Record | None:

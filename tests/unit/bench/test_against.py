@@ -1,4 +1,4 @@
-"""The comparison of two source trees: its statistics, and that both trees run their own sources."""
+"""The comparison of two source trees: its statistics, and the check that both trees import their own sources."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_tree_is_not_compared_with_itself(tmp_path: Path) -> None:
 
 
 def test_a_tree_that_runs_other_sources_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()  # so that the installed package is found
+    (tmp_path / "empty").mkdir()  # so that Python imports the installed package
     with pytest.raises(AssertionError, match="would run"):
         check_trees(Tree(tmp_path / "empty"), Tree(ROOT))
 

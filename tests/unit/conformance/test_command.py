@@ -1,4 +1,4 @@
-"""``apiext conformance``: servers that it refuses, forms of a kubeconfig, exit codes, the table and the last line."""
+"""``apiext conformance``: refused servers, kinds of kubeconfigs, exit codes, the table and the last line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SERVED = {"kind": "APIResourceList", "resources": [{"name": "customresourcedefin
 
 @contextlib.contextmanager
 def serving(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Run a server of fixed answers, 404 elsewhere; yields its URL and the Authorization headers that it got."""
+    """Run a server with fixed responses, else 404; yield its URL and the received Authorization headers."""
     users: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ def serving(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return the one sentence with which the command refuses to run."""
+    """Run the command, which must refuse the server; return its error."""
     assert command.run(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""

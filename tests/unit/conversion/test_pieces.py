@@ -1,4 +1,4 @@
-"""A response that is decoded object by object gives the same objects as one decoded as a whole."""
+"""A response that is decoded object by object has the same objects as a response that is decoded at once."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ WRITERS = (
 
 
 def needs(count: int) -> list[NeedsConversion]:
-    """Return questions about as many objects."""
+    """Return ``count`` requests for conversions."""
     text = b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{}}'
     return [NeedsConversion(text, "example.com/v2", number, lambda *_: None) for number in range(count)]
 
 
 def read(asked: list[NeedsConversion], raw: bytes) -> list[Any]:
-    """Return the objects that an answer to a review "u" brings."""
+    """Return the objects in the response to the review "u"."""
 
     async def reading() -> list[Any]:
         found = await webhook.converted_objects("v1", "u", asked, raw)
@@ -52,7 +52,7 @@ def read(asked: list[NeedsConversion], raw: bytes) -> list[Any]:
 
 
 def answered(objects: list[Any], **more: Any) -> dict[str, Any]:
-    """Return a review that brings objects."""
+    """Return a response with converted objects."""
     response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}, **more}
     return {"kind": review.KIND, "apiVersion": f"{review.GROUP}/v1", "response": response}
 

@@ -26,7 +26,7 @@ ABOUT = "conversion webhook for example.com/v1, Kind=Widget "
 
 
 def need(document: dict[str, Any], sort: bool = True) -> NeedsConversion:
-    """Return the question about a document."""
+    """Return the request for the conversion of a document."""
     text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS if sort else 0)
     return NeedsConversion(text, "example.com/v2", "key", lambda *_: None)
 

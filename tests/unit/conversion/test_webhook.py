@@ -1,4 +1,4 @@
-"""Shared calls, bounded reviews, and errors of single objects, with a real webhook."""
+"""Shared calls, size limits of reviews, and errors of single objects, with a real webhook."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
 
 
 async def converted(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
-    """Return the objects with what v2 shows of them."""
+    """Return entries with the JSON of each object in v2."""
     view = of.versions["v2"].codec.view
     return with_views(wanted, view, await converter.made(of, view, wanted))
 
@@ -119,7 +119,7 @@ async def test_sizes_of_reviews(
 
 
 def needed(work: Callable[..., object], *args: object) -> NeedsConversion:
-    """Return what work asks for."""
+    """Call a function that must raise NeedsConversion; return the exception."""
     with pytest.raises(NeedsConversion) as found:
         work(*args)
     return found.value
@@ -268,7 +268,7 @@ async def test_new_settings_are_used_at_once_and_blank_bundles_are_none(converte
     wanted = entries(1)
     assert (await shown(converter, served(hook, "/a"), wanted))[0]["spec"] != {"by": "b"}
     assert (await shown(converter, served(hook, "/b"), wanted))[0]["spec"] == {"by": "b"}
-    blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: a blank bundle is none
+    blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: an empty bundle is equal to a missing one
     with pytest.raises(ConversionError, match="x509: certificate signed by unknown authority"):
         await shown(converter, blank, wanted)
     nowhere = served(hook, clientConfig={})
@@ -286,7 +286,7 @@ async def test_what_is_remembered_is_bounded(
         assert len(await shown(converter, of, wanted)) == 30
     first, second = ([it["metadata"]["name"] for it in request["objects"]] for request in hook.requests())
     assert len(first) == 30
-    assert second == first[: len(second)]  # the last ones were still known
+    assert second == first[: len(second)]  # the last objects were still cached
     assert 20 <= len(second) < 24
 
 
@@ -298,10 +298,10 @@ async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
         converter.start(group)
         waiting = group.create_task(_error(shown(converter, served(hook), entries(1))))
         async with asyncio.timeout(10):
-            while not hook.requests():  # noqa: ASYNC110 - the other side is a thread
+            while not hook.requests():  # noqa: ASYNC110 - the webhook is a thread
                 await asyncio.sleep(0.01)
         late = group.create_task(_error(shown(converter, served(hook), entries(1, start=5))))
-        await asyncio.sleep(0)  # it has asked, and the call had no turn yet
+        await asyncio.sleep(0)  # the conversion was requested, but its call has not begun
         await converter.stop()
         assert (await waiting).endswith("the server is stopping")
         assert (await late).endswith("the server is stopping")
@@ -310,13 +310,13 @@ async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
 
 
 class Answering:
-    """A poster whose answer is what ``make`` makes of the objects asked about, as an answer to a review with a uid."""
+    """A client whose response to each review is ``make(uid, objects)``."""
 
     def __init__(self, make: Callable[[str, list[dict[str, Any]]], bytes]) -> None:
         self._make = make
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, max_bytes: int) -> bytes:
-        """Answer."""
+        """Return the response to a review."""
         asked = orjson.loads(body)["request"]
         return self._make(asked["uid"], asked["objects"])
 
@@ -331,7 +331,7 @@ _NO_KIND = {"spec": _LARGE}
 
 
 def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
-    """Return objects of which one by itself is no JSON for the quick decoder."""
+    """Return objects of which one is invalid JSON for the fast decoder."""
     found = [{**one, "apiVersion": "example.com/v2", "spec": _LARGE} for one in objects]
     return _success(uid, found).replace(b"yyyy", b"y\xffyy", 1)
 

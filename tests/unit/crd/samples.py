@@ -1,4 +1,4 @@
-"""Definitions for the tests: a small valid one, and changes written as paths."""
+"""Definitions for tests: a small valid definition, and changes written as paths."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _holder(document: Document, path: str) -> tuple[Any, Any]:
 
 
 def definition(sets: Mapping[str, Any] | None = None, removes: Sequence[str] | None = None) -> Document:
-    """Return the base with changes, decoded and defaulted as a request body is."""
+    """Return the base definition with changes, decoded and with defaults like a request body."""
     return decode_v1(changed(BASE, sets, removes))[0]
 
 
@@ -71,7 +71,7 @@ def texts(errors: Sequence[Any]) -> list[str]:
 
 
 def expected(lines: Sequence[str] | None) -> list[str]:
-    """Return the lines of a case with the long texts filled in, sorted."""
+    """Return the sorted lines of a case, with placeholders replaced by the long texts."""
     return sorted(
         line.replace("<dns1035>", DNS1035).replace("<dns1123>", DNS1123).replace("<257>", LONG) for line in lines or ()
     )

@@ -1,4 +1,4 @@
-"""Reading certificates needs no library for them, and warns of nothing that Go takes."""
+"""Certificates are read without the library, and without warnings about certificates that Go accepts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_bundle_is_read_without_a_library(monkeypatch: pytest.MonkeyPatch) -> 
 def test_clients_may_have_a_serial_number_of_zero() -> None:
     found = tls.numbered(0)
     with pytest.warns(UserWarning, match="serial number"):
-        x509.load_der_x509_certificate(found)  # the library logs here
+        x509.load_der_x509_certificate(found)  # the library warns here
     assert read_certificate(found).public_bytes(Encoding.DER) == found
     user = user_of_certificate(found)
     assert user is not None

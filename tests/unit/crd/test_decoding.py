@@ -1,4 +1,4 @@
-"""Bodies as Go's types hold them: defaults, unknown fields, faults."""
+"""Decoding of bodies as with Go's types: defaults, unknown fields, errors."""
 
 from __future__ import annotations
 

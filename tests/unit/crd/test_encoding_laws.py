@@ -1,4 +1,4 @@
-"""The stored form and back: nothing is lost, whatever the definition."""
+"""Encoding to the stored form and decoding loses no field of any definition."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
         body["spec"]["conversion"] = draw(_conversions)
     if draw(st.booleans()):
         body["spec"]["preserveUnknownFields"] = draw(st.booleans())
-    return without_empty(decode_v1(body)[0])  # as it is stored
+    return without_empty(decode_v1(body)[0])  # in the stored form
 
 
 @given(definitions())

@@ -1,4 +1,4 @@
-"""Versions of definitions as upstream's internal types print: a table of what Go printed."""
+"""Texts of upstream's internal types of versions, compared with Go's output."""
 
 from __future__ import annotations
 

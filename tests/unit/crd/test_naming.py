@@ -1,4 +1,4 @@
-"""Which names a definition gets among those of its group."""
+"""The accepted names of a definition, given the other definitions of its group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
 
 
 def _names(text: str) -> dict[str, Any]:
-    """Return names from ``plural singular short+short Kind ListKind``; a dash is a name not there."""
+    """Return names from ``plural singular short+short Kind ListKind``; a dash means that the name is missing."""
     plural, singular, short, kind, list_kind = ["" if name == "-" else name for name in text.split()]
     names = {"plural": plural, "singular": singular, "kind": kind, "listKind": list_kind}
     return names | ({"shortNames": short.split("+")} if short else {})
@@ -35,7 +35,7 @@ _NONE = "- - - - -"
 
 
 def _decide(asking: CustomResourceDefinition, group: list[CustomResourceDefinition]) -> Naming:
-    """Return the outcome for a definition among those of its group, itself included."""
+    """Return the accepted names of a definition; ``group`` contains all definitions of its group."""
     index = NameIndex()
     for number, definition in enumerate(group):
         index.put(str(number), "example.com", definition)
@@ -72,7 +72,7 @@ def test_short_names_are_compared_in_time_that_grows_with_their_number() -> None
     asking = from_document(document)
     began = time.process_time()
     naming = _decide(asking, [asking])
-    prompt(time.process_time() - began, 0.5)  # each looked for among all takes ten times as long
+    prompt(time.process_time() - began, 0.5)  # a linear search for each name takes ten times as long
     assert naming.accepted.short_names[-1] == "more"
 
 

@@ -1,4 +1,4 @@
-"""The rules of definitions, each with its text."""
+"""The validation rules of definitions, each with its message."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: st
     assert user_of(tokens, token[:-4] + "AAAA") is None
     web_key = tokens.signer().web_key()
     assert web_key.items() >= (shown | {"use": "sig", "alg": algorithm, "kid": part(token, 0)["kid"]}).items()
-    members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # the order of upstream's fields
+    members = {"RSA": "use kty kid alg n e", "EC": "use kty kid crv alg x y"}[shown["kty"]]  # upstream's order
     assert " ".join(web_key) == members
 
 

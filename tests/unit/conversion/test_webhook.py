@@ -268,7 +268,7 @@ async def test_new_settings_are_used_at_once_and_blank_bundles_are_none(converte
     wanted = entries(1)
     assert (await shown(converter, served(hook, "/a"), wanted))[0]["spec"] != {"by": "b"}
     assert (await shown(converter, served(hook, "/b"), wanted))[0]["spec"] == {"by": "b"}
-    blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: an empty bundle is equal to a missing one
+    blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: a blank bundle is none
     with pytest.raises(ConversionError, match="x509: certificate signed by unknown authority"):
         await shown(converter, blank, wanted)
     nowhere = served(hook, clientConfig={})

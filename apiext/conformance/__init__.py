@@ -1,1 +1,1 @@
-"""Conformance tests for any server of the Kubernetes custom-resource API: over HTTP, given only a URL."""
+"""Conformance tests for any server of the Kubernetes custom-resource API. They use only HTTP and the server's URL."""

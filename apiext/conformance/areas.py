@@ -1,4 +1,4 @@
-"""Areas of the tests: the modules of each, and the paths that a server must serve for it."""
+"""Areas of the conformance tests: the test modules of an area, and the paths that a server must serve for the area."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def areas() -> tuple[Area, ...]:
 
 @cache
 def area_of(module: str) -> Area:
-    """Return the area of a test module. Raise KeyError for a module without one."""
+    """Return the area of a test module. Raise KeyError if the module has no area."""
     for area in areas():
         if module in area.modules:
             return area

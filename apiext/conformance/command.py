@@ -22,7 +22,7 @@ _NEEDED = "/apis/apiextensions.k8s.io/v1"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
+    """Return the parser of ``apiext conformance``."""
     found = argparse.ArgumentParser(
         prog="apiext conformance",
         description="Test any server of the Kubernetes custom-resource API, by HTTP alone. It makes definitions, "
@@ -68,7 +68,7 @@ def _refuse(text: str) -> int:
 
 
 def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
-    """Return the plugin's options for the server and the user; files of a kubeconfig are written to ``directory``."""
+    """Return the plug-in's options for server and user; write files of a kubeconfig into ``directory``."""
     found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
     if not asked.kubeconfig:
         return found
@@ -107,7 +107,7 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, kind: str) -> Mappin
 
 
 def why_not(access: Mapping[str, str]) -> str:
-    """Return the reason why a server cannot be tested, or an empty text."""
+    """Return the reason why a server cannot be tested, empty if it can be tested."""
     from apiext.conformance.plugin import PARTS, target
 
     url = access["--server"]
@@ -154,11 +154,11 @@ def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
 
 
 class Holder:
-    """Keep the report of a run for its last line, which pytest's own would otherwise follow."""
+    """Keeps the report of a run, so that the command prints its total after all output of pytest."""
 
     def __init__(self) -> None:
         self.report: object = None
 
     def pytest_unconfigure(self, config: Any) -> None:
-        """Keep the report before its plug-in is removed."""
+        """Store the report, before pytest unregisters its plug-in."""
         self.report = config.pluginmanager.get_plugin("conformance-report")

@@ -1,4 +1,4 @@
-"""Fixtures of all conformance tests; a plugin provides the fixture ``server``, a Target or a value like one."""
+"""Fixtures of all conformance tests; a plug-in provides the fixture ``server``, a Target or a similar value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def foreign(server: Any) -> bool:
 
 @pytest.fixture
 def api(request: pytest.FixtureRequest, server: Any) -> Client:
-    """Return a client of the server, or of the obliging one for tests of kinds that are served on request."""
+    """Return a client of the server; for a kind that is disabled by default, of the server that enables it."""
     rows = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
     on_request = any(isinstance(row, dict) and row.get("on_request") for row in rows)
     client: Client = (request.getfixturevalue("obliging") if on_request else server).client()
@@ -29,7 +29,7 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 
 @pytest.fixture(autouse=True)
 def _judged(request: pytest.FixtureRequest) -> None:
-    """Skip a test if the answers of the server differ by decision, or if it does not serve the needed paths."""
+    """Skip a test if kube-apiserver differs by decision, or if the server lacks paths or facts that the test needs."""
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
         pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")
@@ -54,19 +54,19 @@ def _judged(request: pytest.FixtureRequest) -> None:
 
 
 def seen(request: pytest.FixtureRequest) -> frozenset[str]:
-    """Return the facts of the server; the first call creates and deletes a definition."""
+    """Return the facts of the server; the first call creates a definition and a namespace, and deletes them."""
     return frozenset(request.getfixturevalue("facts").facts)
 
 
 @pytest.fixture(scope="session")
 def facts(server: Any) -> Look:
-    """Return facts about the server, from a few requests."""
+    """Return the facts of the server, from a few requests."""
     return look(server.client())
 
 
 @pytest.fixture(scope="session")
 def serves(server: Any) -> Any:
-    """Return the function path → whether a GET is answered with 200; each path is requested once."""
+    """Return the function path → whether the server answers a GET with 200; each path is requested once."""
     known: dict[str, bool] = {}
 
     def asked(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The pytest plugin of ``apiext conformance``: --server is the subject of every test."""
+"""The pytest plug-in of ``apiext conformance``: the option --server selects the server under test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apiext.conformance.support.target import Target
 pytest_plugins = ["apiext.conformance.fixtures"]
 _AREA = "conformance area"
 PARTS = ("", "-token", "-ca", "-cert", "-key")
-"""Suffixes of the options beside --server, in the order of the arguments of ``target``."""
+"""Suffixes of the options that begin with --server, in the order of the arguments of ``target``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,19 +53,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Target:
-    """The server of --server."""
+    """Return the server that --server selects."""
     return named(request.config)
 
 
 @pytest.fixture(scope="session")
 def reference_server(server: Target) -> Target:
-    """The same server: the recorded scenarios create the objects that they need."""
+    """Return the same server, since the recorded scenarios create all objects that they need."""
     return server
 
 
 @pytest.fixture(scope="session")
 def obliging(server: Target) -> Target:
-    """The same server, for kinds that are served on request; their tests are skipped if it has none."""
+    """Return the same server, for kinds that are disabled by default; skip the test if the server lacks these kinds."""
     if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
         pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
     return server
@@ -73,7 +73,7 @@ def obliging(server: Target) -> Target:
 
 @pytest.fixture(scope="module", autouse=True)
 def _definitions_deleted(server: Target) -> Iterator[None]:
-    """Delete the definitions that a module's tests leave behind; many of them slow down documents and discovery."""
+    """Delete the definitions that a module's tests created, since many definitions slow down OpenAPI and discovery."""
     yield
     api = server.client()
     for path in [path for path in http_client.made if not path.startswith(NAMESPACES)]:
@@ -83,24 +83,24 @@ def _definitions_deleted(server: Target) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience(foreign: bool) -> None:
-    """Repeat requests that another implementation refuses while it fills its cache."""
+    """Repeat requests that another implementation rejects with 429 while it fills its cache."""
     http_client.attempts = _ATTEMPTS if foreign else 1
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _namespaces_deleted(server: Target) -> Iterator[None]:
-    """Delete the namespaces that tests leave behind."""
+    """Delete the namespaces that tests created."""
     yield
     delete_namespaces(server.client(), [path.rpartition("/")[2] for path in http_client.made])
 
 
 def named(config: pytest.Config) -> Target:
-    """Return the server of the options."""
+    """Return the server that the options select."""
     return target(*(config.getoption(f"--server{part}") or "" for part in PARTS))
 
 
 def target(url: str, token: str, ca: str, certificate: str, key: str) -> Target:
-    """Return the server with these options."""
+    """Return the server with this URL and these credentials."""
     tls = None
     if url.startswith("https:"):
         tls = ssl.create_default_context(cafile=ca or None)
@@ -121,15 +121,15 @@ _served: dict[str, bool] = {}
 
 
 def why_skipped(config: pytest.Config) -> str:
-    """Return the reason to count a failed test as skipped, or an empty text.
+    """Return the reason to count a failed test as skipped, else an empty text.
 
-    A reason is an answer that shows a feature which the server lacks.
+    The reason is an answer which shows that the server lacks a feature.
     """
     return _decision(config) or _missing_root(config)
 
 
 def _missing_root(config: pytest.Config) -> str:
-    """Return the reason if an answer of the failed test was a 404 of a missing built-in group, else an empty text.
+    """Return the missing built-in group if an answer of the failed test was a 404 of this group, else an empty text.
 
     A server of this project has all groups that tests need.
     """
@@ -143,9 +143,9 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return the decision by which the last answer of another implementation differs, or an empty text.
+    """Return the decision by which an answer of another implementation differs, else an empty text.
 
-    Decisions are in decided.yaml.
+    The decisions are in decided.yaml.
     """
     for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)
@@ -159,7 +159,7 @@ def _is_foreign(config: pytest.Config) -> bool:
 
 
 class Report:
-    """Count verdicts by area; print the table, the reasons of skips and the last line."""
+    """Counts outcomes by area; prints the table of areas and the reasons of skipped tests."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -169,12 +169,12 @@ class Report:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record the area of a test, and for a failure the last requests and answers."""
+        """Record the area of a test; add the last requests and answers to the report of a failed test."""
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         report.user_properties.append((_AREA, area_of(module).name))
         if report.failed:
-            exchanges = "\n\n".join(http_client.exchanges)  # before the next line sends requests
+            exchanges = "\n\n".join(http_client.exchanges)  # read before why_skipped sends requests
             if why := why_skipped(item.config):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
             elif exchanges:
@@ -188,7 +188,7 @@ class Report:
         http_client.absent.clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a verdict: of a test that ran, was skipped, or failed in its set-up or clean-up."""
+        """Count the outcome of a test, or a failure in its set-up or clean-up."""
         area = str(dict(report.user_properties).get(_AREA, ""))
         if report.failed:
             self._counts[area]["failed"] += 1
@@ -203,20 +203,20 @@ class Report:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fail a whole run in which no test of an area ran, although the server serves it."""
+        """Fail a complete run if no test of an area ran although the server serves the area."""
         if exitstatus == 0 and not session.config.option.keyword and not session.config.option.collectonly:
             self.idle = self.idle_areas(named(session.config).serves)
             if self.idle:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def idle_areas(self, serves: Callable[[str], bool]) -> list[str]:
-        """Return the areas without a test that ran, although the server serves their paths."""
+        """Return the areas whose paths the server serves, but of which no test ran."""
         idle = [it for it in areas() if not self._counts[it.name]["passed"] + self._counts[it.name]["failed"]]
         return [it.name for it in idle if all(serves(path) for path in it.needs)]
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the table by area, and the reasons of skips; print nothing if no test was selected."""
+        """Print the table of areas and the reasons of skipped tests; print nothing if no test was selected."""
         if terminalreporter.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
             return
         write = terminalreporter.write_line
@@ -236,5 +236,5 @@ class Report:
 
     @property
     def total(self) -> Counter[str]:
-        """Return the verdicts of all areas."""
+        """The number of tests for each outcome, in all areas."""
         return sum(self._counts.values(), Counter())

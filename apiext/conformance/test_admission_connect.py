@@ -1,4 +1,4 @@
-"""Admission of connections: webhooks get the options of exec, attach, portforward and proxy, before a pod is read."""
+"""Admission of connections: webhooks receive the options of exec, attach, portforward and proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that an apply or a PUT creates: names, revisions and deletion, also by webhooks (Store.Update)."""
+"""Objects that apply or PUT creates: names, revisions and deletion, also with webhooks (upstream: Store.Update)."""
 
 from __future__ import annotations
 

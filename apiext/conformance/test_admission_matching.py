@@ -1,4 +1,4 @@
-"""Writes for which webhooks are called: rules, selectors, match conditions, and equivalent resources."""
+"""Matching of writes and webhooks: rules, selectors, match conditions, and equivalent resources."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: W
             made["metadata"] = {"name": name, "labels": {"app": label}}
             api.post(f"/apis/{group}/v1/namespaces", made).expect(201)
         # upstream: the segment after namespaces is always a namespace
-        # So custom resources of that name have no path for one object.
+        # So custom resources with the plural name "namespaces" have no path for one object.
         assert api.delete(f"/apis/{group}/v1/namespaces/a").status == 404
         found = api.delete(f"/apis/{group}/v1/namespaces").expect(500)
     assert found["message"] == f"{PREFIX}resource name may not be empty"
@@ -337,5 +337,5 @@ def test_a_namespace_that_is_going_is_deleted_again_without_a_question(api: Clie
         assert api.delete(place).status in {
             400,
             404,
-        }  # deletes the last object, unless it is gone already
+        }  # deletes the last object if it still exists
     until(lambda: api.delete(place).status == 404, "the namespace is gone")

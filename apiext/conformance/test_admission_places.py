@@ -1,4 +1,4 @@
-"""Services of webhooks with invalid names: only a call finds that they are invalid."""
+"""Webhooks whose service has an invalid name: only the call of the webhook reports this."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PARTS = ["a/b", "a?b", "a#b", "a@b"]
 
 
 def refusal(api: Client, client: dict[str, Any]) -> str:
-    """Return the error of a write for which a webhook at this place must be called."""
+    """Return the error of a write for which the server must call a webhook with this clientConfig."""
     widgets = serve(api)
     with configured(api, VALIDATING, webhook("v", client, rule(widgets), timeoutSeconds=3)):
         message: str = api.post(widgets.path(), widgets.make("a")).expect(500)["message"]
@@ -66,7 +66,7 @@ def test_names_of_which_no_url_is_made(api: Client, name: str, why: str) -> None
 @pytest.mark.differs("services of webhooks are found by Service objects, not by DNS")
 def test_names_that_are_not_plain_ascii(api: Client, name: str, shown: str, asked: str) -> None:
     post = re.escape(f'failed to call webhook: Post "https://{shown}.n.svc:443/?timeout=3s": ')
-    where = r"( on [0-9a-f.:\[\]]+)?"  # a resolver in Go includes the name server
+    where = r"( on [0-9a-f.:\[\]]+)?"  # Go's resolver adds the name server
     assert re.fullmatch(
         rf"{post}dial tcp: lookup {re.escape(asked)}\.n\.svc{where}: no such host", refusal(api, service(name))
     )

@@ -1,4 +1,4 @@
-"""Admission plug-ins of built-in kinds: answers as kube-apiserver gave them, each case in an own namespace."""
+"""Admission plug-ins of built-in kinds: the answers of kube-apiserver; each case uses its own namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def prepared(api: Client, case: dict[str, Any]) -> str:
 
 
 def taken(api: Client, namespace: str, step: dict[str, Any]) -> dict[str, Any]:
-    """Take a step; return its answer as a row holds it."""
+    """Send the request of a step; return its answer in the form of a row."""
     method = next(way for way in ("post", "patch", "delete") if way in step)
     path = step[method].format(ns=namespace)
     if method == "post":

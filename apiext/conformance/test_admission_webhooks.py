@@ -1,4 +1,4 @@
-"""Webhooks that validate and change writes, as a client and the webhook see them."""
+"""Webhooks that validate and mutate writes: the reviews that webhooks receive, and the answers to clients."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webh
 
 @pytest.mark.rows("ADM-014")
 def test_fields_of_a_webhook_are_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """The third time of defaulting: after admission."""
+    """Defaults are applied a third time after admission."""
     hook.answer = patch(
         {"op": "remove", "path": "/spec/note"},
         {"op": "add", "path": "/spec/unknown", "value": 1},
@@ -432,7 +432,7 @@ def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resourc
 
 
 def counted(api: Client, family: str, /, **labels: str) -> float:
-    """Return the sum of a metric's samples with these labels, in any order; 0 without any."""
+    """Return the sum of a metric's samples with these labels, 0 without samples."""
     for line in api.get("/metrics").text.splitlines():
         found, _, value = line.rpartition(" ")
         if found.startswith(f"{family}{{") and dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:

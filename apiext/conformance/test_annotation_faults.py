@@ -1,4 +1,4 @@
-"""Annotations of pods, templates and nodes that mean something: a table of kube-apiserver's answers, and updates."""
+"""Annotations of pods, templates and nodes that Kubernetes validates: a table of kube-apiserver's answers; updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of kube-apiserver to writes in several versions, for which random tests found differences."""
+"""Writes in several versions: answers of kube-apiserver to requests that random tests found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def schema(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def versions(api: Client, *of: dict[str, Any]) -> tuple[Resource, ...]:
-    """Define a kind with these versions, the first of them stored; return it in each."""
+    """Define a kind with these versions (the first is the storage version); return a Resource for each version."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [{"served": True, "storage": not index, **it} for index, it in enumerate(of)]
     group = establish(api, wanted)["spec"]["group"]

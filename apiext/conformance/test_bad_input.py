@@ -1,4 +1,4 @@
-"""Bad input is answered with the right 4xx, quickly, while other clients are served."""
+"""The server answers bad input quickly with the right 4xx, and serves other clients meanwhile."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERG
 from apiext.conformance.support.waiting import prompt
 
 YAML = {"Content-Type": "application/yaml"}
-QUICK = 5.0  # seconds on a busy machine; the input itself costs milliseconds
+QUICK = 5.0  # seconds on a busy machine; the input itself takes milliseconds
 
 
 @pytest.fixture(scope="module")
 def widgets_path(request: pytest.FixtureRequest) -> tuple[Client, str]:
-    """A resource for bad input, shared by the cases of this module."""
+    """A resource for bad input, which the cases of this module share."""
     server = request.getfixturevalue("server")
     client = server.client()
     return client, serve(client).path()
@@ -154,7 +154,7 @@ def test_list_options(widgets_path: tuple[Client, str], query: dict[str, str]) -
     client, path = widgets_path
     answer = client.get(path, **query)
     if query == {"limit": "-1"}:
-        assert answer.status in (200, 400, 422)  # upstream takes a negative limit for none
+        assert answer.status in (200, 400, 422)  # upstream ignores a negative limit
     else:
         assert 400 <= answer.status < 500, answer.raw[:200]
 
@@ -175,9 +175,9 @@ def test_paths(widgets_path: tuple[Client, str], tail: str) -> None:
 def raw_exchange(client: Client, data: bytes) -> bytes:
     received = b""
     with client.dial() as line:
-        with contextlib.suppress(OSError):  # a server may close the connection before all is sent
+        with contextlib.suppress(OSError):  # a server may close the connection before the client has sent all bytes
             line.sendall(data.replace(b"Host: x\r\n", b"Host: x\r\n" + client.fields))
-            if client.tls is None:  # a connection inside TLS is never half closed
+            if client.tls is None:  # TLS has no half-closed connections
                 line.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
             while chunk := line.recv(65536):
@@ -210,7 +210,7 @@ def raw_exchange(client: Client, data: bytes) -> bytes:
 def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: bool) -> None:
     client, path = widgets_path
     answer = raw_exchange(client, data)
-    # a proxy before another server answers 502 if it is refused, and a stand-alone one 504 for TRACE
+    # For these methods, a proxy in front of another server answers 502, and a stand-alone proxy answers 504 for TRACE.
     refused = (b"4", b"502", b"504") if foreign else b"4"
     assert not answer or answer.split(b" ")[1].startswith(refused), answer[:200]
     client.get(path).expect(200)
@@ -221,7 +221,7 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
     "path", ["/", "/version", "/healthz", "/nowhere", "/api/v1/namespaces", "/api/v1/namespaces/default"]
 )
 def test_no_method_shows_the_request_again(api: Client, method: str, path: str) -> None:
-    """With TRACE, the response would contain cookies and tokens that a page may not read."""
+    """A response to TRACE would contain cookies and tokens, which a web page must not read."""
     if path.startswith("/api/"):
         api.get(path).expect(200)
     with api.dial() as line:
@@ -249,7 +249,7 @@ def test_bodies_compressed_on_their_way_are_not_opened(api: Client) -> None:
 
 
 def test_a_request_may_have_a_thousand_headers(api: Client) -> None:
-    """A proxy sends one header for each group of a user."""
+    """A proxy may send one header for each group of a user."""
     groups = {f"X-Remote-Group-{number}": "devs" for number in range(1_000)}
     api.get("/api/v1/namespaces/default", groups).expect(200)
 
@@ -258,7 +258,7 @@ def test_a_hostile_pattern_costs_little(api: Client) -> None:
     color = {"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$"}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"color": color}}}}
     widgets = serve(api, schema={"openAPIV3Schema": schema})
-    api.post(widgets.path(), widgets.make("a", color="a")).expect(422)  # first creates wait in kube-apiserver
+    api.post(widgets.path(), widgets.make("a", color="a")).expect(422)  # kube-apiserver delays the first create
     started = time.monotonic()
     api.post(widgets.path(), widgets.make("a", color="a" * 40_000)).expect(422)
     prompt(time.monotonic() - started, 2)

@@ -1,4 +1,4 @@
-"""Unusual definitions: a table that kube-apiserver is tested with, too."""
+"""Unusual definitions: a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACES = ("spec.validation.openAPIV3Schema.", "spec.")
 
 
 def body(case: Case) -> str:
-    """Return the JSON of the definition of a row."""
+    """Return the JSON of the definition in a row."""
     parts = [SCHEMA % (case.properties or ""), *([case.version] if case.version else [])]
     group = fresh_group()
     spec = SPEC % (group, VERSION % ", ".join(parts), f", {case.spec}" if case.spec else "")
@@ -32,7 +32,7 @@ def body(case: Case) -> str:
 
 
 def where(field: str) -> str:
-    """Return the end of a cause's field, as in rows."""
+    """Return the end of the field of a cause, as rows contain it."""
     return next((field.removeprefix(place) for place in PLACES if field.startswith(place)), field)
 
 
@@ -87,7 +87,7 @@ def test_owner_of_an_empty_list_of_columns(api: Client, versions: int) -> None:
 
 
 def _later(written: dict[str, Any]) -> None:
-    """Wait for the second after that of the last write, so that another write would show."""
+    """Wait for the second after the last write, so that a further write would change the time in managedFields."""
     owned = max(it["time"] for it in written["metadata"]["managedFields"])
     until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > owned, "a later second")
 
@@ -97,7 +97,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     made = establish(api, definition(fresh_group()))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
     _later(made)
-    # the entry of this writer must be the newest and stay the last, since entries are sorted by time
+    # entries are sorted by time; the entry of this writer must be the last
     made = api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
     _later(made)
     of_schema = ("required", "enum", "allOf", "x-kubernetes-validations")

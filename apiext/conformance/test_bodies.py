@@ -1,4 +1,4 @@
-"""Bodies that are not the object of their URL: a table that kube-apiserver is tested with, too."""
+"""Bodies that do not fit the URL: a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUBRESOURCES = {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "s
 
 @pytest.fixture(scope="module")
 def widgets(request: pytest.FixtureRequest) -> Iterator[Resource]:
-    """Widgets with one object; no row of the table may change it."""
+    """Widgets with one object, which no row of the table may change."""
     api = request.getfixturevalue("server").client()
     found = serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources=SUBRESOURCES)
     held = {"name": "a", "finalizers": ["example.com/hold"]}
@@ -86,7 +86,7 @@ ELDER: dict[str, tuple[str, ...]] = {
     "/apis/rbac.authorization.k8s.io/v1 ClusterRole clusterroles": ALPHA,
     "/apis/rbac.authorization.k8s.io/v1 Role roles": ALPHA,
 }
-"""Kinds and their versions before v1 that are known, but not served."""
+"""Old versions of kinds, which upstream knows but does not serve."""
 NAMESPACED = ("configmaps", "events", "leases", "roles", "services")
 
 

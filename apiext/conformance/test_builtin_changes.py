@@ -1,4 +1,4 @@
-"""Changes of built-in objects: fields that are kept, filled in, or refused; compared with kube-apiserver."""
+"""Updates of built-in objects: fields that the server keeps, sets or rejects; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
     ],
 )
 def test_an_empty_table(api: Client, path: str, rows: list[Any] | None) -> None:
-    """Kinds without columns of their own have the default columns."""
+    """Kinds without their own columns have the default columns."""
     assert api.get(f"{path}?fieldSelector=metadata.name=nobody", {"Accept": TABLE}).expect(200)["rows"] == rows
 
 

@@ -1,4 +1,4 @@
-"""Events in both versions, their errors and tables: a table that kube-apiserver is tested with, too."""
+"""Events in both versions, their errors and Tables: a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def changed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def spelled(value: Any) -> Any:
-    """Return nine x for "x*9", and the time nine years ago for "9 years", "exactly" with microseconds."""
+    """Return nine times x for "x*9", and the time nine years ago for "9 years"; with "exactly", in microseconds."""
     if isinstance(value, dict):
         return {name: spelled(member) for name, member in value.items()}
     text = value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Admission plug-ins that complete or refuse pods, nodes, volumes, ingresses by other stored objects."""
+"""Admission plug-ins that mutate or deny pods, nodes, volumes and ingresses because of other stored objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BACKEND = {"defaultBackend": {"service": {"name": "s", "port": {"number": 80}}}}
 
 @contextlib.contextmanager
 def one(api: Client, path: str, body: dict[str, Any]) -> Iterator[str]:
-    """Yield the name of a new object, deleted afterwards."""
+    """Create an object; yield its name, and delete it afterwards."""
     name = f"a-{secrets.token_hex(4)}"
     metadata = {"name": name, **body.pop("metadata", {})}
     try:
@@ -40,7 +40,7 @@ def one(api: Client, path: str, body: dict[str, Any]) -> Iterator[str]:
 
 
 def made(api: Client, path: str, spec: dict[str, Any], code: int = 201, **metadata: Any) -> Any:
-    """Return the spec of a new object that is not stored, or the message of its refusal."""
+    """Create an object with a dry run; return its spec, or the message of the error."""
     body = {"metadata": {"name": "dry", **metadata}, "spec": spec}
     answer = api.post(f"{path}?dryRun=All", body).expect(code)
     return answer["spec"] if code == 201 else answer["message"]

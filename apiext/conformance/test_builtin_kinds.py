@@ -1,4 +1,4 @@
-"""Built-in kinds over HTTP: the same life for each, in JSON and in protobuf."""
+"""Built-in kinds over HTTP: create, read, update and delete each kind, in JSON and in protobuf."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def check(document: Any, expected: dict[str, Any]) -> None:
 
 
 _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
-"""URL of a server → fields that no controller of it writes."""
+"""URL of a server → fields of built-in kinds that none of its controllers writes."""
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller, if the server has one for the kind, has written its field."""
+    """Return the object after a controller has written its field, if the server has a controller for the kind."""
     if "settles" not in kind or kind["settles"] in _UNWRITTEN[api.url]:
         return document
     place = f"{kind['path']}/{document['metadata']['name']}"
@@ -64,7 +64,7 @@ def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
 
 @contextlib.contextmanager
 def one(api: Client, kind: dict[str, Any]) -> Iterator[Any]:
-    """Yield an object of the kind, deleted afterwards."""
+    """Create an object of the kind; yield it, and delete it afterwards."""
     name = f"k-{secrets.token_hex(4)}"
     try:
         yield settled(api, kind, api.post(kind["path"], example(kind, name)).expect(201))
@@ -81,7 +81,7 @@ def made(api: Client, kind: dict[str, Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def place(kind: dict[str, Any], made: Any) -> str:
-    """Return the path of that object."""
+    """Return the path of an object."""
     return f"{kind['path']}/{made['metadata']['name']}"
 
 
@@ -378,7 +378,7 @@ def test_response_of_a_delete(api: Client, kind: dict[str, Any], made: Any, plac
     answer = api.delete(f"{place}?propagationPolicy=Background").expect(200)
     if kind.get("returns_deleted"):
         assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
-        if kind["kind"] == "Pod" or made["metadata"].get("finalizers"):  # it is marked first
+        if kind["kind"] == "Pod" or made["metadata"].get("finalizers"):  # the first delete sets deletionTimestamp
             assert answer["metadata"].pop("deletionGracePeriodSeconds") == 0
             assert answer["metadata"].pop("deletionTimestamp") >= made["metadata"]["creationTimestamp"]
         if kind["kind"] == "Pod":
@@ -542,14 +542,14 @@ AGES = {"Age", "Last Seen", "First Seen"}
 
 
 def _ages(table: Any, columns: list[str]) -> dict[str, int]:
-    """Return the ages of a row in seconds; values that are no age in seconds are left out."""
+    """Return the ages in a row of a Table in seconds; omit cells that are not an age in seconds."""
     (row,) = table["rows"]
     shown = {name: cell for name, cell in zip(columns, row["cells"], strict=True) if name in AGES}
     return {name: int(cell[:-1]) for name, cell in shown.items() if re.fullmatch(r"[0-9]+s", cell)}
 
 
 def _forms(api: Client, path: str, name: str) -> dict[str, dict[str, int]]:
-    """Return the ages of an object in a list, in a watch's initial events, and in server-sent events."""
+    """Return the ages of an object in a list, in the initial events of a watch, and in server-sent events."""
     chosen = {"fieldSelector": f"metadata.name={name}"}
     listed = api.get(path, {"Accept": TABLE}, resourceVersion=0, **chosen).expect(200)
     columns = [column["name"] for column in listed["columnDefinitions"]]
@@ -571,7 +571,7 @@ def _whole(api: Client, path: str) -> Any:
 
 @pytest.mark.rows("TAB-003", "TAB-005")
 def test_ages_are_those_of_the_request(api: Client) -> None:
-    """Ages grow although nothing changes and all rows are cached."""
+    """Ages grow although no object changes and the server caches all rows."""
     with contextlib.ExitStack() as stack:
         places = [
             (kind["path"], stack.enter_context(one(api, kind))["metadata"]["name"])

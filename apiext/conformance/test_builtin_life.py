@@ -1,4 +1,4 @@
-"""Built-in objects are deleted with their namespace and with their owner."""
+"""The server deletes built-in objects with their namespace and with their owner."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
     api.delete(f"{DEFINITIONS}/{plural}.{group}").expect(200)
 
 
-# two objects of one name in two namespaces, and a third: (selected in the first namespace, in the second)
+# Two objects with one name in two namespaces, and a third object. Each row: (field selector, names that it selects in
+# the first namespace, names that it selects in the second namespace).
 SELECTORS = {
     "metadata.name={name}": (["{name}"], ["{name}"]),
     "metadata.name={name},metadata.namespace={first}": (["{name}"], []),
@@ -134,7 +135,7 @@ SELECTORS = {
 @pytest.mark.rows("RV-011", "SEL-001")
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_they_are_found_by_name_in_all_namespaces(api: Client, kind: str) -> None:
-    """As in upstream's TestNameInFieldSelector: informers that follow one object by its name."""
+    """As upstream's TestNameInFieldSelector: informers follow one object by its name."""
     name = f"life-{secrets.token_hex(4)}"
     first, second = f"{name}-1", f"{name}-2"
     for namespace in (first, second):

@@ -1,4 +1,4 @@
-"""Errors about the metadata of built-in kinds; compared with kube-apiserver."""
+"""Errors in the metadata of built-in kinds; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def told(api: Client, place: str) -> list[int]:
-    """Return how often each metadata error occurs in the answer to a changed object."""
+    """Return how often the answer to an update reports each metadata error."""
     counts = []
     for fault in FAULTS:
         answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")
@@ -61,7 +61,7 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
         "generation": 7,
         "deletionTimestamp": "2026-11-21T04:05:11Z",
     }
-    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # a server may have no controllers
+    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # a test without controllers
     with one(api, unsettled) as made:
         before = made["metadata"]
         place = f"{kind['path']}/{before['name']}/status"

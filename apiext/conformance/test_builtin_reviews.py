@@ -1,4 +1,4 @@
-"""Reviews of access and users, which are answered but never stored; impersonation."""
+"""Access reviews and user reviews, which the server answers but never stores; impersonation."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def ask(api: Client, path: str, kind: str, spec: dict[str, Any]) -> Any:
 
 
 def enforces_roles(api: Client) -> bool:
-    """Return whether a user without roles is forbidden to read the metrics."""
+    """Return whether the server forbids a user without roles to read the metrics."""
     spec = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "no-roles"}
     found = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", spec).expect(201)
     return not found["status"]["allowed"]
 
 
 def status_of(review: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of a review without the name of the binding that allows it."""
+    """Return the status of a review, without the name of the binding that allows the action."""
     return {name: value for name, value in review["status"].items() if name != "reason"}
 
 
@@ -55,7 +55,7 @@ def test_the_rules_of_an_administrator_are_reviewed(api: Client) -> None:
     status = rules.expect(201)["status"]
     every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-    if enforces_roles(api):  # bindings of all users add theirs
+    if enforces_roles(api):  # bindings of all users add their rules
         assert every in status["resourceRules"]
         assert paths in status["nonResourceRules"]
         assert status["incomplete"] is False

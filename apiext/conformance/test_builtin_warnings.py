@@ -1,4 +1,4 @@
-"""Warnings about objects of built-in kinds, and fields of a new pod by its labels and annotations."""
+"""Warnings about objects of built-in kinds; fields that a new pod gets from its labels and annotations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTAINERS: list[dict[str, Any]] = [{"name": "c", "image": "x"}]
 
 
 def texts(values: list[str]) -> list[str]:
-    """Return the texts of Warning headers."""
+    """Return the texts in Warning headers."""
     return [value.removeprefix('299 - "').removesuffix('"').replace('\\"', '"') for value in values]
 
 
@@ -118,7 +118,7 @@ def test_an_app_armor_annotation_becomes_a_field(
 
 
 def limited(requests: dict[str, str], limits: dict[str, str], **fields: str) -> dict[str, Any]:
-    """Return a container with requests and limits."""
+    """Return a container with these requests and limits."""
     return {**CONTAINERS[0], "resources": {"requests": requests, "limits": limits}, **fields}
 
 

@@ -1,4 +1,4 @@
-"""Many clients write one object concurrently: each write is stored, on top of the earlier ones."""
+"""Many clients write one object concurrently: each write is stored, and none overwrites another write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRITES: dict[str, Write] = {
 
 @pytest.fixture
 def widgets(api: Client) -> Resource:
-    """A kind with a schemaless spec, and an object of it."""
+    """A kind whose spec has no schema, and an object of this kind."""
     found = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": LOOSE}}})
     found.create("a", x=1)
     return found

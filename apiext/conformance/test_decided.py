@@ -56,7 +56,7 @@ def test_subresources_have_their_final_form(api: Client) -> None:
     for subresource, patch in (("scale", {"spec": {"replicas": 3}}), ("status", {"status": {"replicas": 3}})):
         path = f"{widgets.path('a')}/{subresource}"
         assert api.request("PATCH", path, patch, headers=merge).expect(200)
-        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # the name precedes the subresource
+        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # a subresource without the name of an object
     found = api.get(widgets.path("a")).expect(200)
     assert (found["spec"]["replicas"], found["status"]["replicas"]) == (3, 3)
 

@@ -1,4 +1,4 @@
-"""Names, conditions and deletions of definitions in an unusual order."""
+"""Names, conditions and deletions of definitions, changed in an unusual order."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from apiext.conformance.support.waiting import until
 
 
 def named(group: str, plural: str, **names: Any) -> dict[str, Any]:
-    """Return a definition of a group with more names."""
+    """Return a definition in a group with these further names."""
     wanted = definition(group, plural)
     wanted["spec"]["names"].update(names)
     return wanted
 
 
 def rename(api: Client, wanted: dict[str, Any], **names: Any) -> None:
-    """Request other names."""
+    """Change the names in the spec of a definition."""
     api.patch(f"{DEFINITIONS}/{wanted['metadata']['name']}", {"spec": {"names": names}}, MERGE).expect(200)
 
 
 def told(api: Client, wanted: dict[str, Any], kind: str, reason: str) -> dict[str, Any]:
-    """Wait until a condition has this reason; return it."""
+    """Wait until a condition of a definition has this reason; return the condition."""
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
 
     def found() -> dict[str, Any] | None:
@@ -219,7 +219,7 @@ def test_a_scale_of_objects_that_were_there_before(
     def is_served() -> bool:
         try:
             return api.get(scale).status != 404
-        except RemoteDisconnected:  # apiextensions-apiserver 0.37 panics while it starts to serve a changed definition
+        except RemoteDisconnected:  # apiextensions-apiserver 0.37 may panic after a definition changed
             if not foreign:
                 raise
             return False
@@ -263,7 +263,7 @@ ITEMS: dict[str, dict[str, Any]] = {
 
 
 def with_sets(**kinds: str) -> dict[str, Any]:
-    """Return a schema with sets by name, given the types of their items."""
+    """Return a schema with set lists; ``kinds`` is name of a list → type of its items."""
     sets = {
         name: {"type": "array", "x-kubernetes-list-type": "set", "items": ITEMS[kind]} for name, kind in kinds.items()
     }

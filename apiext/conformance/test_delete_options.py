@@ -1,4 +1,4 @@
-"""Options of a delete: grace, propagation and preconditions, in the body or the query."""
+"""Options of a delete in the body or the query: grace period, propagation policy, preconditions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def widgets(api: Client) -> Resource:
 
 
 def held(widgets: Resource, name: str = "a") -> dict[str, Any]:
-    """Create an object that a finalizer keeps."""
+    """Create an object with a finalizer, so that a delete only sets its deletionTimestamp."""
     body = widgets.make(name, color="red")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     made: dict[str, Any] = widgets.api.post(widgets.path(), body).expect(201)
@@ -95,7 +95,7 @@ def test_finalizers_that_stay_keep_their_order(widgets: Resource) -> None:
 def test_objects_without_finalizers_are_deleted(widgets: Resource, policy: str, foreign: bool) -> None:
     widgets.create("a")
     widgets.api.delete(widgets.path("a"), propagationPolicy=policy).expect(200)
-    within = 90 if foreign else 10  # a separate collector finds new resources every half minute
+    within = 90 if foreign else 10  # kube-controller-manager finds new resources every 30 seconds
     until(lambda: widgets.api.get(widgets.path("a")).status == 404, "it is gone", within=within)
 
 

@@ -1,4 +1,4 @@
-"""Fields of features that are off by default: a create drops them, an update with them changes nothing."""
+"""Fields of features that are disabled by default: a create drops these fields; updates with them change nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATES = {
     "/api/v1/namespaces/default/replicationcontrollers": "spec.template",
     "/api/v1/namespaces/default/podtemplates": "template",
 }
-"""Collection → path of its pod template."""
+"""Collection → path of the pod template in its objects."""
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def nested(path: str, value: Any) -> dict[str, Any]:
 
 
 def sent(url: str, path: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return an object of a collection with the spec of a pod as its template."""
+    """Return an object of a collection with this spec in its pod template."""
     labels = {"app": "a"}
     policy = {"restartPolicy": "Never"} if "/jobs" in url or "/cronjobs" in url else {}
     body = nested(path, {"metadata": {"labels": labels}, "spec": {**spec, **policy}})
@@ -67,7 +67,7 @@ def test_a_create_drops_them(api: Client, case: Case) -> None:
 
 
 def by_path(case: Case) -> dict[str, Any]:
-    """Return the dropped fields of the body that are fields of the spec itself."""
+    """Return dotted path → value of the dropped fields that are direct fields of the spec."""
     return {name: case.spec[name] for name in case.gone if name in case.spec}
 
 

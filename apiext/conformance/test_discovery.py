@@ -1,4 +1,4 @@
-"""Discovery: the first requests of kubectl and the libraries."""
+"""Discovery: the first requests of kubectl and client libraries."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_groups_stand_by_their_priority(api: Client) -> None:
 @pytest.mark.rows("DIS-102", "DIS-105")
 @pytest.mark.parametrize(("path", "resource", "shown", "below"), [
     ("/api/v1", "namespaces", "Q3oi5N2YM8M=", ["finalize", "status"]),
-    # recorded: the stand-alone server shows no hash of definitions
+    # recorded: the stand-alone server publishes no storageVersionHash of definitions
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "", ["status"]),
 ])  # fmt: skip
 def test_resources_of_the_server_itself(api: Client, path: str, resource: str, shown: str, below: list[str]) -> None:
@@ -194,7 +194,7 @@ def test_an_unchanged_document_is_not_sent_again(api: Client) -> None:
     serve(api)
     tag = api.get("/apis", {"Accept": KUBECTL}).headers["etag"]
     same = api.get("/apis", {"Accept": KUBECTL, "If-None-Match": tag})
-    if same.status == 200:  # another test may have changed the served groups in between
+    if same.status == 200:  # another test may have changed the served groups meanwhile
         same = api.get("/apis", {"Accept": KUBECTL, "If-None-Match": same.headers["etag"]})
     assert (same.status, same.raw) == (304, b"")
     serve(api)
@@ -316,7 +316,7 @@ def test_etags_in_lists_and_weak_ones_are_known(api: Client) -> None:
         forms = (tag, f"W/{tag}", f'"x", {tag}', "*")
         return all(api.get("/apis", {"Accept": KUBECTL, "If-None-Match": form}).status == 304 for form in forms)
 
-    until(known, "every form of the ETag is known", within=5)  # other tests change the served groups in between
+    until(known, "every form of the ETag is known", within=5)  # other tests change the served groups meanwhile
 
 
 @pytest.mark.rows("DIS-101", "DIS-107")
@@ -336,7 +336,7 @@ def test_documents_are_only_read(api: Client, path: str, method: str) -> None:
 @pytest.mark.rows("DIS-104", "DIS-105", "DIS-111", "OAS-009", "OAS-012")
 def test_documents_while_definitions_come_and_go(api: Client, foreign: bool) -> None:
     over, codes = threading.Event(), set[int]()
-    lag = 30.0 if foreign else 0.0  # seconds of delay of an aggregator
+    lag = 30.0 if foreign else 0.0  # delay of an aggregator in seconds
     paths = ["/apis", "/openapi/v2", "/openapi/v3"]
 
     def ask(path: str) -> None:
@@ -366,7 +366,7 @@ def _groups(api: Client) -> list[str]:
 
 
 def _everywhere(api: Client, group: str) -> list[bool]:
-    """Return for each document about a group whether it contains the group."""
+    """Return a list with one item for each discovery document: whether the document contains the group."""
     return [
         group in _groups(api),
         group in [item["metadata"].get("name") for item in _everything(api)],

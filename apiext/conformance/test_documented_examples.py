@@ -1,4 +1,4 @@
-"""The examples of Kubernetes' documentation on custom resources, each applied literally."""
+"""The examples in Kubernetes' documentation on custom resources, used literally."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def schema(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(widgets: Resource, name: str, given: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
-    """Create an object, and change it if the example does; return (last answer, expected object)."""
+    """Create an object, and update it if the example does; return (last answer, expected object)."""
     body = {**widgets.make(name), "spec": given["give"], **({"status": given["status"]} if "status" in given else {})}
     answer = widgets.api.post(widgets.path(), body)
     if "then" in given:
@@ -31,7 +31,7 @@ def written(widgets: Resource, name: str, given: dict[str, Any]) -> tuple[Answer
 
 
 def judged(case: dict[str, Any]) -> list[pytest.MarkDecorator]:
-    """Return the marks of an example: the rows that it shows, and the reason if kube-apiserver differs."""
+    """Return the marks of an example: the behaviour rows that it shows, and the reason if kube-apiserver differs."""
     marks = [pytest.mark.rows(*case["rows"])]
     return [*marks, pytest.mark.differs(case["differs"])] if "differs" in case else marks
 

@@ -1,4 +1,4 @@
-"""An applier can empty a container that it owns alone: the container stays, as in the configuration."""
+"""An applier can empty a list or map of which it is the only owner: the empty list or map remains in the object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors: the common form of a Status, and the texts that clients compare."""
+"""Errors: the fields that each Status has, and texts that clients compare."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> 
 def test_many_warnings_can_be_read(api: Client, query: str) -> None:
     widgets = serve(api)
     made = widgets.make("many", **{f"f{number}": 1 for number in range(300)})
-    answer = api.post(f"{widgets.path()}{query}", made)  # by http.client, which accepts a hundred lines at most
+    answer = api.post(f"{widgets.path()}{query}", made)  # http.client accepts at most a hundred header lines
     answer.expect(201)
     assert len(answer.warnings) == 64
     assert answer.warnings[-1] == '299 - "237 more warnings are not shown"'

@@ -1,7 +1,7 @@
-"""One broken field in a full object of each kind: refused with the error of that field, as by kube-apiserver.
+"""One invalid field in an otherwise valid object of each kind: the server returns the error of kube-apiserver.
 
-``field_faults.yaml`` has answers of kube-apiserver, ``full_objects.yaml`` the objects; ``tests/reference/faults.py``
-makes the former.
+``field_faults.yaml`` has the answers of kube-apiserver, ``full_objects.yaml`` has the objects.
+``tests/reference/faults.py`` writes ``field_faults.yaml``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEEDED: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.fixture(autouse=True)
 def named_by_pods(api: Client) -> Iterator[None]:
-    """The stored objects that full pods name."""
+    """Create the stored objects to which full pods refer."""
     for path, body in NEEDED:
         api.post(path, body)
     yield
@@ -39,7 +39,7 @@ def named_by_pods(api: Client) -> Iterator[None]:
 
 
 def broken(sample: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Return the sample with the value of a row at its path; a row without a value removes the field."""
+    """Return a copy of an object with the value of a row at its path; a row without a value removes the field."""
     body = json.loads(json.dumps(sample["body"]))
     body["metadata"] = {**body.get("metadata", {}), "name": sample.get("name", "broken")}
     *steps, last = (int(step) if step.isdecimal() else step for step in row["at"].split("/"))

@@ -1,4 +1,4 @@
-"""Which of several errors a request gets, and with which text: compared with kube-apiserver."""
+"""Requests with several errors: which error the server reports, and with which text; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_type_that_is_no_text(api: Client, widgets: Resource, name: str, value
         assert refused["message"].startswith("the object provided is unrecognized (must be of type ")
         assert unreadable(name, kind) in refused["message"]
     patched = api.request("PATCH", widgets.path("there"), {name: value}, headers={"Content-Type": MERGE})
-    if value != {}:  # a merge patch that is an object makes an object of it, too
+    if value != {}:  # a merge patch with an object turns the value into an object
         assert unreadable(name, kind) in patched.expect(422)["message"]
     operations = [{"op": "replace", "path": f"/{name}", "value": value}]
     patched = api.request("PATCH", widgets.path("there"), operations, headers={"Content-Type": JSON_PATCH})

@@ -1,4 +1,4 @@
-"""Objects that a server creates itself: its service, and the priority classes of the system."""
+"""Objects that a server creates itself: the service ``kubernetes``, and the system's priority classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health, metrics, and the headers of every answer."""
+"""Health, metrics, and the headers that every answer has."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ Sample = tuple[dict[str, str], float]
 
 
 def scraped(api: Client, name: str, **labels: str) -> list[Sample]:
-    """Return the samples of a metric with these labels."""
+    """Return the samples of a metric with these labels, from the server's metrics."""
     return samples(api.get("/metrics").text, name, **labels)
 
 
 def samples(page: str, name: str, **labels: str) -> list[Sample]:
-    """Return such samples from a page of all metrics, which may be large."""
+    """Return the samples of a metric with these labels, from a page of all metrics, which may be large."""
     lines = re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.M)
     found = [(dict(re.findall(r'(\w+)="([^"]*)"', given)), float(value)) for given, value in lines]
     return [one for one in found if labels.items() <= one[0].items()]
@@ -155,7 +155,7 @@ def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
     own = {"group": widgets.group, "resource": "widgets"}
     assert samples(page, "apiserver_requested_deprecated_apis", **own)[0][1] == 1
     objects = samples(page, "apiserver_resource_objects", **own)
-    assert foreign or objects == [(own, 2)]  # counted once a minute there
+    assert foreign or objects == [(own, 2)]  # kube-apiserver counts once a minute
     assert samples(page, "apiserver_watch_events_total", **own)[0][1] >= 2
     assert samples(page, "apiserver_storage_list_total", **own)[0][1] >= 1
     assert samples(page, "apiserver_storage_list_returned_objects_total", **own)[0][1] >= (0 if foreign else 1)
@@ -190,7 +190,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     api.put(one, made).expect(200)
     api.delete(one).expect(200)
     api.delete(some).expect(200)
-    assert api.get(f"{one}/nothing").status == 404  # neither are unknown paths and methods
+    assert api.get(f"{one}/nothing").status == 404  # unknown paths and methods are not counted, either
     assert api.request("OPTIONS", one).status == 405
     page = api.get("/metrics").text
     told = [
@@ -203,7 +203,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
         ("DELETE", "resource", "", "200", 1),
         ("GET", "resource", "", "200", 2),  # upstream: counted as a read of one object
         ("GET", "resource", "", "404", 1),
-        ("LIST", "cluster", "", "200", 2),  # one of them waited for the definition
+        ("LIST", "cluster", "", "200", 2),  # one of these requests waited for the definition
         ("LIST", "namespace", "", "200", 1),
         ("PATCH", "resource", "", "200", 1),
         ("POST", "resource", "", "201", 1),
@@ -232,7 +232,7 @@ def test_non_resource_requests_are_counted_by_path(api: Client) -> None:
 
     def counts() -> list[float]:
         wanted = {"verb": "GET", "component": "", "code": "200"}
-        found = scraped(api, "apiserver_request_total", **wanted)  # once for all labels: the page may be large
+        found = scraped(api, "apiserver_request_total", **wanted)  # one request, since the page may be large
         return [sum(count for labels, count in found if labels["subresource"] == path) for path in asked]
 
     before = counts()

@@ -1,4 +1,4 @@
-"""Objects that fit into the store only without managedFields (WRI-023)."""
+"""Objects that fit into the store only without their managedFields (WRI-023)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = {
     "type": "object",
     "properties": {"spec": {"type": "object", "additionalProperties": {"type": "string"}}},
 }
-LARGEST = 3 << 19  # bytes of a request to etcd
+LARGEST = 3 << 19  # maximum size of a request to etcd in bytes
 TOO_LARGE = "etcdserver: request is too large"
 
 
@@ -26,11 +26,11 @@ def wide(request: pytest.FixtureRequest) -> Resource:
 
 
 def members(count: int) -> dict[str, str]:
-    """Return fields whose names make up most of their size: each name is repeated in managedFields."""
+    """Return fields whose names are most of their size, since managedFields repeats each name."""
     return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
 
 
-MUCH, LITTLE = 12_000, 4_000  # both with managedFields are over 1.5 MiB, etcd's limit, and below 2 MiB, that of gRPC
+MUCH, LITTLE = 12_000, 4_000  # with managedFields, both exceed 1.5 MiB (limit of etcd), but not 2 MiB (gRPC)
 
 
 def owners(document: dict[str, Any]) -> list[str]:
@@ -72,7 +72,7 @@ def test_an_apply_does_not(wide: Resource) -> None:
 def test_objects_up_to_the_limit_of_etcd_are_stored(wide: Resource) -> None:
     made = wide.create("brim", pad="")
     del made["metadata"]["managedFields"], made["metadata"]["resourceVersion"]
-    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 600  # for the rest of the transaction
+    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 600  # 600 bytes for the rest of the transaction
     assert len(wide.create("full", pad="x" * room)["spec"]["pad"]) == room
     answer = wide.api.post(wide.path(), wide.make("over", pad="x" * (room + 10_000)))
     assert answer.expect(500)["message"] == TOO_LARGE

@@ -1,4 +1,4 @@
-"""Namespaces: present at the start, required by objects, emptied before their deletion."""
+"""Namespaces: some exist at the start; objects need one; the server empties a namespace before it deletes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fresh(api: Client) -> str:
 def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
     names = {item["metadata"]["name"] for item in api.get(NAMESPACES).expect(200)["items"]}
     assert {"default", "kube-system", "kube-public"} <= names
-    api.delete(f"{NAMESPACES}/{fresh(api)}").expect(200)  # a controller without work has seen it by now
+    api.delete(f"{NAMESPACES}/{fresh(api)}").expect(200)  # an idle controller has observed the namespace by now
     for name in ("default", "kube-system", "kube-public"):
         refused = api.delete(f"{NAMESPACES}/{name}").expect(403)
         assert refused["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
@@ -65,7 +65,7 @@ def test_a_generated_name_is_the_label_too(api: Client, query: dict[str, str]) -
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "ns-", "labels": {"a": "b"}}}
     made = api.post(NAMESPACES, body, **query).expect(201)["metadata"]
     assert made["labels"] == {"a": "b", "kubernetes.io/metadata.name": made["name"]}
-    (owner,) = made["managedFields"]  # the client owns the requested fields
+    (owner,) = made["managedFields"]  # the client owns only the fields of its request
     assert owner["fieldsV1"]["f:metadata"]["f:labels"] == {".": {}, "f:a": {}}
     if not query:
         assert api.get(f"{NAMESPACES}/{made['name']}").expect(200)["metadata"] == made
@@ -231,7 +231,8 @@ def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
             "field": "metadata.namespace",
         }
     ]
-    changed = api.patch(widgets.path("held", name), {"spec": {"color": "red"}}).expect(200)  # an update is no create
+    # updates are allowed in a terminating namespace
+    changed = api.patch(widgets.path("held", name), {"spec": {"color": "red"}}).expect(200)
     assert changed["spec"]["color"] == "red"
 
     def emptied() -> bool:
@@ -241,7 +242,7 @@ def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
     until(emptied, "all but the held object are gone", within=20)
     again = api.delete(f"{NAMESPACES}/{name}").expect(200)
     assert (again["status"]["phase"], again["spec"]) == ("Terminating", {"finalizers": ["kubernetes"]})
-    left = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]  # it exists as long as an object in it
+    left = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]  # it exists as long as it contains an object
     assert left["uid"] == going["metadata"]["uid"]
     api.patch(widgets.path("held", name), {"metadata": {"finalizers": None}}).expect(200)
     until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone", within=30)

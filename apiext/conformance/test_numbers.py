@@ -1,4 +1,4 @@
-"""Numbers out of range, or in an unusual form, in patches and applies of built-in kinds."""
+"""Numbers that are out of range or in an unusual form, in patches and applies of built-in kinds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 @pytest.fixture
 def service(api: Client) -> Iterator[str]:
-    """The name of a service with a port named a."""
+    """Create a service with a port named a; yield its name."""
     name = f"s-{secrets.token_hex(4)}"
     spec = {"clusterIP": "None", "ports": [{"name": "a", "port": 80}]}
     api.post(SERVICES, {"metadata": {"name": name}, "spec": spec}).expect(201)
@@ -33,7 +33,7 @@ def applied(api: Client, name: str, port: dict[str, Any]) -> Answer:
     return api.patch(f"{SERVICES}/{name}", body, APPLY, fieldManager="me", force="true", dryRun="All")
 
 
-OF_TEXTS = [  # for a port that may be a string, whose type has its own decoder
+OF_TEXTS = [  # for an IntOrString, which has its own decoder
     (1.5, "json: cannot unmarshal number 1.5 into Go value of type int32"),
     (4294967377, "json: cannot unmarshal number 4294967377 into Go value of type int32"),
     (True, "json: cannot unmarshal bool into Go value of type int32"),

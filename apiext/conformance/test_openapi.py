@@ -23,18 +23,18 @@ SINGLE = ["api", "apis", "version", "api/v1", "apis/apiextensions.k8s.io", "apis
 
 
 def url_of(api: Client, key: str) -> str:
-    """Return the URL of a document in the index, with its hash."""
+    """Return the URL of a document, including its hash, from the index."""
     return str(api.get("/openapi/v3").expect(200)["paths"][key]["serverRelativeURL"])
 
 
 @pytest.fixture
 def lag(foreign: bool) -> float:
-    """Return the seconds by which documents may be late: 0 here, the rounds of an aggregator elsewhere."""
+    """Return the maximum delay of documents in seconds: 0 here, and the interval of an aggregator elsewhere."""
     return 30.0 if foreign else 0.0
 
 
 def published(api: Client, group: str, lag: float, version: str = "v1") -> dict[str, Any]:
-    """Wait until a version's documents are published, in the index too; return that of v3."""
+    """Wait until the index and the documents contain a version; return its document of OpenAPI v3."""
     key = f"apis/{group}/{version}"
     until(lambda: key in api.get("/openapi/v3").expect(200)["paths"], f"{key} is in the index", lag)
     until(lambda: f"/{key}/" in api.get("/openapi/v2").text, f"{key} is in OpenAPI v2", lag)
@@ -110,7 +110,7 @@ def test_empty_examples_are_none_and_empty_documentation_is_some(api: Client, la
             name: examples[name] for name in "defg"
         }
         assert shown["x"] == {"type": "string", "externalDocs": {}}
-    # while it exists, kube-apiserver's documents in protobuf are a 503
+    # while this object exists, kube-apiserver answers 503 for documents in protobuf
     api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200)
 
 
@@ -187,7 +187,7 @@ def test_unchanged_documents_are_not_sent_again(api: Client, path: str) -> None:
         asked = [{"If-None-Match": tag}, {"If-None-Match": f'"x", W/{tag}'}, {"If-Modified-Since": date}]
         return all((found.status, found.raw) == (304, b"") for found in (api.get(path, one) for one in asked))
 
-    until(known, "each way to ask is answered with 304", within=5)  # other tests change the served groups in between
+    until(known, "each way to ask is answered with 304", within=5)  # other tests change the served groups meanwhile
 
 
 @pytest.mark.rows("OAS-002")
@@ -295,7 +295,7 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
 
 @pytest.mark.rows("OAS-001")
 def test_every_answer_of_openapi_v2_says_what_it_varies_by(api: Client) -> None:
-    def told(code: int, **asked: str) -> bool:  # its compressor adds the header to any answer
+    def told(code: int, **asked: str) -> bool:  # upstream: its compressor adds the header to any answer
         answer = api.get("/openapi/v2", {name.replace("_", "-"): value for name, value in asked.items()})
         assert answer.headers["vary"].replace("\n", ", ") == "Accept-Encoding, Accept"
         return answer.status == code
@@ -406,7 +406,7 @@ def test_regenerations_are_counted(api: Client) -> None:
 @pytest.mark.rows("OAS-001", "OAS-002")
 def test_many_who_ask_at_once_get_the_same(api: Client, lag: float) -> None:
     widgets = serve(api)
-    if lag:  # else the documents are made on request
+    if lag:  # without a lag, the server computes documents on request
         published(api, widgets.group, lag)
     found: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""Fields and connections of built-in kinds in OpenAPI documents: tables, compared with kube-apiserver."""
+"""Fields and connections of built-in kinds in OpenAPI documents: tables of kube-apiserver's answers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CONNECTIONS = [Case(row) for row in read(Path(__file__).with_name("openapi_conne
 
 
 def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema merged with the type to which it refers."""
+    """Return a schema, merged with the type that it references."""
     only = schema.get("allOf", [])
     target = schema.get("$ref") or (only[0].get("$ref") if len(only) == 1 else None)
     return {**types[target.rpartition("/")[2]], **schema} if target else schema
 
 
 def field(types: dict[str, Any], model: str, path: str) -> dict[str, Any]:
-    """Return the schema of a field of a model by its dotted path; ``items`` refers to the items of a list."""
+    """Return the schema of a field of a model; in the dotted path, ``items`` stands for the items of a list."""
     found: dict[str, Any] = types[model]
     for name in path.split("."):
         found = inside(types, found["items"] if name == "items" else found["properties"][name])
@@ -75,7 +75,7 @@ RETURNED = {
     "apis/resource.k8s.io/v1": {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
     "apis/apps/v1": set(),
 }  # fmt: skip
-"""Document → resources whose DELETE answers the deleted object."""
+"""Document → resources whose DELETE returns the deleted object."""
 
 
 @pytest.mark.parametrize("document", RETURNED)

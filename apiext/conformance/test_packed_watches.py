@@ -1,4 +1,4 @@
-"""Watches that begin with the state are compressed for clients that accept gzip; other watches are not."""
+"""Watches that begin with the current state are compressed for clients that accept gzip; other watches are not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE_MEMBER = pytest.mark.differs("each write of a compressed watch is a gzip mem
 
 @pytest.fixture
 def opened(api: Client) -> Iterator[Open]:
-    """A function that opens a watch and returns the answer."""
+    """Yield a function that opens a watch and returns the answer."""
     with contextlib.ExitStack() as connections:
 
         def ask(path: str, query: dict[str, str], accepts: str, **headers: str) -> Any:
@@ -42,7 +42,7 @@ def opened(api: Client) -> Iterator[Open]:
 
 
 class Events:
-    """The events of a compressed watch, read by one decompressor as simple clients do."""
+    """The events of a compressed watch; one decompressor reads them, as in simple clients."""
 
     def __init__(self, answer: Any) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""Texts that errors of patches quote: the patched object as upstream prints it, or the patch."""
+"""Texts that errors of patches quote: the patched object as upstream prints it, or the patch itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def widgets(api: Client) -> Resource:
 
 
 def told(api: Client, path: str, media_type: str, patch: bytes, validation: str = "Strict") -> tuple[str, str]:
-    """Return the text that the error quotes, unescaped, and the error about it."""
+    """Send a patch; return (unescaped text that the error quotes, error text)."""
     headers = {"Content-Type": media_type}
     answer = api.request("PATCH", path, patch, headers=headers, dryRun="All", fieldValidation=validation).expect(422)
     (cause,) = answer["details"]["causes"]

@@ -1,4 +1,4 @@
-"""Patterns with named classes of characters: strings that match, and errors of invalid ones."""
+"""Patterns with named character classes: strings that match, and errors of invalid patterns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAD = [row for row in ROWS if row.told]
 
 
 def with_patterns(rows: list[Case]) -> dict[str, Any]:
-    """Return a definition whose spec has a string for each row: f0, f1 and so on."""
+    """Return a definition whose spec has a string field for each row: f0, f1 and so on."""
     fields = {f"f{at}": {"type": "string", "pattern": row.pattern} for at, row in enumerate(rows)}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
     return definition(fresh_group(), schema={"openAPIV3Schema": schema})
@@ -26,7 +26,7 @@ def with_patterns(rows: list[Case]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def texts(server: Target) -> Resource:
-    """A resource with a string for each valid pattern."""
+    """A resource with a string field for each valid pattern."""
     api = server.client()
     return Resource(api, establish(api, with_patterns(GOOD))["spec"]["group"], "widgets", "Widget")
 

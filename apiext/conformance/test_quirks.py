@@ -1,4 +1,4 @@
-"""Surprising behaviour of kube-apiserver, over HTTP; each test has the sentence of its tag in the code."""
+"""Surprising behaviour of kube-apiserver, over HTTP; a comment in each test repeats the tag in the code."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ NO_MAP = 'spec: Invalid value: "object": invalid data, expected a map for the pr
 
 @pytest.fixture(scope="module")
 def ruled(request: pytest.FixtureRequest) -> Resource:
-    """A kind with a rule, a set and an embedded resource; its object ``a`` is valid."""
+    """A kind with a rule, a set and an embedded resource, and its valid object ``a``."""
     api = request.getfixturevalue("server").client()
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": RULED}}})
     widgets.create("a", size=1)

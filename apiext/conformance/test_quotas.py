@@ -1,4 +1,4 @@
-"""Quotas: what concurrent writers use never exceeds one, and a controller, if there is one, counts again."""
+"""Quotas: concurrent writers never exceed a quota, and a controller, if it runs, recalculates the usage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMESPACES = "/api/v1/namespaces"
 
 @contextlib.contextmanager
 def limited(api: Client, **hard: str) -> Iterator[str]:
-    """Yield the path of a new namespace with a quota; a skip without a controller that fills in the quota's status."""
+    """Yield the path of a new namespace with a quota; skip the test if no controller sets the quota's status."""
     name = f"q-{secrets.token_hex(4)}"
     api.post(NAMESPACES, {"metadata": {"name": name}}).expect(201)
     place = f"{NAMESPACES}/{name}"
@@ -66,7 +66,7 @@ def test_a_failed_create_uses_nothing(api: Client) -> None:
     with limited(api, **{"count/configmaps": "2"}) as place:
         api.post(f"{place}/configmaps", {"metadata": {"name": "a"}}).expect(201)
         api.post(f"{place}/configmaps", {"metadata": {"name": "a"}}).expect(409)
-        if api.get("/version").expect(200)["compiler"] == "python":  # kube-apiserver keeps the charge for some minutes
+        if api.get("/version").expect(200)["compiler"] == "python":  # kube-apiserver corrects usage after minutes
             until(lambda: used(api, place) == {"count/configmaps": "1"}, "the charge is given back")
         api.delete(f"{place}/configmaps/a").expect(200)
         until(lambda: used(api, place) == {"count/configmaps": "0"}, "nothing is used any more")

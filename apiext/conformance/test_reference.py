@@ -1,4 +1,4 @@
-"""Each recorded scenario of the reference server is one test: equal requests must get equal answers."""
+"""Each recorded scenario of the reference server is one test: the server must give the same answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Play the selected scenarios, several at a time, in namespaces created for them."""
+    """Play the selected scenarios, several at a time, in namespaces that this fixture creates."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

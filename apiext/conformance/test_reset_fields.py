@@ -1,4 +1,4 @@
-"""Fields that a write through each endpoint changes and owns, by kind and method; compared with kube-apiserver."""
+"""Fields that a write to each endpoint changes and owns, by kind and method; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICAS = {"spec": {"replicas": 5}, "status": {"replicas": 9}}
 
 
 def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
-    """Create an object; return its path and its representation in a body."""
+    """Create an object; return its path, and the document with which writes begin."""
     own = BEFORE[kind.split(maxsplit=1)[0]]
     if kind == "namespace":
         listing, about = "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}
@@ -64,7 +64,7 @@ def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
-    """Write all fields through an endpoint; return the changed parts, and those that the writer owns."""
+    """Write all fields to an endpoint; return the changed parts, and the parts that the writer owns."""
     path, about = made(api, case["of"])
     before = api.get(path).expect(200)
     wanted = AFTER[case["of"].split(maxsplit=1)[0]]
@@ -96,7 +96,7 @@ def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(*documents: dict[str, Any]) -> list[str]:
-    """Return the names of parts: some fields below metadata, else the fields of objects."""
+    """Return names of parts: metadata fields, fields of top-level objects, and other top-level fields."""
     names = {f"metadata.{name}" for name in (*METADATA, "generation")}
     for document in documents:
         for key in document.keys() - {"metadata", "apiVersion", "kind"}:
@@ -106,14 +106,14 @@ def parts_of(*documents: dict[str, Any]) -> list[str]:
 
 
 def at(document: dict[str, Any], part: str) -> str:
-    """Return a part as JSON."""
+    """Return a part of a document as JSON."""
     key, _, below = part.partition(".")
     found = document.get(key)
     return json.dumps(found.get(below) if below and isinstance(found, dict) else found, sort_keys=True)
 
 
 def named(fields: dict[str, Any]) -> list[str]:
-    """Return the parts in a set of managed fields."""
+    """Return the names of the parts in a set of managed fields."""
     found = []
     for key, below in fields.items():
         inner = [name for name in below if name.startswith("f:")]

@@ -1,4 +1,4 @@
-"""Rules that construct messages of protobuf: errors, values and failures, compared with kube-apiserver."""
+"""Rules that construct protobuf messages: errors, values and failures; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from apiext.conformance.support.definitions import definition, fresh_group, serv
 from apiext.conformance.support.http_client import DEFINITIONS, Client
 
 CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("rules_messages.yaml"))
-AT_ONCE = 15  # rules of one definition, since their costs add up
+AT_ONCE = 15  # maximum number of rules in one definition, since their costs add up
 
 
 def holder(rule: str) -> dict[str, Any]:
-    """Return the schema of an object with a rule."""
+    """Return the schema of an object with this rule."""
     items = {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 3}}
     fields = {"n": {"type": "integer"}, "s": {"type": "string"}, "l": items}
     return {"type": "object", "properties": fields, "x-kubernetes-validations": [{"rule": rule}]}

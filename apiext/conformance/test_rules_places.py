@@ -1,4 +1,4 @@
-"""Rules are evaluated only at schema nodes that have a type, as in upstream's validator."""
+"""The server evaluates rules only at schema nodes with a type, as upstream's validator does."""
 
 from __future__ import annotations
 

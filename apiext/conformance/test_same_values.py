@@ -1,4 +1,4 @@
-"""Values that are equal in Python but differ in JSON (1, 1.0, true) differ in all comparisons of documents."""
+"""Values that are equal in Python but not in JSON (1, 1.0, true) are different in all comparisons of documents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def holding(**value: Any) -> dict[str, Any]:
 
 
 def two_versions(**schemas: Any) -> dict[str, Any]:
-    """Return a definition of the versions v1, which is stored, and v2."""
+    """Return a definition with the versions v1, the storage version, and v2."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [
         {"name": name, "served": True, "storage": name == "v1", "schema": schema} for name, schema in schemas.items()
@@ -76,12 +76,12 @@ def test_the_owner_of_such_a_change_gets_a_new_time(
     wanted = definition(fresh_group(), schema=free, subresources={"status": {}})
     made = establish(api, wanted)
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
-    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # its entry stays before that of m
+    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # managedFields: before the entry of m
     part = place.removeprefix("/") or "spec"
     path = widgets.path("a") + place
     before = api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
 
-    # times are whole seconds: the owner writes two values in turns until the second has passed
+    # managedFields have times in whole seconds, so the owner writes two values in turns until the second has passed
     def later() -> dict[str, Any] | None:
         api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
         found: dict[str, Any] = api.patch(path, {part: {"x": second}}, MERGE, fieldManager="m").expect(200)

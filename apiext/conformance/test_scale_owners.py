@@ -1,4 +1,4 @@
-"""The owner of replicas, as writers of a scale see it: applies, patches of managedFields, webhooks."""
+"""The owner of replicas after writes of a Scale by applies, patches of managedFields, and webhooks."""
 
 from __future__ import annotations
 

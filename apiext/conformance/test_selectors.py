@@ -1,4 +1,4 @@
-"""Selectors: by label, by name and by selectable fields, on large and small collections."""
+"""Selectors for labels, names and selectable fields, on large and small collections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from apiext.conformance.support.definitions import SPEC_SCHEMA, Resource, definition, establish, fresh_group, serve
 from apiext.conformance.support.http_client import APPLY, MERGE, Client
 
-MANY = 320  # objects: more than the server tests one by one
+MANY = 320  # number of objects; for so many, the server uses an index
 FIELDS = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.flag"}]
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -31,7 +31,7 @@ LABELS = ("a", "b", None)
 
 @pytest.fixture(scope="module")
 def many(request: pytest.FixtureRequest) -> Resource:
-    """A collection large enough for indexes, which the tests of this module only read."""
+    """A collection that is large enough for indexes; the tests of this module only read it."""
     api = request.getfixturevalue("server").client()
     widgets = serve(api, schema={"openAPIV3Schema": SCHEMA}, selectableFields=FIELDS)
     for number in range(MANY):
@@ -156,7 +156,7 @@ def test_each_version_has_fields_of_its_own(api: Client) -> None:
             assert event["object"]["apiVersion"] == f"{group}/{version}"
         api.patch(one.path("b"), {"spec": {"color": "blue"}}, MERGE).expect(200)
         gone, changed = colors.next(), hosts.next()
-        assert (gone["type"], gone["object"]["spec"]["color"]) == ("DELETED", "red")  # the last state that matched
+        assert (gone["type"], gone["object"]["spec"]["color"]) == ("DELETED", "red")  # the last matching state
         assert (changed["type"], changed["object"]["spec"]["color"]) == ("MODIFIED", "blue")
         assert gone["object"]["metadata"]["resourceVersion"] == changed["object"]["metadata"]["resourceVersion"]
     api.delete(two.path(), fieldSelector="spec.host=y").expect(200)

@@ -1,4 +1,4 @@
-"""Answers of kube-apiserver to requests for which random tests found differences."""
+"""Answers of kube-apiserver to requests for which random tests had found differences."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_unknown_metadata_of_an_embedded_root_is_told_twice(api: Client) -> None
 
 
 def refused_causes(api: Client, **version: Any) -> dict[str, str]:
-    """Return the errors of a definition with such a version, by field."""
+    """Return path → error for a definition with these fields in its version."""
     refused = api.post(DEFINITIONS, definition(fresh_group(), **version)).expect(422)
     return {cause["field"]: cause["message"] for cause in refused["details"]["causes"]}
 
@@ -132,7 +132,8 @@ def refused_causes(api: Client, **version: Any) -> dict[str, str]:
 @pytest.mark.rows("CRD-032", "DIS-04")
 def test_empty_columns_are_seen_but_not_stored(api: Client) -> None:
     told = refused_causes(api, storage=False, additionalPrinterColumns=[], selectableFields=[])["spec.versions"]
-    assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told  # moved to the top of the spec
+    # upstream moves these fields to the top of the spec
+    assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told
     wanted = definition(fresh_group(), additionalPrinterColumns=[], selectableFields=[])
     (version,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"] = [version, {**version, "additionalPrinterColumns": [{"name": "a"}]}]

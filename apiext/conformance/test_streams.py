@@ -1,4 +1,4 @@
-"""Watches as server-sent events and WebSockets."""
+"""Watches as server-sent events and over WebSockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGIN = "http://server"
 
 
 class Events:
-    """An EventSource: it yields (id, event) and keeps the last id, as browsers do."""
+    """An EventSource: yields (id, event) and keeps the last id, like a browser."""
 
     def __init__(self, api: Client, path: str, last: str = "", accept: str = EVENTS, **query: object) -> None:
         self._connection = api.connect(20)
@@ -76,7 +76,7 @@ def test_events_begin_with_what_is_there_and_carry_their_revision(api: Client) -
         assert events.response.getheader("Content-Type") == EVENTS
         first = [events.next(), events.next()]
         assert first == [{"type": "ADDED", "object": it} for it in made]
-        assert events.last == ""  # a client that disconnects here must start again
+        assert events.last == ""  # a client that disconnects here must begin with a new list
         changed = paint(api, widgets, "a", "blue")
         assert events.next() == {"type": "MODIFIED", "object": changed}
         assert events.last == changed["metadata"]["resourceVersion"]
@@ -98,7 +98,7 @@ def test_the_last_event_id_resumes_without_gap_or_repetition(api: Client) -> Non
         last = events.last
     for number in range(2, 6):
         paint(api, widgets, "a", f"c{number}")
-    # a browser keeps its URL, so it repeats the query of the first request
+    # a browser keeps the URL of an EventSource, so it repeats the query of the first request
     with Events(api, widgets.path(), last, resourceVersion="0", sendInitialEvents="true") as events:
         assert [events.next()["object"]["spec"]["color"] for _ in range(4)] == ["c2", "c3", "c4", "c5"]
 
@@ -109,7 +109,7 @@ def lines(raw: bytes) -> list[bytes]:
 
 
 def messages(raw: bytes) -> list[bytes]:
-    """Return the complete messages of a watch in protobuf, each after its length."""
+    """Return the complete messages of a watch in protobuf, which are prefixed with their length."""
     found = []
     while raw and len(raw) >= (end := 4 + int.from_bytes(raw[:4], "big")):
         found.append(raw[4:end])
@@ -123,7 +123,7 @@ PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.pr
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("accept", PLAIN)
 def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
-    """RFC 9112, 6.1: without chunks, an answer of unknown length ends with its connection."""
+    """RFC 9112, 6.1: without chunks, the end of the connection ends an answer of unknown length."""
     path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
     for name in "ab":
         made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
@@ -155,7 +155,7 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
 @pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
 @pytest.mark.needs("/api")
 def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
-    """RFC 9112, C.2.2: the connection closes without a header, unless the client requests to keep it."""
+    """RFC 9112, C.2.2: the server closes the connection, unless the client requests to keep it open."""
     field = (f"Connection: {connection}\r\n" if connection else "") + api.fields.decode()
     with api.dial(20) as line, line.makefile("rb") as answers:
         for path, code in (("default", 200), ("none", 404)) if kept else (("none", 404),):
@@ -257,7 +257,7 @@ async def test_a_watch_over_websocket_is_one_text_frame_per_event(api: Client) -
     async with dialled(api, widgets.path()) as line:
         assert line.protocol is None
         assert await event(line) == {"type": "ADDED", "object": made}
-        changed = paint(api, widgets, "a", "x" * 70_000)  # the longest form of a frame's length
+        changed = paint(api, widgets, "a", "x" * 70_000)  # a frame whose length needs eight bytes
         assert await event(line) == {"type": "MODIFIED", "object": changed}
         await line.ping(b"are you there")
         answer = await line.receive(timeout=20)
@@ -361,19 +361,20 @@ STRICTER = pytest.mark.differs("a WebSocket handshake needs an Origin, and any i
 
 
 def refusal(api: Client, why: str, foreign: bool) -> int:
-    """Return the code of the answer to a handshake of a page of another origin; a valid token is sufficient."""
+    """Return the code of the answer to a WebSocket handshake from a page of another origin."""
     if foreign:
         return 403
-    # a client certificate counts beside an unknown token, but a page of another origin sends it involuntarily
+    # A valid token is sufficient. A browser sends a client certificate even for pages of another origin, so the
+    # certificate does not count.
     if api.tls is None and api.get("/api", {"Authorization": "Bearer unknown"}).status == 200:
-        return 403  # no authentication here
+        return 403  # this server has no authentication
     if "Authorization" in api.headers:
         return 101
     return 401 if why == UNKNOWN else 403
 
 
 def wait_for_watches(api: Client, path: str) -> None:
-    """Wait until a new kind can be watched: kube-apiserver answers 429 while it fills a cache."""
+    """Wait until clients can watch a new kind: kube-apiserver answers 429 while it fills its cache."""
 
     def is_ready() -> bool:
         with Raw(api, f"{path}?watch=true", b"\r\n") as line:
@@ -436,7 +437,7 @@ def test_requests_without_watch_are_not_upgraded(api: Client) -> None:
     with Raw(api, widgets.path(), handshake()) as line:
         assert line.until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
         line.until(b'"items":[]')
-        line.line.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")  # the connection continues unchanged
+        line.line.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")  # the connection still serves requests
         line.until(b"gitVersion")
 
 
@@ -480,7 +481,7 @@ def test_invalid_client_frames_end_the_watch(api: Client, sent: bytes, code: int
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:
         line.until(b"\r\n\r\n")
         with contextlib.suppress(ConnectionError):
-            for at in range(0, len(sent), 1000):  # in pieces, so that none of them is a whole frame
+            for at in range(0, len(sent), 1000):  # in pieces, none of which is a complete frame
                 line.line.sendall(sent[at : at + 1000])
         assert line.rest().endswith(b"\x88\x02" + code.to_bytes(2, "big"))
 

@@ -58,7 +58,7 @@ def test_integers_are_cut_and_numbers_are_doubles(numbered: Resource, given: str
 
 @pytest.fixture(scope="module")
 def numbered(request: pytest.FixtureRequest) -> Resource:
-    """A resource whose tables show one value as an integer and as a number."""
+    """A resource whose Table shows one value as an integer and as a number."""
     columns = [{"name": kind, "type": kind, "jsonPath": ".spec.n"} for kind in ("integer", "number")]
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return serve(request.getfixturevalue("server").client(), schema=schema, additionalPrinterColumns=columns)

@@ -1,4 +1,4 @@
-"""A PUT without a resourceVersion: as upstream, an overwrite for some kinds and an error for the rest."""
+"""A PUT without a resourceVersion: as upstream, an overwrite for some kinds, and an error for all other kinds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVERWRITTEN = (
 
 
 def body(api_version: str, kind: str, name: str, content: Any, turn: int) -> dict[str, Any]:
-    """Return an object whose content depends on the turn."""
+    """Return an object whose content depends on ``turn``."""
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):

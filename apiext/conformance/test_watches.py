@@ -1,4 +1,4 @@
-"""Watches are ordered, complete and resumable, and end cleanly."""
+"""Watches are ordered, complete and resumable, and the server ends them properly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.fixture
 def marking(api: Client) -> None:
-    """Skip the test on a server whose etcd (before 3.4.25) cannot report the progress of watches."""
+    """Skip the test if the server's etcd (before 3.4.25) cannot report the progress of watches."""
     asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
     if b"storage feature RequestWatchProgress is disabled" in api.request("GET", asked).raw:
         pytest.skip("the etcd of this server does not report progress")

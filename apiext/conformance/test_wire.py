@@ -1,4 +1,4 @@
-"""Unusual requests with the answers of kube-apiserver, and behaviour that needs several requests."""
+"""Unusual requests with the answers of kube-apiserver; behaviour that needs several requests."""
 
 import secrets
 from pathlib import Path
@@ -16,21 +16,21 @@ CASES = read_yaml(Path(__file__).parent / "wire.yaml")
 
 
 def judged(case: dict[str, Any]) -> Any:
-    """Return a case as a parameter, marked if kube-apiserver answers differently."""
+    """Return a case as a parameter of pytest, with a mark if kube-apiserver answers differently."""
     marks = [pytest.mark.differs(case["differs"])] if "differs" in case else []
     return pytest.param(case, id=case["name"], marks=marks)
 
 
 @pytest.fixture(scope="module")
 def widgets(request: pytest.FixtureRequest) -> Resource:
-    """A kind and one object of it, which no case changes."""
+    """A kind and one object, which no case changes."""
     found = serve(request.getfixturevalue("server").client())
     found.create("a", color="red")
     return found
 
 
 def filled(text: str, widgets: Resource) -> str:
-    """Return a text with its placeholders filled in."""
+    """Return a text with values in place of its placeholders."""
     places = {"objects": widgets.path(), "group": widgets.group, "crd": f"{DEFINITIONS}/widgets.{widgets.group}"}
     for name, value in places.items():
         text = text.replace(f"{{{name}}}", value)
@@ -133,7 +133,7 @@ def test_only_the_text_0_takes_a_limit_away(widgets: Resource) -> None:
 
 @pytest.mark.rows("TAB-001")
 def test_a_table_of_no_definitions_has_null_for_rows(api: Client) -> None:
-    # recorded: columns of definitions are printed by a convertor that starts without a list
+    # recorded: the convertor that prints columns of definitions starts without a list
     for query in ("", "&pretty=1"):
         found = api.request("GET", DEFINITIONS + "?labelSelector=no%3Dsuch" + query, None, {"Accept": TABLE})
         assert found.expect(200)["rows"] is None

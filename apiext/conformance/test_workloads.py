@@ -1,4 +1,4 @@
-"""Workloads: scales, graceful deletion, updates, quantities, times, and labels of jobs."""
+"""Workloads: scales, graceful deletion, updates, quantities, times, and the labels of jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 DAEMONS = "/apis/apps/v1/namespaces/default/daemonsets"
 WRITES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("workload_writes.yaml"))
 HUGE = "9" * 5000
-REQUEST = (  # of the certificate of example.com
+REQUEST = (  # a certificate signing request for example.com
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUk1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFpYaGhiWEJzWlM1"
     "amIyMHdXVEFUQmdjcWhrak9QUUlCQmdncQpoa2pPUFFNQkJ3TkNBQVJ3aTM4S3lyL0FFNk1OR0ZNVFFKcTZLc09xNVBEZW45U3dM"
     "S2RCWk93WUdSQW9WSnZDCklkWnVOc3RiaVdvdWgyZU1HSDVyN1dIZGpvQmJhWVNaUllyVW9BQXdDZ1lJS29aSXpqMEVBd0lEU1FB"
@@ -39,7 +39,7 @@ SELECTED: dict[str, Any] = {
 
 @contextlib.contextmanager
 def one(api: Client, path: str, body: dict[str, Any]) -> Iterator[Any]:
-    """Yield a new object, which is deleted afterwards."""
+    """Create an object; yield it, and delete it afterwards."""
     name = f"w-{secrets.token_hex(4)}"
     try:
         yield api.post(path, {**body, "metadata": {"name": name, **body.get("metadata", {})}}).expect(201)
@@ -376,7 +376,7 @@ def test_metrics_and_behavior_survive_a_write_in_autoscaling_v1(api: Client) -> 
     ],
 )
 def test_annotations_of_autoscaling_v1_that_do_not_fit_are_ignored(api: Client, annotation: str, text: str) -> None:
-    """Such an object must not make the lists of all autoscalers fail."""
+    """Such an object must not break the lists of all autoscalers."""
     v1, v2 = AUTOSCALERS.format("v1"), AUTOSCALERS.format("v2")
     with one(api, v1, {"metadata": {"annotations": {ALPHA + annotation: text}}, "spec": SCALED}) as made:
         found = api.get(at(v2, made)).expect(200)

@@ -1,1 +1,1 @@
-"""Play the recorded scenarios of ``apiext/conformance/reference`` against a server, and compare the answers."""
+"""Send the recorded scenarios of ``apiext/conformance/reference`` to a server, and compare its answers."""

@@ -1,4 +1,4 @@
-"""Compare a run with its recording, and run many scenarios concurrently."""
+"""Compare a run with its recording; run many scenarios concurrently."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from apiext.conformance.replay.play import play, session
 from apiext.conformance.replay.recorded import Scenario, circumstances, decided
 
 SIDE_BY_SIDE = 6
-_WHOLE = 80  # lines up to which both answers are shown as a whole
-_SHOWN = 2_000  # characters of a request that are shown
+_WHOLE = 80  # up to this number of lines, the diff shows both answers completely
+_SHOWN = 2_000  # maximum number of characters of a request in a report
 
 
 def _lines(answer: Any) -> str:
@@ -26,7 +26,7 @@ def _lines(answer: Any) -> str:
 
 
 def difference(wanted: Any, got: Any) -> str:
-    """Return a unified diff of two answers, or an empty text if they are equal down to the type of numbers."""
+    """Return a unified diff of two answers; empty if they are equal, including the types of numbers."""
     wanted, got = _lines(wanted), _lines(got)
     if wanted == got:
         return ""
@@ -37,7 +37,7 @@ def difference(wanted: Any, got: Any) -> str:
 
 
 def without(value: Any, names: Collection[str]) -> Any:
-    """Return a value without fields of these names, at any depth."""
+    """Return a value without the fields that have these names, at any depth."""
     if isinstance(value, dict):
         return {name: without(item, names) for name, item in value.items() if name not in names}
     return [without(item, names) for item in value] if isinstance(value, list) else value
@@ -50,10 +50,10 @@ def differences(
     spared: Collection[int] = (),
     undecided: bool = False,
 ) -> dict[int, str]:
-    """Return the diffs of steps whose answers differ, unless the recording allows it.
+    """Return step index → diff, for steps whose answers differ although the recording does not allow this.
 
-    Steps with an index in ``spared`` are not compared. An ``undecided`` server may also give the recorded answer to a
-    step for which decided.yaml has another.
+    Steps with an index in ``spared`` are not compared. With ``undecided``, the server may also give the recorded answer
+    to a step for which decided.yaml has another answer.
     """
     found = {}
     for index, step in enumerate(scenario.steps):
@@ -67,7 +67,7 @@ def differences(
 
 
 def _request(step: Mapping[str, Any]) -> str:
-    """Return the request of a step as a report shows it."""
+    """Return the request of a step for a report."""
     lines = [f"{step.get('method', '')} {step.get('path', '')}"]
     lines += [f"{name}: {value}" for name, value in (step.get("headers") or {}).items()]
     body = step.get("raw", step.get("body"))
@@ -76,7 +76,7 @@ def _request(step: Mapping[str, Any]) -> str:
 
 
 class Player:
-    """Play scenarios concurrently on a thread, so that each test finds its answers ready."""
+    """Plays scenarios concurrently in a thread, so that the answers are ready when a test needs them."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Player:
         self._url, self._access = url, access
         self._left_out = left_out
         self._look = seen or Look()
-        self.spared = 0  # steps that pass only because some fields are left out
+        self.spared = 0  # number of steps that pass only because not_yet.yaml excludes fields
         self._results: dict[str, Future[dict[int, str]]] = {}
         self._scenarios = list(scenarios)
         for scenario in self._scenarios:
@@ -99,15 +99,15 @@ class Player:
 
     @property
     def count(self) -> int:
-        """Return the number of scenarios."""
+        """The number of scenarios."""
         return len(self._scenarios)
 
     def differences(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → diff for a scenario; wait for its answers."""
+        """Return step index → diff for a scenario; wait for the answers of the server."""
         return self._results[scenario.id].result(timeout=600)
 
     def without_steps(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → the reason why the step cannot hold on this server."""
+        """Return step index → the reason why this server cannot pass the step."""
         return {
             index: row.why
             for index, step in enumerate(scenario.steps)

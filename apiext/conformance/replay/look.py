@@ -1,4 +1,4 @@
-"""Find the facts in which a server differs from the recorded one, before the scenarios are played."""
+"""Find the facts by which a server differs from the recorded server, before the scenarios are played."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NAMESPACES = "/api/v1/namespaces"
 FOREIGN = "another make"
 _NAMED = re.compile(r"/namespaces/([a-z0-9][a-z0-9-]*)/")
 _COLLECTOR = 4.0  # seconds for a garbage collector to finish a deletion
-_CONNECTIONS = 12  # enough that two processes behind one port both answer, except once in 2,000 runs
-_CONTROLLER = 10.0  # seconds for a server's controller to finish the deletion of namespaces
+_CONNECTIONS = 12  # with so many, two processes behind one port both answer, except in 1 of 2,000 runs
+_CONTROLLER = 10.0  # seconds for a controller to finish the deletion of namespaces
 
 
 @dataclass(frozen=True)
 class Look:
     """Facts of a server.
 
-    ``facts`` are the words in ``where`` of circumstances.yaml. ``manager`` is the manager of the server's own writes to
-    the status of definitions.
+    ``facts`` are the values that ``where`` has in circumstances.yaml. ``manager`` is the field manager with which the
+    server itself writes the status of definitions.
     """
 
     manager: str = ""
@@ -34,7 +34,7 @@ class Look:
 
 
 def look(api: Client) -> Look:
-    """Find the facts of a server with a definition that is deleted again."""
+    """Find the facts of a server with a definition and a namespace, which are deleted again."""
     group = fresh_group()
     establish(api, definition(group))
     widgets = Resource(api, group, "widgets", "Widget")
@@ -72,7 +72,7 @@ def _collected(widgets: Resource) -> bool:
 
 
 def _started(api: Client) -> str:
-    """Return the start time of the answering process, as in its metrics."""
+    """Return the line of /metrics with the start time of the process that answers."""
     lines = api.get("/metrics").text.splitlines()
     return next((line for line in lines if line.startswith("process_start_time_seconds ")), "")
 
@@ -94,7 +94,7 @@ def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
 
 @contextmanager
 def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
-    """Create missing namespaces, and delete those at the end; do nothing if the server has no namespaces."""
+    """Create missing namespaces, and delete these at the end; do nothing if the server has no namespaces."""
     made = []
     if api.get(NAMESPACES).status == 200:
         for name in names:
@@ -109,7 +109,7 @@ def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
 
 
 def delete_namespaces(api: Client, names: Collection[str]) -> None:
-    """Delete those of the namespaces that still exist."""
+    """Delete the namespaces that still exist."""
     left = [name for name in names if api.delete(f"{NAMESPACES}/{name}").status != 404]
     _finalize(api, left)
 
@@ -120,9 +120,9 @@ def _is_ending(api: Client, name: str) -> bool:
 
 
 def _finalize(api: Client, names: Sequence[str]) -> bool:
-    """Finish the deletion of namespaces if no controller does, as with a kube-apiserver alone.
+    """Finish the deletion of namespaces if no controller does, as with kube-apiserver alone.
 
-    Return whether a controller did.
+    Return whether a controller has finished the deletion.
     """
     if patient(lambda: not any(_is_ending(api, name) for name in names), _CONTROLLER):
         return True

@@ -1,7 +1,7 @@
-"""Replace the parts of answers that differ from run to run by symbols.
+"""Replace the parts of answers that differ between runs by symbols.
 
-The rules are those of ``apiext/conformance/reference/README.md``. Answers are parsed. Then they are read in order, to
-name the values that the server generated (revisions, uids, names). Then they are rewritten with those names.
+The rules are in ``apiext/conformance/reference/README.md``. First, answers are parsed. Second, they are read in order,
+to name the values that the server generated (revisions, uids, names). Third, these values are replaced by their names.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _AGE = re.compile(r"(?=.)(?:\d+y)?(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+s)?")
 _GENERATED = "[bcdfghjklmnpqrstvwxz2456789]{5}"
-_PREFIX_KEPT = 58  # bytes of generateName that a generated name keeps
+_PREFIX_KEPT = 58  # maximum number of bytes of generateName in a generated name
 _DAYS = timedelta(days=2)
 
 
 class _Yaml(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML with the plain scalars of JSON: true, false, null and numbers; all else is a string."""
+    """YAML with the plain scalars of JSON: true, false, null and numbers; all other scalars are strings."""
 
 
 _PLAIN_SCALARS = {
@@ -48,7 +48,7 @@ for _name, (_pattern, _first) in _PLAIN_SCALARS.items():
 
 
 def normalise(played: Played) -> list[dict[str, Any] | None]:
-    """Return the answers of a run in the form of the recordings, with None for steps without an answer."""
+    """Return the answers of a run in the form of the recordings; None for a step without an answer."""
     answers = _Answers(played)
     steps = played.scenario.steps
     parsed = [
@@ -74,7 +74,7 @@ def _compared(step: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Answers:
-    """The names assigned so far in one run, and the rewriting with them."""
+    """The names for generated values in one run, and the replacement of values by these names."""
 
     def __init__(self, played: Played) -> None:
         self.label = played.label
@@ -94,13 +94,13 @@ class _Answers:
     # ------------------------------------------------------------------ parsing
 
     def canonical(self, text: str) -> str:
-        """Replace the run's label and name of the server's writes by the canonical ones."""
+        """Replace the label of the run and the server's own field manager by their canonical names."""
         if self.manager:
             text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
 
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer in the form of the recordings, with only the label renamed."""
+        """Return an answer in the form of the recordings; replace only the label."""
         answer: dict[str, Any] = {"status": reply.status, "headers": {}}
         if reply.timed_out:
             answer["timedOut"] = True
@@ -148,7 +148,7 @@ class _Answers:
     # ------------------------------------------------------------------ naming
 
     def learn(self, index: int, step: dict[str, Any], answer: dict[str, Any]) -> None:
-        """Name the values that the server generated in this answer."""
+        """Assign names to the values that the server generated in this answer."""
         body = json.dumps(answer.get("body"))
         for prefix in re.findall(r'"generateName": ?"([^"]+)"', json.dumps(step.get("body", step.get("raw", "")))):
             kept = prefix[:_PREFIX_KEPT]
@@ -192,7 +192,7 @@ class _Answers:
             self.uids.setdefault(uid, f"uid{len(self.uids) + 1}")
 
     def _version_hashes(self, asked: str) -> dict[str, str]:
-        """Return storageVersionHash of this run's groups → that of the canonical group."""
+        """Return storageVersionHash of this run's groups → storageVersionHash of the canonical group."""
         versions = {*re.findall(r"\bv\d+(?:(?:alpha|beta)\d+)?\b", asked), "v1"}
         kinds = set(re.findall(r'"kind": ?"([A-Za-z0-9]+)"', asked))
         return {
@@ -220,7 +220,7 @@ class _Answers:
     def revision(self, text: str, listed: bool) -> str:
         """Return the symbol of a revision.
 
-        It is exact for an object; for a list it is the last known one below it, with ~.
+        The symbol is exact for an object. For a list, it is the last known revision that is not higher, with ~.
         """
         if not text.isdigit() or int(text) == 0:
             return text
@@ -231,7 +231,7 @@ class _Answers:
         return (self.revisions[self.order[below - 1]] if below else "rv") + "~"
 
     def text(self, text: str) -> str:
-        """Rewrite one string."""
+        """Replace the generated values in a string."""
         for name, symbol in self.names.items():
             text = text.replace(name, symbol)
         if len(text) < 8:
@@ -258,7 +258,7 @@ class _Answers:
         return self.uids.get(uid) or (uid if uid in self.given_uids else "<uuid>")
 
     def value(self, value: Any, in_definition: bool) -> Any:
-        """Rewrite a JSON value."""
+        """Replace the generated values in a JSON value."""
         if isinstance(value, list):
             return [self.value(item, in_definition) for item in value]
         if isinstance(value, str):
@@ -316,7 +316,7 @@ class _Answers:
 
 
 def _managers(played: Played, sent: str) -> set[str]:
-    """Return the manager names that clients used; all other managers are the server's own."""
+    """Return the names of field managers that clients used; all other managers are the server's own."""
     agents = [USER_AGENT, *((step.get("headers") or {}).get("User-Agent", "") for step in played.scenario.steps)]
     named = re.findall(r"fieldManager=([^&\s]*)", sent) + re.findall(r'"manager":"([^"]*)"', sent)
     return {agent.split("/")[0] for agent in agents} | set(named)
@@ -347,7 +347,7 @@ _TEXTS = [
         "/",
         re.compile(rf"^/(?!apis/|openapi/)\S*?/(?={CANON}\.)"),
         "<prefix>/",
-    ),  # keys of etcd in the causes of a Status
+    ),  # etcd keys in the causes of a Status
     ("able revision=", re.compile(r"(?<=able revision=)\d+"), "<rv>"),
     ("selfType", re.compile(r"selfType\d+"), "selfType<n>"),
     ("0xc0", re.compile(r"0xc[0-9a-f]{8,}"), "<addr>"),
@@ -369,7 +369,7 @@ def _manager_key(entry: dict[str, Any]) -> list[str]:
 
 
 def _managers_in_order(quoted: str) -> str:
-    """Return a quoted object with its managedFields in a fixed order: theirs depends on times in seconds."""
+    """Return a quoted object with managedFields in a fixed order, since the server sorts them by time in seconds."""
     mark = '"managedFields":['
     if r"\"managedFields\"" not in quoted:
         return quoted
@@ -398,7 +398,7 @@ def _version_hash(text: str) -> str:
 
 
 def _in_order(value: dict[str, Any], in_definition: bool) -> dict[str, Any]:
-    """Sort values that have no order, and hide the ages of tables."""
+    """Sort lists whose order has no meaning, and hide the ages in Tables."""
     kind = value.get("kind")
     if (kind == "Table" and "columnDefinitions" in value) or "rows" in value:
         _hide_ages(value)
@@ -440,7 +440,7 @@ def _sort_causes(status: dict[str, Any]) -> None:
 
 
 def _own_parts(body: Any, keep: str) -> Any:
-    """Keep the entries of a server-wide document that belong to the scenario."""
+    """Return only the entries of a server-wide document that belong to the scenario."""
     if not isinstance(body, dict):
         return body
     out = dict(body)

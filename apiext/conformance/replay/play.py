@@ -1,4 +1,4 @@
-"""Send a recorded scenario to a server: with new labels, captures, waits and open watches."""
+"""Send a recorded scenario to a server, with new labels, captures, waits and open watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INITIAL_END = "k8s.io/initial-events-end"
 KEPT_HEADERS = ("Content-Type", "Retry-After", "Location", "Allow")
 FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
-QUIET = 0.25  # seconds in which an open watch may send an excessive event
+QUIET = 0.25  # seconds in which an open watch must not send a further event
 
 _VARIABLE = re.compile(r"\$\{([\w.-]+)(?:\|([^}]*))?\}")
 _LONG = re.compile(r"@LONG(\d+)@")
@@ -33,7 +33,7 @@ _STEP_OF_PATH = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 @dataclass
 class Reply:
-    """A raw answer; ``events`` are the collected events of a watch, ``stream`` marks an opened watch."""
+    """An unprocessed answer; ``events`` are the collected events of a watch, ``stream`` marks an opened watch."""
 
     status: int
     headers: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class Stream:
-    """An open watch and the lines that it has sent."""
+    """An open watch, and the lines that it has received."""
 
     lines: list[str] = field(default_factory=list)
     closed: bool = False
@@ -62,18 +62,18 @@ class Played:
     scenario: Scenario
     label: str
     manager: str = ""
-    """The manager of the server's own writes to the status of definitions."""
+    """The field manager of the server's own writes to the status of definitions."""
     replies: list[Reply | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
 
 def fresh_label() -> str:
-    """Return a label, as long as the canonical one, that no earlier run used."""
+    """Return a label with the length of the canonical label, which no earlier run used."""
     return "u" + "".join(random.choices("bcdfghjkmnpqrstvwz23456789", k=len(CANON) - 1))
 
 
 def at_path(value: Any, path: str) -> Any:
-    """Return the value at a dotted path with [index] parts, or None if there is none."""
+    """Return the value at a dotted path with [index] parts, None if there is no value."""
     for name, index in _STEP_OF_PATH.findall(path):
         try:
             value = value[int(index)] if index else value[name]
@@ -97,7 +97,7 @@ class Play:
     async def run(self, tasks: asyncio.TaskGroup) -> Played:
         """Send every step in order.
 
-        If a definition is not served in time, later steps are not sent.
+        If the server does not serve a definition in time, do not send the later steps.
         """
         lost = False
         for step in self.played.scenario.steps:
@@ -200,7 +200,7 @@ class Play:
             reply = await opened
         reply.stream = reply.status == 200
         if reply.stream:
-            await asyncio.sleep(0.1)  # initial events precede the writes of the next steps
+            await asyncio.sleep(0.1)  # so that initial events are sent before the writes of the next steps
         return reply
 
     async def _read(self, step: dict[str, Any], stream: Stream, opened: asyncio.Future[Reply]) -> None:
@@ -273,7 +273,10 @@ class Play:
 
 
 def counts(line: str, bookmarks: bool) -> bool:
-    """Return whether a watch line counts; of bookmarks only the one that ends the initial events, if requested."""
+    """Return whether a watch line is compared.
+
+    Of bookmarks, only the bookmark that ends the initial events is compared, if the client requested it.
+    """
     return '"type":"BOOKMARK"' not in line[:24] or (bookmarks and INITIAL_END in line)
 
 
@@ -327,9 +330,9 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 
 
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return a client that adds only these headers and has no limits; ``tls`` verifies an https server."""
+    """Return a client that sends only these headers and has no limits; ``tls`` verifies an https server."""
     return aiohttp.ClientSession(
-        # else a server may close a kept connection first
+        # else the server may close a kept connection before the client uses it
         connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),
         headers=headers,
         skip_auto_headers=["Accept", "Accept-Encoding", "Content-Type"],
@@ -343,7 +346,7 @@ async def play(
 ) -> Played:
     """Play one scenario.
 
-    ``patience`` bounds each of its waits, in seconds. ``manager`` is as in Played.
+    ``patience`` is the maximum duration of each wait in seconds. ``manager`` has the same meaning as in Played.
     """
     async with asyncio.TaskGroup() as tasks:
         return await Play(http, url, scenario, patience, manager).run(tasks)

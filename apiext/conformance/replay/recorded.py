@@ -22,10 +22,10 @@ ROWS = HERE / "rows.yaml"
 CANON = "uniq0000"
 USER_AGENT = "golden/1.0"
 SERVER_MANAGER = "refserver"
-"""The manager of the recorded server's writes to the status of definitions."""
+"""The field manager with which the recorded server wrote the status of definitions."""
 WITHOUT = "without "
 LEFT_OUT = "left out"
-"""The property of a test report with a step that was not compared, and the reason."""
+"""Name of a property in a test report; its value is a step that was not compared, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,20 @@ class Scenario:
 
     @property
     def id(self) -> str:
-        """Return the name of the scenario in tests and lists."""
+        """The name of the scenario in tests and lists."""
         return f"{self.group}/{self.name}"
 
     def piece_of(self, index: int) -> str:
-        """Return the component that a step most likely tests, from its request or the steps before it."""
+        """Return the component that a step most likely tests, derived from its request or from earlier steps."""
         own = str(self.notes.get("piece", self.group))
         applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
         return "apply" if own == "server" and applied else own
 
     def rows_of(self, index: int) -> list[str]:
-        """Return the rows that a step shows: those of the patterns that match its name, else the general ones."""
+        """Return the behaviour rows that a step shows.
+
+        These are the rows of the patterns that match its name, else the rows of the scenario.
+        """
         name = self.steps[index]["name"]
         found: list[str] = []
         for pattern, rows in self.notes.get("steps", {}).items():
@@ -59,7 +62,7 @@ class Scenario:
         return found or list(self.notes.get("rows", []))
 
     def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Return the rows shown by compared steps, without those of steps listed as not passing yet."""
+        """Return the behaviour rows that compared steps show, without the steps in ``not_yet``."""
         shown: set[str] = set()
         open_ = {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
         for index, step in enumerate(self.steps):
@@ -69,12 +72,12 @@ class Scenario:
         return sorted(shown - open_)
 
     def excuse(self, index: int) -> str | None:
-        """Return the reason why a server may answer a step differently, if the recording has one."""
+        """Return the recorded reason why a server may answer a step differently, None if there is none."""
         return self.steps[index].get("differs") or self.differs
 
 
 def load() -> Iterator[Scenario]:
-    """Yield every recorded scenario in file order."""
+    """Yield every recorded scenario, in the order of the files."""
     notes = read_yaml(ROWS)
     for path in sorted(REFERENCE.glob("*.json")):
         for recorded in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
@@ -89,7 +92,7 @@ def _decisions() -> list[dict[str, Any]]:
 
 
 def decision(status: int, text: str) -> dict[str, Any] | None:
-    """Return the row of decided.yaml about an answer, a Status in JSON, or None."""
+    """Return the row of decided.yaml for an answer with this status and text, None if there is none."""
     if status not in {one["status"] for one in _decisions()}:
         return None
     try:
@@ -100,7 +103,7 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 
 
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded answer as this server gives it, if docs/DIFFERENCES.md has another code for its message."""
+    """Return the expected answer of this server; decided.yaml replaces the code of some recorded answers."""
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(message, str):
@@ -113,7 +116,7 @@ def decided(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class Circumstance(NamedTuple):
-    """Steps that the recorded server answered as it did only because of how it ran."""
+    """Steps that the recorded server answered in this way only because of its configuration."""
 
     steps: re.Pattern[str]
     where: str
@@ -128,23 +131,23 @@ def circumstances() -> list[Circumstance]:
 
 
 def not_yet() -> dict[str, dict[str, str]]:
-    """Return the steps that do not pass: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
+    """Return the steps that do not pass: ``group/scenario/step-index`` or ``without FIELD`` → ``{row, piece}``."""
     return read_yaml(NOT_YET) or {}
 
 
 def compatibility() -> dict[str, str]:
-    """Return the sentence of an upstream tag in the code → the recorded step, by name, that shows the behaviour."""
+    """Return text of an ``# upstream:`` tag in the code → name of the recorded step that shows the behaviour."""
     found: dict[str, str] = read_yaml(HERE / "upstream.yaml")
     return found
 
 
 def left_out(entries: Mapping[str, object]) -> frozenset[str]:
-    """Return the names of the fields that the list excludes from every comparison."""
+    """Return the names of the fields that not_yet.yaml excludes from every comparison."""
     return frozenset(key.removeprefix(WITHOUT) for key in entries if key.startswith(WITHOUT))
 
 
 def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
-    """Write the list in the order of the recordings, one line for each entry."""
+    """Write not_yet.yaml in the order of the recordings, with one line for each entry."""
     lines = [
         "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, its row, the piece",
         "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",

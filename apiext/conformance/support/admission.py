@@ -1,4 +1,4 @@
-"""Build webhook configurations for one resource, store them, and delete them."""
+"""Create configurations of webhooks and policies for tests, and delete them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KINDS = {
 
 
 def apply(text: str) -> dict[str, Any]:
-    """Return a mutation by an apply configuration."""
+    """Return a mutation with an apply configuration."""
     return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}
 
 
 def json_patch(text: str) -> dict[str, Any]:
-    """Return a mutation by a JSON patch."""
+    """Return a mutation with a JSON patch."""
     return {"patchType": "JSONPatch", "jsonPatch": {"expression": text}}
 
 
@@ -46,11 +46,11 @@ _REFUSING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"reinvocationPolicy": "Never", "mutations": [apply("Object{data: object.nope}")]},
     ),
 }
-"""Of policies that deny everything: the path of their bindings, further fields, and the text of the denial."""
+"""Path of a kind of policies → for a policy that denies all: (path of bindings, fields of a binding, spec fields)."""
 
 
 def rule(resource: Resource, *names: str, operations: tuple[str, ...] = ("*",), **more: Any) -> dict[str, Any]:
-    """Return a rule about a resource, or about these subresources of it (``widgets/status``)."""
+    """Return a rule for a resource, or for these resources and subresources (``widgets/status``)."""
     return {
         "operations": list(operations),
         "apiGroups": [resource.group],
@@ -73,7 +73,7 @@ def webhook(name: str, client: dict[str, Any], *rules: dict[str, Any], **more: A
 
 
 def document(path: str, name: str = "", **content: Any) -> dict[str, Any]:
-    """Return an object of one of the kinds of this group."""
+    """Return an object of a kind in admissionregistration.k8s.io."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": KINDS[path],
@@ -84,7 +84,7 @@ def document(path: str, name: str = "", **content: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def configured(api: Client, path: str, *webhooks: dict[str, Any], name: str = "", **content: Any) -> Iterator[str]:
-    """Store a configuration during a test; yield its name."""
+    """Store a configuration for the duration of a test; yield its name."""
     with stored(api, path, document(path, name, webhooks=list(webhooks), **content)) as made:
         settled(api, path)
         yield made
@@ -93,7 +93,7 @@ def configured(api: Client, path: str, *webhooks: dict[str, Any], name: str = ""
 
 @contextlib.contextmanager
 def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
-    """Store an object during a test; yield its name."""
+    """Store an object for the duration of a test; yield its name."""
     name: str = api.post(path, wanted).expect(201)["metadata"]["name"]
     try:
         yield name
@@ -102,17 +102,17 @@ def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
 
 
 def patient(api: Client) -> bool:
-    """Return whether the server is an implementation to which configurations apply with a delay."""
+    """Return whether the server is an implementation in which configurations take effect with a delay."""
     return bool(api.get("/version").expect(200)["compiler"] != "python")
 
 
 def soon(api: Client, condition: Callable[[], bool], what: str) -> None:
-    """Wait for a condition, which must hold at once on a server of this project."""
+    """Wait for a condition; on a server of this project, the condition must hold immediately."""
     until(condition, what, within=90 if patient(api) else 0)
 
 
 def settled(api: Client, path: str) -> None:
-    """Wait until all objects stored so far apply on another implementation, by storing one more."""
+    """Wait until all stored configurations are in effect; on another implementation, store one more to detect this."""
     if not patient(api):
         return
     name = f"settled-{secrets.token_hex(4)}"

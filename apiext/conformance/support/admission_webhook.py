@@ -1,4 +1,4 @@
-"""An https server of a test that is a webhook: it keeps the reviews that it gets, and answers as configured."""
+"""A webhook for tests: an https server that records the reviews that it receives, and answers as configured."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ from apiext.conformance.support import tls
 Review = dict[str, Any]
 Exchange = BaseHTTPRequestHandler
 Answer = Callable[[Review], "Review | Raw"]
-"""Request part of a review → response part (its uid is filled in), or an action on the connection."""
+"""Request of a review → response without uid, or an action on the connection."""
 START_WITHIN = 40.0
 
 
 class Raw:
-    """An answer below the level of reviews: ``act`` controls the connection."""
+    """An answer that is not a review: ``act`` writes to the connection."""
 
     def __init__(self, act: Callable[[Exchange], None]) -> None:
         self.act = act
 
 
 def allow(_: Review) -> Review:
-    """Return the answer that allows the request."""
+    """Return the response that allows the request."""
     return {"allowed": True}
 
 
 def deny(message: str = "", **status: Any) -> Answer:
-    """Return the answer that denies a request; ``status`` are fields of its Status."""
+    """Return the function that denies a request; ``status`` are fields of the Status in the response."""
     result = {**({"message": message} if message else {}), **status}
     return lambda _: {"allowed": False, **({"status": result} if result else {})}
 
 
 def patch(*operations: dict[str, Any], **more: Any) -> Answer:
-    """Return the answer that changes the object by a JSON patch."""
+    """Return the function that changes the object by a JSON patch."""
     encoded = base64.b64encode(json.dumps(operations).encode()).decode()
     return lambda _: {"allowed": True, "patch": encoded, "patchType": "JSONPatch", **more}
 
 
 def page(status: int, body: bytes, kind: str = "application/json", **headers: str) -> Raw:
-    """Return an answer of plain HTTP."""
+    """Return an HTTP answer with this status and body."""
 
     def act(exchange: Exchange) -> None:
         exchange.send_response(status)
@@ -66,12 +66,12 @@ def page(status: int, body: bytes, kind: str = "application/json", **headers: st
 
 
 def document(body: Any) -> Raw:
-    """Return an answer with this whole document."""
+    """Return an answer with this document in place of a review."""
     return page(200, json.dumps(body).encode())
 
 
 def reset(exchange: Exchange) -> None:
-    """Reset the connection after half an answer."""
+    """Reset the connection after half of an answer."""
     exchange.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"half":')
     exchange.wfile.flush()
     exchange.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -94,7 +94,7 @@ def endless(exchange: Exchange) -> None:
 
 
 class Webhook:
-    """A running webhook; ``answer`` may be replaced at any time, and per path in ``answers``."""
+    """A running webhook; tests may replace ``answer`` at any time, or ``answers`` for single paths."""
 
     def __init__(self, server: ThreadingHTTPServer, authority: tls.TestAuthority, version: str) -> None:
         self.server = server
@@ -110,11 +110,11 @@ class Webhook:
 
     @property
     def port(self) -> int:
-        """Return its port."""
+        """The port of the webhook."""
         return int(self.server.server_address[1])
 
     def url(self, path: str = "/") -> str:
-        """Return the address of a path."""
+        """Return the URL of a path."""
         return f"https://127.0.0.1:{self.port}{path}"
 
     def client_config(self, path: str = "/") -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Webhook:
         return {"url": self.url(path), "caBundle": self.authority.bundle}
 
     def requests(self, path: str | None = None) -> list[Review]:
-        """Return the request parts of the reviews, of all paths or of one."""
+        """Return the requests of the recorded reviews, for all paths or for one path."""
         pairs = list(zip(self.paths, self.reviews, strict=True))
         return [review["request"] for seen, review in pairs if path is None or seen.split("?")[0] == path]
 
@@ -131,7 +131,7 @@ class Webhook:
         return Raw(lambda _: (self.released.wait(60), None)[1])
 
     def forget(self) -> None:
-        """Delete all reviews and answers."""
+        """Delete all recorded reviews, and reset the answers."""
         self.answer, self.answers = allow, {}
         self.reviews.clear()
         self.paths.clear()
@@ -141,7 +141,7 @@ class Webhook:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body are sent together
+    wbufsize = -1  # send head and body together
     webhook: Webhook
 
     def setup(self) -> None:
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         page(200, json.dumps(whole).encode()).act(self)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing to stderr."""
+        """Write no log to stderr."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -188,7 +188,7 @@ def running_webhook(
 ) -> Iterator[Webhook]:
     """Run a webhook on a free local port.
 
-    ``signer`` signs its certificate instead of the authority that clients trust.
+    ``signer`` signs its certificate in place of the authority that clients trust.
     """
     authority = tls.authority()
     handler = type("Handler", (_Handler,), {})
@@ -210,7 +210,7 @@ def running_webhook(
 
 
 def fixtures(said: Answer = allow) -> tuple[Any, Any]:
-    """Return a module's fixtures: one webhook for all its tests, and the same, reset for each test."""
+    """Return two fixtures: a webhook for all tests of a module, and the same webhook, reset before each test."""
 
     @pytest.fixture(scope="module")
     def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
@@ -228,7 +228,7 @@ def fixtures(said: Answer = allow) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a webhook in another process with an answer for each path; yield the function path → clientConfig."""
+    """Run a webhook with an answer for each path in another process; yield the function path → clientConfig."""
     ours, theirs = multiprocessing.get_context("fork").Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""Load tables of cases: YAML lists beside the tests, each row a named case."""
+"""Load tables of cases: YAML lists in the directory of the tests; each row is a case with a name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import yaml
 
 
 class Case(dict[str, Any]):
-    """One row; its keys are attributes, too, and a missing one is None."""
+    """One row; its keys are also attributes, and a missing key is None."""
 
     def __getattr__(self, key: str) -> Any:
         return self.get(key)
 
 
 class Timeless(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML whose dates stay strings."""
+    """YAML in which dates are strings."""
 
 
 Timeless.yaml_implicit_resolvers = {
@@ -32,7 +32,7 @@ def read(path: Path) -> Any:
 
 
 def load(test_file: str, name: str) -> list[Case]:
-    """Return the cases of ``cases/<name>.yaml`` beside a test. Raise an error for a repeated name."""
+    """Return the cases of ``cases/<name>.yaml`` in the directory of a test. Raise an error for a duplicate name."""
     path = Path(test_file).parent / "cases" / f"{name.removesuffix('.yaml')}.yaml"
     rows = [Case(row) for row in read(path)]
     names = [row["name"] for row in rows]
@@ -42,7 +42,7 @@ def load(test_file: str, name: str) -> list[Case]:
 
 
 def at(document: Any, path: str) -> Any:
-    """Return the value at a path of names and indices, joined by dots; None if it is missing."""
+    """Return the value at a path of names and indices that are joined by dots; None without a value."""
     for step in path.split("."):
         if isinstance(document, list):
             document = document[int(step)] if int(step) < len(document) else None
@@ -52,5 +52,5 @@ def at(document: Any, path: str) -> Any:
 
 
 def case_name(case: Mapping[str, Any]) -> str:
-    """Return pytest's name of a case."""
+    """Return the name of a case for pytest."""
     return str(case["name"])

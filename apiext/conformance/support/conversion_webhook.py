@@ -35,7 +35,7 @@ __all__ = ["Webhook", "fixtures", "running_webhook"]  # the names that tests of 
 Convert = Callable[[dict[str, Any], str], dict[str, Any]]
 Spoil = Callable[[list[dict[str, Any]]], Any]
 
-PREFIX = "/conversion"  # of the key prefix of the server that tests of conversion share
+PREFIX = "/conversion"  # key prefix of the server that tests of conversion share
 TEXT = {"type": "string"}
 CRONTAB_SCHEMAS: dict[str, dict[str, Any]] = {
     "v1beta1": {"type": "object", "properties": {"hostPort": TEXT}},
@@ -57,12 +57,12 @@ def crontab(given: dict[str, Any], api_version: str) -> dict[str, Any]:
 
 
 def renamed(given: dict[str, Any], api_version: str) -> dict[str, Any]:
-    """Return an object in another version without a change."""
+    """Return an object in another version; only the apiVersion changes."""
     return {**given, "apiVersion": api_version}
 
 
 def answer(convert: Convert = crontab) -> Answer:
-    """Return the answer of a webhook that converts."""
+    """Return the answer function of a webhook that converts objects."""
 
     def act(request: Review) -> Review:
         wanted = request["desiredAPIVersion"]
@@ -72,13 +72,16 @@ def answer(convert: Convert = crontab) -> Answer:
 
 
 def failed(message: str = "") -> Answer:
-    """Return the answer of a webhook that cannot convert."""
+    """Return the answer function of a webhook that reports a failure."""
     result = {"status": "Failed", **({"message": message} if message else {})}
     return lambda _: {"result": result}
 
 
 def spoiled(spoil: Spoil, convert: Convert = crontab, **response: Any) -> Answer:
-    """Return a conversion whose objects (changed in place, or returned) and fields are invalid."""
+    """Return the answer function of a webhook whose converted objects or response fields are invalid.
+
+    ``spoil`` changes the objects in place, or returns other objects.
+    """
 
     def act(request: Review) -> Review:
         found = answer(convert)(request)
@@ -91,7 +94,7 @@ def spoiled(spoil: Spoil, convert: Convert = crontab, **response: Any) -> Answer
 
 
 def slowly(seconds: float, then: Answer) -> Answer:
-    """Return an answer that is delayed."""
+    """Return an answer function that waits before it answers."""
 
     def act(request: Review) -> Review | Raw:
         threading.Event().wait(seconds)
@@ -154,7 +157,7 @@ BROKEN: dict[str, Answer] = {
     "failed": failed("the webhook is tired"),
     "failed without a word": failed(),
 }
-"""Invalid answers of a webhook, by name; the client gets a 500 for each."""
+"""Name → invalid answer of a webhook; the client receives a 500 for each of them."""
 
 
 def crontab_definition(
@@ -167,7 +170,7 @@ def crontab_definition(
 ) -> dict[str, Any]:
     """Return the CronTab definition of Kubernetes' documentation with a conversion webhook.
 
-    ``version`` are further fields of each version.
+    ``version`` are further fields for each version.
     """
     versions = [
         {"name": name, "served": True, "storage": name == storage, "schema": {"openAPIV3Schema": schema}, **version}
@@ -197,18 +200,18 @@ def conversion(client_config: dict[str, Any], reviews: tuple[str, ...] = ("v1", 
 
 @dataclass(frozen=True)
 class CronTabs:
-    """The CronTabs of one group on a server, as clients of its versions see them."""
+    """The CronTabs of one group on a server, in any of its versions."""
 
     api: Client
     group: str
 
     def path(self, version: str, name: str = "", namespace: str = "default") -> str:
-        """Return the path of a collection or an object; an empty namespace means all."""
+        """Return the path of a collection or an object; an empty namespace stands for all namespaces."""
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/apis/{self.group}/{version}{inside}/crontabs" + (f"/{name}" if name else "")
 
     def create(self, version: str, name: str, namespace: str = "default", **fields: Any) -> dict[str, Any]:
-        """Create an object in a version; ``fields`` are those beside metadata."""
+        """Create an object in a version; ``fields`` are its fields besides metadata."""
         metadata = {"name": name, **fields.pop("metadata", {})}
         body = {"apiVersion": f"{self.group}/{version}", "kind": "CronTab", "metadata": metadata, **fields}
         made: dict[str, Any] = self.api.post(self.path(version, "", namespace), body).expect(201)
@@ -221,7 +224,7 @@ class CronTabs:
 
 
 def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definition: Any) -> CronTabs:
-    """Define CronTabs in a new group with a conversion webhook; return them established."""
+    """Define CronTabs with a conversion webhook in a new group; wait until the definition is established."""
     group = fresh_group()
     establish(api, crontab_definition(group, hook.client_config(path), **definition))
     return CronTabs(api, group)
@@ -259,5 +262,5 @@ def _serve(directory: Path, convert: Convert, told: Connection) -> None:
 
 
 def reason(message: str) -> str:
-    """Return the reason why an object cannot be converted, without the key and revision that precede it."""
+    """Return the reason for a failed conversion, without the key and revision at the beginning of the message."""
     return re.sub(r"^.*?: object not decodable revision=[0-9]+: ", "", message)

@@ -1,4 +1,4 @@
-"""Small definitions for tests, each in a group of its own, so that tests are independent."""
+"""Small definitions for tests; each has its own group, so that tests are independent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def definition(group: str, plural: str = "widgets", *, scope: str = "Namespaced"
 
 
 def condition(document: dict[str, Any], kind: str) -> dict[str, Any] | None:
-    """Return a condition of an object's status."""
+    """Return a condition of an object, None if the object does not have it."""
     found = (document.get("status") or {}).get("conditions") or []
     return next((it for it in found if it["type"] == kind), None)
 
@@ -79,14 +79,14 @@ def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
     found = until(established, f"{path} is established", within=10)
     listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
-    # an aggregator serves it before the server does, a moment later
+    # an aggregator serves a definition a moment before the server behind it does
     until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
     return found
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A custom resource that is served."""
+    """A custom resource that the server serves."""
 
     api: Client
     group: str
@@ -96,12 +96,12 @@ class Resource:
     namespaced: bool = True
 
     def path(self, name: str = "", namespace: str | None = "default") -> str:
-        """Return the path of the collection, or of an object; None as namespace means all."""
+        """Return the path of the collection or of an object; None as namespace stands for all namespaces."""
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"/apis/{self.group}/{self.version}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
     def make(self, name: str, **spec: Any) -> dict[str, Any]:
-        """Return an object to send."""
+        """Return an object for the body of a request."""
         return {
             "apiVersion": f"{self.group}/{self.version}",
             "kind": self.kind,
@@ -110,13 +110,13 @@ class Resource:
         }
 
     def create(self, name: str, namespace: str | None = "default", **spec: Any) -> dict[str, Any]:
-        """Create an object and return it as stored."""
+        """Create an object; return the stored object."""
         created: dict[str, Any] = self.api.post(self.path("", namespace), self.make(name, **spec)).expect(201)
         return created
 
 
 def serve(api: Client, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> Resource:
-    """Define a resource in a new group; return it established."""
+    """Define a resource in a new group; wait until the definition is established."""
     wanted = definition(fresh_group(), plural, scope=scope, **version)
     made = establish(api, wanted)
     return Resource(api, made["spec"]["group"], plural, made["spec"]["names"]["kind"], "v1", scope == "Namespaced")

@@ -1,4 +1,4 @@
-"""Events of both API groups."""
+"""Events in both API groups."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
          "reportingInstance": "y", "action": "a", "reason": "r", "type": "Normal", "note": "hi"},
     ),
 }  # fmt: skip
-"""Path and content of an event, by its group."""
+"""API group → (path, content) of an event."""
 
 
 def event(group: str) -> tuple[str, dict[str, Any]]:
-    """Return the path of events of a group, and one with a unique name."""
+    """Return the path of events in a group, and an event with a unique name."""
     path, content = EVENTS[group]
     return path, {**content, "kind": "Event", "metadata": {"name": f"e-{secrets.token_hex(4)}"}}

@@ -1,4 +1,4 @@
-"""A plain HTTP client: one request, one answer, and watches read line by line."""
+"""A plain HTTP client: one request and one answer at a time; watches are read line by line."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 exchanges: deque[str] = deque(maxlen=3)
-"""The last requests of this process with their answers, for the report of a failure."""
+"""The last requests of this process and their answers, for the report of a failure."""
 answers: deque[Answer] = deque(maxlen=1)
-"""The last answer of this process."""
+"""The last answers of this process."""
 absent: set[str] = set()
-"""Paths that were answered with 404 in this process since the set was cleared."""
+"""Paths that the server answered with 404 since this set was cleared."""
 made: dict[str, None] = {}
-"""Paths of the definitions and namespaces that this process created, in order."""
+"""Paths of the definitions and namespaces that this process has created, in order."""
 _CREATED = re.compile(r"(/apis/apiextensions\.k8s\.io/[a-z0-9]+/customresourcedefinitions|/api/v1/namespaces)(\?|$)")
 attempts = 1
-"""Times that a request is sent while the answer is the 429 of a server that fills its cache."""
-_SHOWN = 2_000  # characters of a body in a report
+"""Maximum number of tries of a request while a server answers 429 because it fills its cache."""
+_SHOWN = 2_000  # maximum number of characters of a body in a report
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: status, headers (lower-case names, repeated ones joined by newlines) and the body."""
+    """An answer: status, body, and headers (lower-case names; newlines separate repeated headers)."""
 
     status: int
     headers: dict[str, str]
@@ -47,27 +47,27 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """Return the body as text."""
+        """The body as text."""
         return self.raw.decode("utf-8")
 
     @property
     def json(self) -> Any:
-        """Return the body as a JSON value."""
+        """The body as a JSON value."""
         return json.loads(self.raw)
 
     @property
     def warnings(self) -> list[str]:
-        """Return the Warning headers."""
+        """The values of the Warning headers."""
         return self.headers.get("warning", "").split("\n") if "warning" in self.headers else []
 
     def expect(self, status: int) -> Any:
-        """Return the JSON body of an answer that must have this status."""
+        """Return the JSON body; raise AssertionError if the answer has another status."""
         assert self.status == status, f"{self.status} instead of {status}: {self.raw[:1000]!r}"
         return self.json
 
 
 class Watch:
-    """An open watch: iterating yields its events, ``close`` closes the connection."""
+    """An open watch; iteration yields its events, and ``close`` closes the connection."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection, self._response = connection, response
@@ -83,14 +83,14 @@ class Watch:
         yield from self._response
 
     def next(self, *kinds: str) -> dict[str, Any]:
-        """Return the next event of one of the kinds, or any event. Raise AssertionError at the end."""
+        """Return the next event of one of these types, or any event. Raise AssertionError at the end of the watch."""
         for event in self:
             if not kinds or event["type"] in kinds:
                 return event
         raise AssertionError("the watch ended")
 
     def read(self) -> bytes:
-        """Return the rest of the stream."""
+        """Return the remaining bytes of the watch."""
         return self._response.read()
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Watch:
 class Client:
     """A client of one server.
 
-    Each call has a connection of its own, so threads may share a client.
+    Each call uses its own connection, so threads may share a client.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
@@ -119,11 +119,11 @@ class Client:
 
     @property
     def fields(self) -> bytes:
-        """Return the header fields of each request, as lines for a request that a test writes itself."""
+        """The header lines of each request, for a request that a test writes itself."""
         return "".join(f"{name}: {value}\r\n" for name, value in self.headers.items()).encode()
 
     def dial(self, timeout: float = 10.0) -> socket.socket:
-        """Return a connection for raw bytes; inside TLS if the server uses it."""
+        """Return a connection for raw bytes; it uses TLS if the server does."""
         port = self._parts.port or (443 if self.tls else 80)
         line = socket.create_connection((self._parts.hostname or "", port), timeout)
         return self.tls.wrap_socket(line, server_hostname=self._parts.hostname) if self.tls else line
@@ -171,12 +171,12 @@ class Client:
         timeout: float = 30.0,
         **query: Any,
     ) -> Answer:
-        """Send one request; a body that is not bytes or str is sent as JSON."""
+        """Send one request; a body that is neither bytes nor str is encoded as JSON."""
         for _ in range(attempts):
             answer = self._once(method, path, body, headers or {}, timeout, query)
             if answer.status != 429 or b"storage is (re)initializing" not in answer.raw:
                 break
-            pause(1)  # as its Retry-After says
+            pause(1)  # the value of Retry-After
         return answer
 
     def _once(
@@ -206,7 +206,7 @@ class Client:
         return self.request("PUT", path, body, headers, **query)
 
     def patch(self, path: str, body: Any, kind: str = MERGE, **query: Any) -> Answer:
-        """Send a PATCH with a media type."""
+        """Send a PATCH with this media type."""
         return self.request("PATCH", path, body, {"Content-Type": kind}, **query)
 
     def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
@@ -219,7 +219,7 @@ class Client:
 
 
 def _note_created(method: str, path: str, query: Mapping[str, object], answer: Answer) -> None:
-    """Record the path of a definition or namespace that a request created."""
+    """Record the path of a definition or namespace that this request created."""
     found = _CREATED.match(path) if method == "POST" and answer.status == 201 else None
     if not found or "dryRun" in query or "dryRun" in path:
         return
@@ -230,7 +230,7 @@ def _note_created(method: str, path: str, query: Mapping[str, object], answer: A
 def _shown(
     method: str, path: str, body: Any, headers: Mapping[str, str], query: Mapping[str, object], answer: Answer
 ) -> str:
-    """Return a request and its answer as a report shows them."""
+    """Return a request and its answer as text for a report."""
     sent = body if isinstance(body, bytes | str | None) else json.dumps(body)
     asked = f"{path}{'?' if query else ''}{urlencode({name: str(value) for name, value in query.items()})}"
     lines = [f"{method} {asked}", *(f"{name}: {value}" for name, value in headers.items() if name != "Authorization")]

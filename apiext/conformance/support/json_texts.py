@@ -7,5 +7,5 @@ from typing import Any
 
 
 def text(value: Any) -> str:
-    """Return the JSON text of a value with sorted fields; equal values have equal texts."""
+    """Return a value as JSON with sorted fields; equal JSON values have equal texts."""
     return json.dumps(value, sort_keys=True)

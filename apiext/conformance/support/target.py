@@ -28,15 +28,15 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Return whether the server runs on this machine, so that it reaches a webhook on a loopback address."""
+        """True if the server runs on this machine, so that it can call a webhook on a loopback address."""
         return urlsplit(self.url).hostname in LOOPBACK
 
     @cached_property
     def version(self) -> Mapping[str, Any]:
-        """Return the answer of /version, empty if the server has none."""
+        """The answer of /version, empty if the server has none."""
         answer = self.client().get("/version")
         return answer.json if answer.status == 200 else {}
 
     def serves(self, path: str) -> bool:
-        """Return whether the server answers a GET of a path with 200."""
+        """Return whether the server answers a GET of this path with 200."""
         return self.client().get(path).status == 200

@@ -1,4 +1,4 @@
-"""Make certificates for tests: valid, expired, of another authority, for other names."""
+"""Create certificates for tests: valid, expired, from another authority, for other names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 @dataclass(frozen=True)
 class TestAuthority:
-    """A certificate authority of a test."""
+    """A certificate authority for tests."""
 
     __test__ = False
 
@@ -26,12 +26,12 @@ class TestAuthority:
 
     @property
     def pem(self) -> bytes:
-        """Return the certificate as PEM."""
+        """The certificate as PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def bundle(self) -> str:
-        """Return the certificate as the value of a caBundle field."""
+        """The certificate as the value of a caBundle field."""
         return base64.b64encode(self.pem).decode()
 
 
@@ -58,12 +58,12 @@ def authority(common: str = "webhook-test-ca") -> TestAuthority:
 
 
 def numbered(serial: int) -> bytes:
-    """Return an unsigned certificate (DER) with a serial number of one byte, which may be 0 or negative."""
+    """Return an unsigned certificate (DER) whose serial number has one byte, and may be 0 or negative."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name, day = _name("numbered"), timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
     der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
-    one = bytes.fromhex("a003020102" + "020101")  # the version precedes it
+    one = bytes.fromhex("a003020102" + "020101")  # the version is before the serial number
     assert der.count(one) == 1
     return der.replace(one, one[:-1] + serial.to_bytes(signed=True))
 
@@ -71,7 +71,7 @@ def numbered(serial: int) -> bytes:
 def server_file(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
 ) -> Path:
-    """Return a file with key and certificate of a server for ``names``; an expired one ended yesterday."""
+    """Return a file with key and certificate of a server with these names; an expired certificate ended yesterday."""
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     end = now - timedelta(days=1) if expired else now + timedelta(days=5)
@@ -99,7 +99,7 @@ def server_file(
 def server_context(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
 ) -> ssl.SSLContext:
-    """Return the TLS context of such a server."""
+    """Return the TLS context of a server with such a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server_file(ca, directory, names, expired=expired))
     return context

@@ -1,4 +1,4 @@
-"""Wait for a condition up to a limit, never for a fixed time; and check that something was fast enough."""
+"""Wait for a condition, up to a limit and never for a fixed time; check durations against limits."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
-PATIENCE = 30.0  # seconds after which a condition counts as never true
+PATIENCE = 30.0  # seconds after which a condition counts as false
 
 _ROUNDS = 400_000  # iterations of a loop
-_QUIET = 0.02  # seconds that they take on the machine for which the limits are set
+_QUIET = 0.02  # seconds of this loop on the machine for which limits are set
 
 _never = threading.Event()
 
 
 class TooLate(AssertionError):
-    """The condition became true, but too late: such a test is run once more (docs/decisions/0028)."""
+    """The condition became true too late; such a test is repeated once (docs/decisions/0028)."""
 
 
 def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
-    """Return the first true value of ``condition``; ``within`` 0 means that it must be true at once.
+    """Return the first true value of ``condition``; with ``within`` 0, it must be true immediately.
 
-    Raise TooLate if it takes more than ``within`` seconds, and AssertionError if it is not true after PATIENCE either.
+    Raise TooLate if this takes more than ``within`` seconds. Raise AssertionError if the condition is still false after
+    PATIENCE seconds.
     """
     began = time.monotonic()
     if found := condition():
@@ -38,7 +39,7 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
 
 
 def patient(condition: Callable[[], bool], seconds: float) -> bool:
-    """Return whether ``condition`` becomes true within ``seconds``, which are more on a busy machine."""
+    """Return whether ``condition`` becomes true within ``seconds``; a busy machine gets more seconds."""
     end = time.monotonic() + seconds * busy()
     while not condition():
         if time.monotonic() > end:
@@ -48,23 +49,23 @@ def patient(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def prompt(took: float, limit: float, what: str = "it") -> None:
-    """Raise TooLate if ``took`` exceeds the ``limit`` in seconds, scaled to a busy and slow machine."""
+    """Raise TooLate if ``took`` exceeds the ``limit`` in seconds; a busy or slow machine gets a higher limit."""
     if took > limit and took > limit * (crowd := busy() * slow()):
         raise TooLate(f"{what}: {took:.3f} s, the limit is {limit:g} s x {crowd:.1f} for the busy machine")
 
 
 def pause(seconds: float) -> None:
-    """Sleep. Use it only if time itself is tested (a kill at a random moment, a recorded pause)."""
+    """Sleep. Use this function only to test time itself, such as a kill at a random time, or a recorded pause."""
     _never.wait(seconds)
 
 
 def busy() -> float:
-    """Return the number of programs per processor that want to run, at least 1."""
+    """Return the number of runnable programs for each processor, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def slow() -> float:
-    """Return the factor by which a loop is slower here and now than on the machine of the limits, at least 1."""
+    """Return the factor by which this machine is now slower than the machine of the limits, at least 1."""
     began, total = time.thread_time(), 0
     for number in range(_ROUNDS):
         total += number & 7

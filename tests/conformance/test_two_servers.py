@@ -18,6 +18,8 @@ from apiext.conformance.support.http_client import DEFINITIONS, Client
 from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.processes import Etcd, Server, running_server
 
+NAMESPACES = "/api/v1/namespaces"
+
 
 @pytest.fixture
 def servers(own_etcd: Etcd, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
@@ -118,3 +120,31 @@ def test_a_body_is_read_by_the_definition_that_it_is_stored_under(servers: tuple
 
 def schema_of(fields: dict[str, Any]) -> dict[str, Any]:
     return {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}}
+
+
+@pytest.mark.parametrize("round_number", range(2))
+def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], round_number: int) -> None:
+    """The first pods of both servers meet, too: each server builds the types of a kind at its first use."""
+    one, two = pair
+    namespace = f"q{round_number}"
+    place = f"{NAMESPACES}/{namespace}"
+    one.post(NAMESPACES, {"metadata": {"name": namespace}}).expect(201)
+    until(lambda: two.get(f"{place}/serviceaccounts/default").status == 200, "pods have an account")
+    two.post(f"{place}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}}).expect(201)
+    until(lambda: all(used(api, place) for api in pair), "the quota is counted")
+
+    def create(number: int) -> int:
+        pod = {"metadata": {"name": f"p{number}"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        return pair[number % 2].post(f"{place}/pods", pod).status
+
+    with ThreadPoolExecutor(12) as writers:
+        codes = list(writers.map(create, range(24)))
+    assert sorted(codes) == [201] * 5 + [403] * 19
+    for api in pair:
+        assert len(api.get(f"{place}/pods").expect(200)["items"]) == 5
+        assert used(api, place) == {"pods": "5"}
+
+
+def used(api: Client, place: str) -> Any:
+    """Return the usage that the status of the quota shows."""
+    return (api.get(f"{place}/resourcequotas/q").expect(200).get("status") or {}).get("used")

@@ -35,6 +35,8 @@ WEBHOOKS_LOGGED = 1_000
 DEFAULT_ACCOUNT_TRIES = 10
 # Tries to write the status of a quota that a write uses, after conflicts. Beyond: a 409. Upstream: 4.
 QUOTA_TRIES = 10
+# Seconds that another server takes to store an object after it charged a quota. Beyond: a count may drop the charge.
+QUOTA_SETTLES = 1.0
 # Pods that are checked against a new pod security level of their namespace. Beyond: a warning names the number of
 # checked pods. Upstream: defaultNamespaceMaxPodsToCheck.
 PODS_CHECKED = 3_000

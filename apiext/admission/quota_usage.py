@@ -113,6 +113,14 @@ def equal(one: Amounts, other: Amounts) -> bool:
     return one.keys() == other.keys() and all(value_of(one[name]) == value_of(other[name]) for name in one)
 
 
+def higher(one: Amounts, other: Amounts) -> dict[str, str]:
+    """Return the amounts of ``one``, with those of ``other`` that are higher."""
+    return {
+        name: other[name] if name in other and value_of(other[name]) > value_of(amount) else amount
+        for name, amount in one.items()
+    }
+
+
 def shown(amounts: Amounts) -> str:
     """Return amounts as text for a message, such as ``cpu=1,memory=2Gi``."""
     return ",".join(f"{name}={canonical(amounts[name])}" for name in sorted(amounts))

@@ -9,6 +9,7 @@ lock for each namespace serialises the writers of one server. If a charged write
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -83,6 +84,7 @@ class ResourceQuota:
         self._followers: list[Callable[[], None]] = []
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pending: dict[str, list[Charge]] = {}
+        self._written: dict[int, float] = {}  # revision → time of the event loop, oldest first
         self.failed: Callable[[str], None] = lambda _: None
         """Called with the namespace if a write fails after its charge."""
         if self._collection is not None:
@@ -99,6 +101,18 @@ class ResourceQuota:
     def pending(self, namespace: str) -> list[Charge]:
         """Return the charges of writes whose objects are not yet in the cache."""
         return [charge for charge in self._pending.get(namespace, ()) if not charge.is_stored()]
+
+    def record(self, revision: int) -> None:
+        """Record that this server wrote a quota at that revision."""
+        now = asyncio.get_running_loop().time()
+        self._written[revision] = now
+        for oldest in list(islice(self._written, 2)):
+            if self._written[oldest] < now - 2 * limits.QUOTA_SETTLES:
+                del self._written[oldest]
+
+    def wrote(self, revision: int) -> bool:
+        """Report whether this server wrote a quota at that revision, one of the last QUOTA_SETTLES seconds."""
+        return revision in self._written
 
     async def review(self, attributes: Attributes) -> None:
         """Charge a write to the quotas of its namespace; raise 403 if the write exceeds a quota."""
@@ -137,6 +151,7 @@ class ResourceQuota:
                 if stored is None:
                     conflict = change.entry.name
                 else:
+                    self.record(stored.revision)
                     charge.amounts[change.uid] = change.charged
             if not conflict:
                 return

@@ -2,7 +2,8 @@
 
 Upstream: pkg/controller/resourcequota. Admission only increases the usage. This controller counts again after a
 deletion, the end of a pod, a decrease of an object, a write that failed after its charge, and a change of a quota. It
-adds the charges of writes in progress, so that a new count does not drop them.
+adds the charges of writes in progress, so that a new count does not drop them. It does not know those of other servers
+over the same store, so it lowers the usage only when their charges are older than QUOTA_SETTLES.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any
 import orjson
 
 from apiext.admission import quota_usage as usage
+from apiext.admission.limits import QUOTA_SETTLES
 from apiext.admission.object_lookup import CLAIMS, PODS
 from apiext.admission.quotas import QUOTAS, ResourceQuota
 from apiext.catalog.stored import Unreadable
@@ -41,6 +43,7 @@ class Quotas:
         self._plugin = next((one for one in verbs.admission.plugins if isinstance(one, ResourceQuota)), None)
         self._loop = Loop("quotas", self._reconcile, width=2)
         self._followed: dict[GroupResource, Callable[[], None]] = {}
+        self._changes: dict[str, list[tuple[int, float]]] = {}  # of a quota: revisions and times of the newest changes
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow quotas."""
@@ -61,7 +64,12 @@ class Quotas:
     def _changed(self, change: Change) -> None:
         """Count a quota again if its limits differ from those in its status."""
         entry = change.entry
-        if change.kind != "DELETED":
+        key = f"{entry.namespace}/{entry.name}"
+        if change.kind == "DELETED":
+            self._changes.pop(key, None)
+        else:
+            now = asyncio.get_running_loop().time()
+            self._changes[key] = [*self._newest(key, now), (entry.revision, now)]
             with suppress(*_BAD_TYPES):
                 self._check(entry)
 
@@ -72,6 +80,17 @@ class Quotas:
             self._follow(usage.measured(name))
         if status.get("used") is None or status.get("hard") != hard:
             self._loop.add(f"{entry.namespace}/{entry.name}")
+
+    def _newest(self, key: str, now: float) -> list[tuple[int, float]]:
+        return [one for one in self._changes.get(key, ()) if one[1] > now - QUOTA_SETTLES]
+
+    def _unsettled(self, key: str) -> float:
+        """Return the seconds until the writes of other servers that charged a quota have ended, 0 if there are none."""
+        if self._plugin is None:
+            return 0.0
+        now, wrote = asyncio.get_running_loop().time(), self._plugin.wrote
+        times = [time for revision, time in self._newest(key, now) if not wrote(revision)]
+        return max(times) + QUOTA_SETTLES - now if times else 0.0
 
     def _follow(self, resource: GroupResource | None) -> None:
         if resource is None or resource in self._followed:
@@ -118,6 +137,11 @@ class Quotas:
         before = status.get("used")
         wanted = {one: used.get(one, (before or {}).get(one)) for one in hard}
         known = {one: amount for one, amount in wanted.items() if amount is not None}
+        if before is not None and (seconds := self._unsettled(key)):
+            higher = usage.higher(known, before)
+            if not usage.equal(known, higher):
+                known = higher
+                self._loop.add_after(key, seconds)
         if status.get("hard") == hard and before is not None and usage.equal(before, known):
             return
 
@@ -125,8 +149,11 @@ class Quotas:
             return {**document, "status": {"hard": dict(hard), "used": known}}
 
         live, store = self._verbs.catalog, self._verbs.store
-        if await amend(store, live, QUOTAS, entry, count, _MANAGER) is None:
+        stored = await amend(store, live, QUOTAS, entry, count, _MANAGER)
+        if stored is None:
             raise StoreError("the quota changed meanwhile")
+        if self._plugin is not None:
+            self._plugin.record(stored.revision)
 
     async def _count(self, namespace: str, spec: View, hard: Mapping[str, str]) -> dict[str, str]:
         """Return the usage of each name in ``hard`` that this controller can count."""

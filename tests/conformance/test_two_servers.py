@@ -145,6 +145,30 @@ def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], 
         assert used(api, place) == {"pods": "5"}
 
 
+def test_deletions_and_failed_writes_of_both_never_let_a_quota_be_exceeded(pair: tuple[Client, Client]) -> None:
+    """A count of one server does not know the objects that the other one has charged and not yet stored."""
+    one, two = pair
+    for number in range(4):
+        place = f"{NAMESPACES}/q{number}"
+        paths = f"{place}/configmaps"
+        one.post(NAMESPACES, {"metadata": {"name": f"q{number}"}}).expect(201)
+        limit = {"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "5"}}}
+        two.post(f"{place}/resourcequotas", limit).expect(201)
+        until(lambda at=place: all(used(api, at) for api in pair), "the quota is counted")
+
+        def turn(at: int, path: str = paths) -> int:
+            api, name = pair[at % 2], f"p{at // 2 % 7}"
+            if api.post(path, {"metadata": {"name": name}}).status == 201 and at % 3:
+                api.delete(f"{path}/{name}").expect(200)
+            return len(api.get(path).expect(200)["items"])
+
+        with ThreadPoolExecutor(12) as writers:
+            assert max(writers.map(turn, range(120))) <= 5
+        stored = str(len(one.get(paths).expect(200)["items"]))
+        wanted = {"count/configmaps": stored}
+        until(lambda at=place, wanted=wanted: used(two, at) == wanted, "the usage is that of the stored objects")
+
+
 def used(api: Client, place: str) -> Any:
     """Return the usage that the status of the quota shows."""
     return (api.get(f"{place}/resourcequotas/q").expect(200).get("status") or {}).get("used")

@@ -147,22 +147,32 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
     """Return (flag, file, loader) of the serving certificate: from flags, in --cert-dir, or the server's own.
 
-    Errors name the flag and the file.
+    Errors name the flag and the file. The server's own certificate is copied to --cert-dir.
     """
     from apiext.auth import certificates  # imports cryptography
 
-    directory, in_directory = config.data_dir / "pki", Path(config.tls.cert_dir or "") / "apiserver.crt"
-    if config.tls.cert_file or (config.tls.cert_dir and in_directory.exists()):
-        given = Path(config.tls.cert_file or in_directory)
-        key = Path(config.tls.key_file) if config.tls.cert_file else given.with_suffix(".key")
+    directory = config.data_dir / "pki"
+    in_directory = Path(config.tls.cert_dir) / "apiserver.crt" if config.tls.cert_dir else None
+    if config.tls.cert_file:
+        given, key = Path(config.tls.cert_file), Path(config.tls.key_file)
         return "tls-cert-file", given, lambda: certificates.given_serving(given, key)
+    if in_directory is not None and in_directory.exists() and not certificates.is_copy(in_directory, directory):
+        return (
+            "tls-cert-file",
+            in_directory,
+            lambda: certificates.given_serving(in_directory, in_directory.with_suffix(".key")),
+        )
     with launch.file_of("tls-san", ",".join(config.tls.sans)):
         names = certificates.serving_names(config.listening.bind_address, config.tls.sans)
-    return (
-        "data-dir",
-        directory,
-        lambda: certificates.load_serving(directory, certificates.load_authority(directory), names),
-    )
+
+    def load() -> Serving:
+        own = certificates.load_serving(directory, certificates.load_authority(directory), names)
+        if in_directory is not None:
+            with launch.file_of("cert-dir", config.tls.cert_dir):
+                certificates.copy_serving(own, in_directory)
+        return own
+
+    return "data-dir", directory, load
 
 
 def endpoint(bind_address: str) -> str:

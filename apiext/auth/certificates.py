@@ -137,6 +137,30 @@ def load_serving(
     return Serving(certificate_file, key_file, authority.pem, ends, str(directory / "ca.crt"), authority_ends)
 
 
+def is_copy(certificate: Path, directory: Path) -> bool:
+    """Report whether a file is a copy that ``copy_serving`` made of the certificate in ``directory``."""
+    try:
+        return certificate.read_bytes() == _chain(directory / "serving.crt", (directory / "ca.crt").read_bytes())
+    except FileNotFoundError:
+        return False
+
+
+def copy_serving(serving: Serving, certificate: Path) -> None:
+    """Write the certificate and its authorities to a file, and the key beside it; raise OSError.
+
+    Clients that trust the file trust the server. kube-apiserver writes such files, too.
+    """
+    chain = _chain(serving.certificate, serving.ca)
+    if not certificate.exists() or certificate.read_bytes() != chain:
+        certificate.parent.mkdir(parents=True, exist_ok=True)
+        files.write(certificate.with_suffix(".key"), serving.key.read_bytes())
+        files.write(certificate, chain)
+
+
+def _chain(certificate: Path, authorities: bytes) -> bytes:
+    return certificate.read_bytes() + authorities
+
+
 def given_serving(certificate: Path, key: Path) -> Serving:
     """Return the serving certificate that flags configure; raise OSError.
 

@@ -26,7 +26,10 @@ apis="apiextensions.k8s.io/v1beta1=false,${{APIEXT_RUNTIME_CONFIG-}}"
 before=
 for flag in "$@"; do
     shift
-    case $before in --runtime-config) apis="$apis,$flag" ;; esac
+    case $before in
+        --runtime-config) apis="$apis,$flag" ;;
+        --cert-dir) export APIEXT_DATA_DIR="${{APIEXT_DATA_DIR:-$flag/apiext}}" ;;
+    esac
     {keep}
     before=$flag
     case $flag in

@@ -253,6 +253,32 @@ def test_a_restart_keeps_the_certificates(tmp_path: Path, own_etcd: Etcd) -> Non
     assert seen[0] == seen[1]
 
 
+def test_a_directory_gets_the_own_certificate(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "certificates"
+    certificate, key = directory / "apiserver.crt", directory / "apiserver.key"
+    flags = ["--port=0", "--store=memory", f"--cert-dir={directory}"]
+    seen = []
+    for more in ([], [], ["--tls-san=server.example.com"]):  # the last one needs another certificate
+        with running_server([*flags, *more], tmp_path / "server") as server:
+            trust = ssl.create_default_context(cafile=str(certificate))
+            assert Client(server.url, {}, trust).get("/livez").status == 200
+            assert key.stat().st_mode & 0o777 == 0o600
+            seen.append((certificate.read_bytes(), key.read_bytes()))
+    assert seen[0] == seen[1] != seen[2]
+
+
+def test_a_pair_in_the_directory_is_taken_and_stays(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    for number, pair in enumerate((authority.issue("first"), authority.issue("second"))):
+        for file, name in zip(pair, ("apiserver.crt", "apiserver.key"), strict=True):
+            (tmp_path / name).write_bytes(file.read_bytes())
+        flags = ["--port=0", "--store=memory", f"--cert-dir={tmp_path}"]
+        with running_server(flags, tmp_path / f"server{number}") as server:
+            place = ("127.0.0.1", int(server.url.rpartition(":")[2]))
+            assert ssl.get_server_certificate(place) == pair[0].read_text()
+        assert (tmp_path / "apiserver.key").read_bytes() == pair[1].read_bytes()
+
+
 def test_a_changed_certificate_is_shown_without_a_restart(tmp_path: Path, own_etcd: Etcd) -> None:
     (tmp_path / "issued").mkdir()
     issuer, shown = Authority(tmp_path / "issued"), tmp_path / "tls.crt"

@@ -68,6 +68,17 @@ def test_controllers_run_on_request(
     assert [name for name in sorted(CONTROLLERS) if f"-{name}" not in line] == (sorted(CONTROLLERS) if runs else [])
 
 
+@pytest.mark.parametrize("written", [["--cert-dir={0}"], ["--cert-dir", "{0}"]], ids=["one word", "two words"])
+def test_files_of_a_run_lie_beside_its_certificates(tmp_path: Path, bin_dir: Path, written: list[str]) -> None:
+    envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
+    launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
+    flags = [flag.format(tmp_path / "run") for flag in written]
+    command = ["sh", "-c", launcher, "kube-apiserver", *flags]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    [line] = [line for line in printed.splitlines() if line.startswith("data-dir:")]
+    assert f"{tmp_path}/run/apiext" in line
+
+
 OLD = "apiextensions.k8s.io/v1beta1"
 
 

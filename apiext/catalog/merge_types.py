@@ -93,7 +93,10 @@ def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
     if name.endswith("{}"):
         return Type(map=MapType(element=_written(types, name[:-2], {}), granular=not semantics.get("atomic")))
     if types.is_struct(name) and not types.table[name].get("union"):
-        return _struct(types, name)
+        struct = _struct(types, name)
+        if semantics.get("granular") and struct.map is not None:
+            return Type(map=MapType(struct.map.fields))
+        return struct
     if name == "ObjectMeta":
         return OBJECT_META
     if name in _QUANTITIES:

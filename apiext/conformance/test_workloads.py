@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ VOLUMES = "/api/v1/persistentvolumes"
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 DAEMONS = "/apis/apps/v1/namespaces/default/daemonsets"
 WRITES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("workload_writes.yaml"))
+CREATED: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("created_fields.yaml"))
 HUGE = "9" * 5000
 REQUEST = (  # a certificate signing request for example.com
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUk1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFpYaGhiWEJzWlM1"
@@ -30,6 +32,7 @@ REQUEST = (  # a certificate signing request for example.com
     "d1JnSWgKQUlwbGJ5bzVSQjU5NE1ONkZabk16SUl4QWFWL244TThnOUwrUFUzL0h5Y0NBaUVBN0ZvcUJ6V0F1V0JwMS94ZworQm9p"
     "YzJuZ2dsNG5lcmFFdlh5aVo5Q3d2OUU9Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="
 )
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 CONTAINERS: list[dict[str, Any]] = [{"name": "c", "image": "registry.example.com/c:1"}]
 SELECTED: dict[str, Any] = {
     "selector": {"matchLabels": {"app": "a"}},
@@ -411,3 +414,37 @@ def test_an_apply_takes_quantities_that_are_numbers(api: Client, given: Any, sto
         assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
     finally:
         api.delete(f"{place}?propagationPolicy=Background")
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["name"]) for row in CREATED])
+def test_fields_of_a_new_object(api: Client, row: dict[str, Any]) -> None:
+    body = {**row["body"], "metadata": {"name": "created"}}
+    answer = api.post(f"{row['path']}?dryRun=All&fieldManager=m", body)
+    if "says" in row:
+        assert row["says"] in answer.expect(422)["message"]
+        return
+    made = answer.expect(201)
+    for path, wanted in row["shows"].items():
+        found = value_at(made, path.split("."))
+        assert TIME.fullmatch(found or "") if wanted == "time" else found == wanted, (path, found)
+    [entry] = made["metadata"]["managedFields"]
+    for owned in row.get("owned", ()):
+        assert value_at(entry["fieldsV1"], owned.split(" ")) is not None, entry
+
+
+def value_at(value: Any, path: list[str]) -> Any:
+    """Return the value at a path, whose parts are fields or indices; None if there is none."""
+    for part in path:
+        value = value[int(part)] if isinstance(value, list) else (value or {}).get(part)
+    return value
+
+
+@pytest.mark.parametrize("own", [None, {"app": "a"}])
+def test_a_job_shares_only_the_default_labels_with_its_pods(api: Client, own: dict[str, str] | None) -> None:
+    """Labels that the job has by default are those of its template, so that it also gets the generated labels."""
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
+    metadata = {"name": "created", **({} if own is None else {"labels": own})}
+    made = api.post(f"{JOBS}?dryRun=All", {"metadata": metadata, "spec": {"template": template}}).expect(201)
+    generated = {"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
+    assert made["spec"]["template"]["metadata"]["labels"].keys() == {"app", *generated}
+    assert made["metadata"]["labels"].keys() == ({"app", *generated} if own is None else {"app"})

@@ -4,12 +4,25 @@ Each function changes a decoded struct in place, before the defaults of nested s
 in the data files.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from apiext.documents.document import Document, clone
+from apiext.meta import time
 
 CONTAINERS = ("containers", "initContainers")
 _MAX_INT32 = 2**31 - 1
+
+_HOST = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_DIGEST = "sha256:[a-f0-9]{64}|sha384:[a-f0-9]{96}|sha512:[a-f0-9]{128}"
+_IMAGE = re.compile(
+    rf"(?P<name>(?:(?:{_HOST}(?:\.{_HOST})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_PART}(?:/{_PART})*)"
+    rf"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}))?(?:@(?P<digest>{_DIGEST}))?"
+)
+_ID = re.compile("[a-f0-9]{64}")
+_MAX_REPOSITORY = 255
+_MAX_IMAGE = 1_000  # characters; no valid reference is longer
 
 
 # --- containers ---
@@ -28,17 +41,33 @@ def image_volume(document: Document) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Return Always for the tag ``latest`` or an image without tag and digest, else IfNotPresent."""
-    name, _, digest = image.partition("@")
-    tag = name.rpartition("/")[2].partition(":")[2]
-    latest = tag == "latest" or (not tag and not digest and bool(name))
-    return "Always" if latest else "IfNotPresent"
+    """Return Always for the tag ``latest`` or an image without tag and digest, else IfNotPresent.
+
+    The latter is also the policy of an invalid reference (upstream: github.com/distribution/reference).
+    """
+    first, slash, rest = image.partition("/")
+    domain = slash and (first == "localhost" or any(one in ".:" or one.isupper() for one in first))
+    remote = (rest if domain else image).partition(":")[0]
+    found = (
+        _IMAGE.fullmatch(image if domain else f"docker.io/{'' if slash else 'library/'}{image}")
+        if len(image) < _MAX_IMAGE
+        else None
+    )
+    if found is None or remote != remote.lower() or len(found["name"]) > _MAX_REPOSITORY or _ID.fullmatch(image):
+        return "IfNotPresent"
+    return "Always" if (found["tag"] or ("" if found["digest"] else "latest")) == "latest" else "IfNotPresent"
 
 
 def volume(document: Document) -> None:
     """Make a volume without a source an emptyDir."""
     if not any(value is not None for name, value in document.items() if name != "name"):
         document["emptyDir"] = {}
+
+
+def device_taint(document: Document) -> None:
+    """Set the time of a taint to the current time."""
+    if document.get("timeAdded") is None:
+        document["timeAdded"] = time.now()
 
 
 # --- pods ---
@@ -99,7 +128,7 @@ def _labels_of_template(document: Document, *, with_selector: bool = False) -> N
     if with_selector and not spec.get("selector"):
         spec["selector"] = dict(labels)
     if not document["metadata"].get("labels"):
-        document["metadata"]["labels"] = dict(labels)
+        document["metadata"]["labels"] = labels  # not a copy: name_job tells a default from equal labels by it
 
 
 # --- storage, nodes, limits ---
@@ -186,6 +215,10 @@ def job(document: Document) -> None:
 
 # --- autoscaling ---
 
+OLD_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
+"""Annotation of autoscaling/v1 with the metrics that are not of CPU utilization."""
+UTILIZATION = 80
+
 _SCALING: Mapping[str, Mapping[str, object]] = {
     "scaleUp": {
         "stabilizationWindowSeconds": 0,
@@ -203,11 +236,23 @@ def autoscaler(document: Document) -> None:
     """Set the default metrics of an autoscaler, and the defaults of an explicit behavior."""
     spec = document["spec"]
     if not spec.get("metrics"):
-        target = {"type": "Utilization", "averageUtilization": 80}
-        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        spec["metrics"] = [cpu_metric(UTILIZATION)]
     if spec.get("behavior") is not None:
         for name, rules in _SCALING.items():
             _fill(spec["behavior"], name, clone(rules))
+
+
+def cpu_metric(utilization: int) -> Document:
+    """Return the metric of autoscaling/v2 for a CPU utilization in percent."""
+    target = {"type": "Utilization", "averageUtilization": utilization}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def autoscaler_v1(document: Document) -> None:
+    """Set the default utilization of an autoscaler of autoscaling/v1 without other metrics."""
+    spec, annotations = document["spec"], document["metadata"].get("annotations") or {}
+    if spec.get("targetCPUUtilizationPercentage") is None and OLD_METRICS not in annotations:
+        spec["targetCPUUtilizationPercentage"] = UTILIZATION
 
 
 # --- networks ---

@@ -75,7 +75,8 @@ class _Metadata:
             return {}
         for name in unknown:
             into.note((None, name))
-        if value.get("managedFields") == []:  # upstream: typed objects keep an empty list until managers are updated
+        # upstream: typed objects keep an empty list until managers are updated
+        if value.get("managedFields") == [] and written(path) == "metadata":
             found["managedFields"] = []
         return found
 

@@ -256,8 +256,8 @@ class Types:
             if "properties" in found["items"]:  # items without properties are a $ref to a model
                 for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
                     found["items"]["properties"][key].setdefault("default", value)
-        elif (semantics or {}).get("atomic"):
-            found["x-kubernetes-map-type"] = "atomic"
+        elif (semantics or {}).get("atomic") or (semantics or {}).get("granular"):
+            found["x-kubernetes-map-type"] = "atomic" if (semantics or {}).get("atomic") else "granular"
         return found
 
     def shape(self, name: str) -> Document:
@@ -287,7 +287,7 @@ class Types:
             default = (row.get("defaults") or {}).get(key)
             if default is not None:
                 found[key] = default
-            elif key in (row.get("required") or ()):
+            elif key in (row.get("required") or ()) or key in (row.get("zero") or ()):
                 found[key] = "" if self.shape(split(row["fields"][key]).type).get("type") == "string" else 0
         return found
 

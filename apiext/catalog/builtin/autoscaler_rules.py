@@ -1,10 +1,11 @@
 """Validation of autoscalers (upstream: apis/autoscaling/validation)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from apiext.catalog.builtin.pod_rules import at_least_zero
 from apiext.catalog.builtin.quantity_rules import container_name_errors
 from apiext.documents.document import View
+from apiext.go_types.filling import cpu_metric
 from apiext.go_types.quantities import value_of
 from apiext.meta import syntax
 from apiext.meta.fields import Errors, FieldError, Named, child, forbidden, invalid, item, not_supported, required
@@ -29,7 +30,10 @@ def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
     errors += _reference(target, "spec.scaleTargetRef")
     if before is None or (before.get("apiVersion") or "") != (target.get("apiVersion") or ""):
         errors += _group_version(target, "spec.scaleTargetRef", empty=False)
-    metrics = spec.get("metrics") or ()
+    metrics: Sequence[View] = spec.get("metrics") or ()
+    utilization = spec.get("targetCPUUtilizationPercentage")  # of autoscaling/v1
+    if utilization is not None:
+        metrics = [cpu_metric(utilization)]
     for index, metric in enumerate(metrics):
         errors += _metric(metric, item("spec.metrics", index))
     if minimum == 0 and not any(one.get("type") in ("External", "Object") for one in metrics):

@@ -13,15 +13,13 @@ import orjson
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
 from apiext.documents.go_json import go_json
+from apiext.go_types.filling import OLD_METRICS, UTILIZATION, cpu_metric
 from apiext.go_types.tables import types_of
 from apiext.go_types.typed import decode
 
 _ANNOTATION = "autoscaling.alpha.kubernetes.io/"
-_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR = (
-    f"{_ANNOTATION}{name}" for name in ("metrics", "current-metrics", "conditions", "behavior")
-)
-_KEPT = frozenset((_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR))
-_DEFAULT_UTILIZATION = 80
+_CURRENT, _CONDITIONS, _BEHAVIOR = (f"{_ANNOTATION}{name}" for name in ("current-metrics", "conditions", "behavior"))
+_KEPT = frozenset((OLD_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR))
 _SCALED = ("scaleTargetRef", "minReplicas", "maxReplicas")
 _COUNTED = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
 
@@ -100,7 +98,7 @@ def to_v1(stored: View) -> Document:
     others = [one for one in metrics if _cpu(one, "target") is None]
     kept: dict[str, Any] = {}
     if others:
-        kept[_METRICS] = [_old_metric(one, _SOURCES) for one in others]
+        kept[OLD_METRICS] = [_old_metric(one, _SOURCES) for one in others]
     if current:
         kept[_CURRENT] = [_old_metric(one, _STATUSES) for one in current]
     if status.get("conditions"):
@@ -125,9 +123,9 @@ def to_v2(document: View) -> Document:
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     spec = {name: given[name] for name in _SCALED if name in given}
     target = given.get("targetCPUUtilizationPercentage")
-    metrics = _typed("Spec", "metrics", _new_metrics(_parsed(annotations, _METRICS), _SOURCES, "target")) or []
-    metrics += [] if target is None else [_of_cpu(target)]
-    spec["metrics"] = metrics or [_of_cpu(_DEFAULT_UTILIZATION)]
+    metrics = _typed("Spec", "metrics", _new_metrics(_parsed(annotations, OLD_METRICS), _SOURCES, "target")) or []
+    metrics += [] if target is None else [cpu_metric(target)]
+    spec["metrics"] = metrics or [cpu_metric(UTILIZATION)]
     if behavior := _typed("Spec", "behavior", _external(_parsed(annotations, _BEHAVIOR))):
         spec["behavior"] = behavior
     counted = {name: status[name] for name in _COUNTED if name in status}
@@ -163,11 +161,6 @@ def _cpu(metric: View, part: str) -> int | None:
         return None
     found: int | None = (resource.get(part) or {}).get("averageUtilization")
     return found
-
-
-def _of_cpu(utilization: int) -> Document:
-    target = {"type": "Utilization", "averageUtilization": utilization}
-    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
 # --- metrics ---

@@ -47,7 +47,11 @@ TABLES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "ImageVolumeWithDigest": [f"{name}.volumeMounts.volumeStatus" for name in _STATUSES],
     },
     "job": {"WorkloadWithJob": ["scheduling"]},
-    "node": {"InPlacePodVerticalScalingSchedulerPreemption": ["podPreemptionPolicy"]},
+    "node": {
+        "DynamicKubeletConfig": ["configSource"],
+        "InPlacePodVerticalScalingSchedulerPreemption": ["podPreemptionPolicy"],
+    },
+    "node_status": {"DynamicKubeletConfig": ["config"]},
     "claim_status": {"CSIVolumeHealth": ["healthStatus"]},
     "csi_node_status": {"CSIVolumeHealth": ["storageHealth"]},
     "lease": {"strategy": ["strategy"], "preferredHolder": ["preferredHolder"]},
@@ -58,6 +62,7 @@ TABLES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "DRAListTypeAttributes": [f"devices.attributes.*.{name}" for name in _VALUES],
         "DRANodeAllocatableResources": ["devices.nodeAllocatableResources"],
         "DRAOptionalNodeOperations": ["skipNodeOperations"],
+        "DRAPartitionableDevicesType": ["partitionTypeAttribute"],
     },
 }
 """Table → feature → paths of its fields. Rows of kinds name tables.

@@ -7,6 +7,7 @@ from fractions import Fraction
 from apiext.documents.document import Document, View, clone
 from apiext.go_types.pod_resources import defaulted_resources
 from apiext.go_types.quantities import value_of
+from apiext.meta import time
 from apiext.meta.uids import Uids
 
 _CONTAINERS = ("containers", "initContainers")
@@ -39,7 +40,7 @@ def prepare_pod(new: Document, old: View | None) -> Document:
                 "type": "PodScheduled",
                 "status": "False",
                 "lastProbeTime": None,
-                "lastTransitionTime": None,
+                "lastTransitionTime": time.now(),
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
@@ -231,6 +232,8 @@ def name_job(new: Document) -> Document:
         return new
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
+    own = new["metadata"].get("labels")
+    is_default = own is metadata.get("labels")  # one map, as upstream: the job gets the labels of its pods, too
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
     names = {_OLD_NAME: name, _NAME: name}
     for earlier in (labels, new["metadata"].get("labels") or {}):
@@ -238,8 +241,8 @@ def name_job(new: Document) -> Document:
             earlier.update(names)
     for key, value in ({_OLD_UID: uid, _UID: uid} | names).items():
         labels.setdefault(key, value)
-    if not new["metadata"].get("labels"):
-        new["metadata"]["labels"] = dict(labels)  # upstream sets this by a default
+    if not own or is_default:
+        new["metadata"]["labels"] = dict(labels)
     selector = spec["selector"] = dict(spec.get("selector") or {})
     selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
     return new

@@ -59,6 +59,9 @@ _SCHEMA = (
 )
 """The tables. ``id`` is the row number, as in ``row_of``. ``version`` 0 is a deletion."""
 
+_VALUE = "CASE WHEN version THEN ifnull(CAST(value AS BLOB), x'') END"
+"""The value of a row as bytes, NULL for a deletion. UPDATE in the sqlite3 shell stores text, an integer or NULL."""
+
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
@@ -279,7 +282,7 @@ class SqliteBackend:
         found: dict[int, bytes] = {}
         for some in _parts(rows):
             found.update(
-                self._read_connection.execute(f"SELECT id, value FROM kv WHERE id IN ({_marks(len(some))})", some)
+                self._read_connection.execute(f"SELECT id, {_VALUE} FROM kv WHERE id IN ({_marks(len(some))})", some)
             )
         return found
 
@@ -298,7 +301,7 @@ class SqliteBackend:
         changes: list[Change] = []
         read = 0
         cursor = self._read_connection.execute(
-            f"SELECT id, key, created, version, lease, value FROM kv WHERE {wanted} ORDER BY id", bounds
+            f"SELECT id, key, created, version, lease, {_VALUE} FROM kv WHERE {wanted} ORDER BY id", bounds
         )
         try:
             for row, key, created, version, lease, value in cursor:

@@ -18,6 +18,7 @@ from apiext.embedded.sqlite import VACUUMED, SqliteBackend
 from apiext.embedded.store import Store
 from apiext.etcd import errors, messages, requests
 from apiext.etcd.errors import EtcdError
+from apiext.etcd.watch import Batch
 from tests.support.embedded import client_of, opened
 
 
@@ -94,6 +95,21 @@ async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
         with pytest.raises(errors.Compacted):
             await etcd.compact(4)
         assert await etcd.head_revision() == 4
+
+
+@pytest.mark.parametrize(
+    ("written", "read"), [("'{\"a'", b'{"a'), ("12", b"12"), ("NULL", b""), ("x'00ff'", b"\x00\xff")]
+)
+async def test_a_value_that_a_shell_wrote_is_read_as_bytes(tmp_path: Path, written: str, read: bytes) -> None:
+    path = tmp_path / "store.db"
+    await fill(path)
+    change(path, f"UPDATE kv SET value = {written} WHERE key = CAST('a' AS BLOB)")
+    async with opened(path) as store, client_of(store) as etcd:
+        assert [kv.value for kv in (await etcd.range(b"a", b"b")).kvs] == [read]
+        seen: asyncio.Queue[Batch] = asyncio.Queue()
+        etcd.watch(b"a", b"b", 2, on_batch=seen.put_nowait, on_end=lambda error: None)
+        async with asyncio.timeout(10):
+            assert [event.kv.value for event in (await seen.get()).events] == [read, read]
 
 
 async def test_the_head_is_kept_when_a_deletion_was_the_last(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ RECIPES = [
         "admission-webhooks-and-policies",
         ["--insecure"],
         [
-            "ValidatingAdmissionPolicy 'few-replicas' with binding 'few-replicas' denied request: at most five replicas",
+            "ValidatingAdmissionPolicy 'few-replicas' with binding 'few-replicas' denied request: at most five",
             'admission webhook "schedules.stable.example.com" denied the request: too often',
         ],
         [],

@@ -71,6 +71,14 @@ def test_the_pod_asks_for_no_rights() -> None:
     assert {it["name"] for it in container["volumeMounts"]} == claims
 
 
+def test_the_scraped_job_is_the_one_of_the_alerts() -> None:
+    scrape = yaml.safe_load((RULES.parent / "prometheus.yml").read_text(encoding="utf-8"))
+    [job] = scrape["scrape_configs"]
+    assert set(re.findall(r'job="([^"]+)"', RULES.read_text(encoding="utf-8"))) == {job["job_name"]}
+    assert scrape["rule_files"] == [RULES.name]
+    assert job["scheme"] == "https"
+
+
 def test_promtool_takes_the_alerts() -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not on this machine")

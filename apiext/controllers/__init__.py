@@ -1,1 +1,1 @@
-"""Controllers: each reconciles the objects that its keys name, in the background."""
+"""Controllers, which reconcile objects in background tasks."""

@@ -1,7 +1,7 @@
-"""Fill in the data of service account token secrets, and delete the secrets of deleted accounts.
+"""The controller of service account token secrets. It fills in their data, and deletes secrets of deleted accounts.
 
-Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. Here a secret without the uid
-of an account waits until the account is created.
+Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. This server keeps a secret
+without the uid of an account until the account is created.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from apiext.verbs.delete import delete
 log = logging.getLogger(__name__)
 
 _TYPE = TYPE.encode()
-_ALL = ""  # the key under which all stored secrets are reconciled at the start
+_ALL = ""  # the key of the run at the start, which records all stored secrets
 
 
 class _TokenSecret(NamedTuple):
-    """A token secret: the name and uid ("" without) of its account, and whether all of its data is filled in."""
+    """A token secret: name and uid ("" if unknown) of its account. ``filled`` is true if no data is missing."""
 
     account: str
     uid: str
@@ -41,7 +41,7 @@ class _TokenSecret(NamedTuple):
 
 
 class AccountTokens:
-    """Fills in token, CA certificates and namespace of secrets. ``authority()`` returns the CAs that clients trust."""
+    """The controller of token secrets. ``authority()`` returns the CA certificates that clients trust."""
 
     def __init__(
         self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: Callable[[], bytes]
@@ -52,10 +52,10 @@ class AccountTokens:
         self._tokens = tokens
         self._authority = authority
         self._loop = Loop("account tokens", self._reconcile, width=2)
-        self._token_secrets: dict[str, _TokenSecret] = {}  # by namespace/name of the secret
+        self._token_secrets: dict[str, _TokenSecret] = {}  # namespace/name of the secret → token secret
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow secrets and accounts."""
+        """Subscribe to secrets and accounts, and start the loop."""
         self._secrets.feed.subscribe(self._secret_changed)
         self._accounts.feed.subscribe(self._account_changed)
         self._loop.start(group, self._keys)
@@ -89,7 +89,7 @@ class AccountTokens:
             self._loop.add(key)
 
     def _read(self, entry: Entry) -> _TokenSecret | None:
-        """Return the token secret of an entry; None for any other secret."""
+        """Parse a token secret; return None for any other secret."""
         try:
             document: Any = orjson.loads(entry.raw)
             annotations = document["metadata"].get("annotations") or {}
@@ -99,7 +99,8 @@ class AccountTokens:
             names = ("token", "namespace", "ca.crt") if self._authority() else ("token", "namespace")
             filled = all(data.get(name) for name in names)
             return _TokenSecret(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
-        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
+        # another program stored an invalid object, which is ignored
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
             log.warning("the stored secret %s cannot be read: %s", _key(entry), fault)
             return None
 
@@ -114,7 +115,7 @@ class AccountTokens:
             return
         uid = _uid(accounts.state.get(namespace, wanted.account))
         if wanted.uid and wanted.uid != uid:
-            await self._verbs.store.fresh(accounts)  # the cache may be outdated: never delete because of that
+            await self._verbs.store.fresh(accounts)  # the cache may be outdated, which must not cause a deletion
             if wanted.uid != _uid(accounts.state.get(namespace, wanted.account)):
                 await self._delete(entry)
         elif uid and not (wanted.filled and wanted.uid):
@@ -129,7 +130,7 @@ class AccountTokens:
     async def _fill(self, entry: Entry, account: Account) -> None:
         document: Document = orjson.loads(entry.raw)
         stored = document.get("data") or {}
-        data = {  # stored values stay: another server may have written its own CA bundle
+        data = {  # stored values stay, since another server may have written its own CA bundle
             "ca.crt": stored.get("ca.crt") or _base64(self._authority().decode()) or None,
             "namespace": stored.get("namespace") or _base64(account.namespace),
             "token": stored.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
@@ -147,7 +148,8 @@ class AccountTokens:
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
-        options = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # only in the state that was checked
+        # the preconditions permit the deletion only in the checked state
+        options = DeleteOptions(uid=uid, resource_version=str(entry.revision))
         with retried_conflicts(404, 409):
             await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), options)
 

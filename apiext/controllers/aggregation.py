@@ -1,4 +1,4 @@
-"""The rules of aggregated cluster roles: the rules of all cluster roles that their selectors match."""
+"""The controller of aggregated cluster roles. Their rules are the rules of all roles that their selectors match."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ USER = service_account("kube-system", AGGREGATION)
 
 
 class _Role(Struct, frozen=True):
-    """A cluster role: the fields that aggregation needs. Its rules are decoded when needed."""
+    """A cluster role, with the fields that aggregation needs."""
 
     entry: Entry
     uid: str
@@ -35,7 +35,7 @@ class _Role(Struct, frozen=True):
     selectors: tuple[LabelSelector, ...]
 
     async def rules(self) -> tuple[Rule, ...]:
-        """Return the rules. Decoding them yields to the event loop."""
+        """Decode the rules. This yields to the event loop."""
         return tuple(await collect(iter_rules(orjson.loads(self.entry.raw))))
 
 
@@ -46,14 +46,14 @@ def _role_of(entry: Entry) -> _Role:
     try:
         selectors = tuple(map(LabelSelector.from_document, chosen))
     except SelectorError:
-        selectors = ()  # cannot pass validation
+        selectors = ()  # such a selector cannot pass validation
     return _Role(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
 
 
 class Aggregation:
-    """Keeps the rules of each aggregated cluster role up to date, by server-side apply.
+    """The controller that updates the rules of aggregated cluster roles, with server-side apply.
 
-    ``may_write()`` waits until the default roles exist, which permit the writes of this controller.
+    ``may_write()`` waits until the default roles exist, since they permit the writes of this controller.
     """
 
     def __init__(self, verbs: Verbs, may_write: Callable[[], Awaitable[None]]) -> None:
@@ -64,7 +64,7 @@ class Aggregation:
         self._aggregated: set[str] = set()
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow all cluster roles, if they are served."""
+        """Start the loop, and follow all cluster roles, if they are served."""
         collection = self._verbs.store.collection(CLUSTER_ROLES)
         if collection is None:
             return
@@ -89,7 +89,8 @@ class Aggregation:
         self._add_all()
 
     def _add_all(self) -> None:
-        for name in self._aggregated:  # as upstream: without an index of selectors, each change may concern each role
+        # as upstream, each change queues all aggregated roles, since there is no index of selectors
+        for name in self._aggregated:
             self._loop.add(name)
 
     def _record(self, entry: Entry) -> None:
@@ -97,7 +98,8 @@ class Aggregation:
         self._aggregated.discard(name)
         try:
             role = self._roles[name] = _role_of(entry)
-        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
+        # another program stored an invalid object, which is ignored
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:
             log.warning("the stored cluster role %s cannot be read: %s", name, fault)
             self._roles.pop(name, None)
         else:
@@ -114,11 +116,11 @@ class Aggregation:
             await self._apply(name, role.uid, wanted)
 
     async def _selected_rules(self, name: str, role: _Role) -> tuple[Rule, ...]:
-        """Return the rules of all selected roles without duplicates: in order of selectors, then of names."""
+        """Return the rules of all selected roles without duplicates, in the order of selectors, then of role names."""
         found: dict[Rule, None] = {}
         for selector in role.selectors:
             for other in sorted(self._roles):
-                one = self._roles.get(other)  # if the role is deleted meanwhile, the change starts another run
+                one = self._roles.get(other)  # None if the role was deleted in the meantime, which starts another run
                 if one is not None and other != name and selector.matches(one.labels):
                     found |= dict.fromkeys(await one.rules())
         return tuple(found)
@@ -132,7 +134,7 @@ class Aggregation:
         wanted = {
             "apiVersion": served.names.api_version,
             "kind": served.names.kind,
-            "metadata": {"name": name, "uid": uid},  # with the uid, apply does not create a deleted role again
+            "metadata": {"name": name, "uid": uid},  # the uid prevents that apply creates a deleted role again
             "rules": list(map(document_of, rules)),
         }
         query = {"fieldManager": [AGGREGATION], "force": ["true"]}

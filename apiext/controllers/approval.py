@@ -1,4 +1,4 @@
-"""The approval condition of definitions in protected groups (CND-008)."""
+"""The controller of the approval condition of definitions in protected groups (CND-008)."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from apiext.documents.document import Document
 
 
 class Approval:
-    """Writes the approval condition of each definition in a protected group."""
+    """The controller. It writes the approval condition of each definition in a protected group."""
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
@@ -21,7 +21,7 @@ class Approval:
         self._clock = clock
 
     def wanted(self, name: str) -> bool:
-        """Report whether the group is protected, and the naming controller has written its condition (CND-010)."""
+        """Report whether the group is protected and the naming controller has written NamesAccepted (CND-010)."""
         facts = self._definitions.get(name)
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 
@@ -29,7 +29,8 @@ class Approval:
         """Write the condition if it does not match the annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
-            await asyncio.to_thread(import_module, "apiext.cel.library.urls")  # slow at the first import
+            # in a thread, since the first import is slow
+            await asyncio.to_thread(import_module, "apiext.cel.library.urls")
             await self._statuses.amend(entry, self._amend)
 
     def _amend(self, document: Document) -> Document | None:

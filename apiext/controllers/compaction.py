@@ -1,4 +1,4 @@
-"""Compaction of etcd's history, at upstream's interval by default (OPS-002)."""
+"""Periodic compaction of etcd, by default at upstream's interval (OPS-002)."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from apiext.storage.compaction import Compactor
 
 
 class Compaction:
-    """Runs the compaction loop of the store until it is stopped. Several servers share the work."""
+    """Runs the compaction loop of the store. Several servers share the work."""
 
     def __init__(self, compactor: Compactor, every: float) -> None:
         self._compactor = compactor
@@ -14,12 +14,12 @@ class Compaction:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the loop; with an interval of 0 seconds there is no compaction."""
+        """Start the loop. With an interval of 0 seconds, do nothing."""
         if self._every > 0:
             self._task = group.create_task(self._compactor.run(self._every))
 
     async def stop(self) -> None:
-        """Stop the loop. This is safe also during a compaction."""
+        """Stop the loop. This is also safe during a compaction."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

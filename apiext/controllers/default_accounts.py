@@ -1,4 +1,4 @@
-"""A service account ``default`` in each namespace (upstream: serviceaccounts_controller.go)."""
+"""The controller of the service account ``default`` in each namespace (upstream: serviceaccounts_controller.go)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ from apiext.verbs.reviews import ACCOUNTS
 
 USER = service_account("kube-system", "service-account-controller")
 NAME = "default"
-_ALL = ""  # the key under which all stored namespaces are reconciled at the start
+_ALL = ""  # the key of the run at the start, which queues all stored namespaces
 
 
 class DefaultAccounts:
-    """Creates the account in active namespaces, and creates it again after its deletion."""
+    """The controller. It creates the account in active namespaces, also after a deletion of the account."""
 
     def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:
         self._verbs = verbs
@@ -35,7 +35,7 @@ class DefaultAccounts:
         self._loop = Loop("default accounts", self._reconcile, width=4)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow namespaces and accounts."""
+        """Subscribe to namespaces and accounts, and start the loop."""
         self._namespaces.feed.subscribe(self._namespace_changed)
         self._accounts.feed.subscribe(self._account_changed)
         self._loop.start(group, self._names)
@@ -81,7 +81,8 @@ class DefaultAccounts:
         wanted: Document = {"apiVersion": model.api_version, "kind": model.kind, "metadata": {"name": NAME}}
         query = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", query, USER, DEFAULT_ACCOUNTS)
-        with retried_conflicts(403, 404, 409):  # the namespace is terminating or deleted, or the account exists
+        # the codes if the namespace is terminating or deleted, or if the account exists
+        with retried_conflicts(403, 404, 409):
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
 
 
@@ -89,5 +90,5 @@ def _is_active(raw: bytes) -> bool:
     try:
         document: Any = orjson.loads(raw)
         return not document["metadata"].get("deletionTimestamp")
-    except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
+    except (AttributeError, KeyError, TypeError, ValueError):  # the stored object is invalid; reads report the error
         return False

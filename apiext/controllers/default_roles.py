@@ -1,7 +1,7 @@
-"""The default cluster roles and bindings of RBAC: created or completed at each start.
+"""The default cluster roles and bindings of RBAC. Each start of the server creates or completes them.
 
-Rules that an administrator added stay, and removed default rules are added again. A role whose annotation
-``autoupdate`` is "false" stays unchanged (upstream: the post-start hook rbac/bootstrap-roles).
+Rules that an administrator has added stay. Default rules that were removed are added again. A role whose annotation
+``autoupdate`` is "false" stays unchanged. Upstream: the post-start hook rbac/bootstrap-roles.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class DefaultRoles:
         self._done = asyncio.Event()
 
     def start(self, group: asyncio.TaskGroup, needed: bool) -> None:
-        """Start to write the roles, with retries; write nothing if they are not ``needed``."""
+        """Start to write the roles, with retries. If they are not ``needed``, write nothing."""
         if not needed:
             self._done.set()
             return
@@ -53,11 +53,11 @@ class DefaultRoles:
 
     @property
     def done(self) -> bool:
-        """Report whether all roles and bindings exist, or are not needed."""
+        """True if all roles and bindings exist, or are not needed."""
         return self._done.is_set()
 
     async def wait_done(self) -> None:
-        """Wait until ``done``."""
+        """Wait until ``done`` is True."""
         await self._done.wait()
 
     async def _reconcile(self) -> None:
@@ -73,7 +73,7 @@ class DefaultRoles:
     async def _bring_up_to_date(
         self, resource: GroupResource, wanted: View, completed: Callable[[View, View], Document | None]
     ) -> None:
-        """Create or complete an object; after a conflict the loop retries."""
+        """Create or complete an object. After a conflict, the loop retries."""
         store, name = self._verbs.store, wanted["metadata"]["name"]
         collection = store.collection(resource)
         if collection is None:
@@ -113,7 +113,7 @@ class DefaultRoles:
 
 
 def tables() -> tuple[list[Document], list[Document]]:
-    """Return the cluster roles and the cluster role bindings of the table, as documents."""
+    """Return the default cluster roles and cluster role bindings, from default_roles.yaml."""
     table = read_yaml(Path(builtin.__file__).with_name("default_roles.yaml"))
     return [_role(row) for row in table["roles"]], [_binding(row) for row in table["bindings"]]
 
@@ -146,7 +146,7 @@ def _binding(row: Mapping[str, Any]) -> Document:
 
 
 def completed_role(stored: View, wanted: View) -> Document | None:
-    """Return a stored role with the missing rules and selectors of the wanted one; None if nothing is missing."""
+    """Return a stored role with the missing rules and selectors of the wanted role; None if nothing is missing."""
     missing = uncovered([Role(rules_in(stored))], rules_in(wanted))
     change: Document = {**stored, "metadata": _marked(stored, wanted)}
     if missing:
@@ -162,7 +162,7 @@ def completed_role(stored: View, wanted: View) -> Document | None:
 
 
 def completed_binding(stored: View, wanted: View) -> Document | None:
-    """Return a stored binding with the missing subjects of the wanted one; None if nothing is missing."""
+    """Return a stored binding with the missing subjects of the wanted binding; None if nothing is missing."""
     have: Sequence[View] = stored.get("subjects") or ()
     more = [one for one in wanted["subjects"] if one not in have]
     change: Document = {**stored, "metadata": _marked(stored, wanted)}
@@ -172,7 +172,7 @@ def completed_binding(stored: View, wanted: View) -> Document | None:
 
 
 def _marked(stored: View, wanted: View) -> Document:
-    """Return the metadata of a stored object with the labels and annotations of the wanted one that it lacks."""
+    """Return the metadata of a stored object with the missing labels and annotations of the wanted object."""
     metadata = {**stored["metadata"]}
     for field in ("labels", "annotations"):
         metadata[field] = {**wanted["metadata"][field], **(metadata.get(field) or {})}

@@ -1,4 +1,4 @@
-"""The controllers that reconcile definitions: one loop each."""
+"""The controllers of definitions. Each has a loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -47,13 +47,13 @@ class DefinitionLoops:
         }
 
     def follow(self) -> None:
-        """Reconcile each definition that changes from now on."""
+        """Subscribe to definitions, and reconcile each changed definition."""
         self.finalizing.wake = self.loops["finalizing"].add
         self.finalizing.wake_after = self.loops["finalizing"].add_after
         self._definitions.collection.feed.subscribe(lambda change: self._changed(change.entry.name))
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the loops, and reconcile all stored definitions."""
+        """Start the loops, and queue all stored definitions."""
         for name, loop in self.loops.items():
             loop.start(group, self._keys(name))
         for name in self._definitions.names():
@@ -65,7 +65,7 @@ class DefinitionLoops:
             await loop.stop()
 
     def served(self, name: str) -> None:
-        """Reconcile a definition whose served versions may have changed."""
+        """Queue a definition whose served versions may have changed."""
         if self.establishing.wanted(name):
             self.loops["establishing"].add(name)
 
@@ -73,7 +73,7 @@ class DefinitionLoops:
         return self.naming.everything if loop == "naming" else self._definitions.names
 
     def _changed(self, name: str) -> None:
-        """Reconcile a definition that was created, updated or deleted."""
+        """Queue a definition that was created, updated or deleted."""
         loops = self.loops
         self.naming.record(name)
         loops["naming"].add(group_of(name))

@@ -1,4 +1,4 @@
-"""Facts about stored definitions for controllers: decoded once for each revision, without the schemas."""
+"""Facts about stored definitions for controllers. Each revision is decoded once, without its schemas."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Malformed
 
-# Bytes of a definition's spec from which it is compared with the last revision instead of decoded.
+# Bytes of a spec above which the fast paths compare its bytes with the previous revision instead of decoding it.
 SPEC_SEARCHED = 32 * 1024
 
 log = logging.getLogger(__name__)
@@ -35,14 +35,15 @@ _OUTLINE = ("group", "scope", "names", "preserveUnknownFields")
 _PER_VERSION = frozenset(
     ("names", "version", "versions", "validation", "subresources", "additionalPrinterColumns", "selectableFields")
 )
-_STREAMED = {  # fields that watches and tables show: name in a version → name at the top of the stored spec
+# fields that watches and tables depend on: name in a version → name at the top level of the spec (v1beta1)
+_STREAMED = {
     "schema": "validation",
     "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
 }
 _NO_SPEC = b'"spec":null'
 _MEMBERS = ["apiVersion", "kind", "metadata", "spec", "status"]
-_FIRST = frozenset(("group", "names", "scope"))  # fields of each spec that are sorted before its schemas
+_FIRST = frozenset(("group", "names", "scope"))  # fields that every spec has, and that sort before the schemas
 _SCHEMAS_OF_SPEC = re.compile(rb',"(?:validation|versions)":')
 _PROSE = frozenset(("description", "title", "externalDocs", "example"))
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "definitions", "dependencies"))
@@ -51,7 +52,7 @@ _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not",
 
 
 class Spec(Struct, frozen=True):
-    """A stored spec: outline, digest, and the position of ``"spec":…`` in the bytes if it is large."""
+    """A stored spec: its outline, its digest, and, if it is large, the position of ``"spec":…`` in the stored bytes."""
 
     outline: dict[str, Any]
     digest: str
@@ -61,9 +62,9 @@ class Spec(Struct, frozen=True):
 class Facts(Struct, frozen=True):
     """Facts about a stored definition.
 
-    ``outline`` is the definition without versions and conversion. ``digest`` changes with every field that the served
-    resource depends on. A ``suspect`` schema may violate rules that v1 enforces (CND-007). ``size`` is the number of
-    stored bytes.
+    ``outline`` is the definition without versions and conversion. ``digest`` changes with each field on which the
+    served resource depends. If ``suspect`` is true, the schema may violate rules of v1 (CND-007). ``size`` is the
+    number of stored bytes.
     """
 
     name: str
@@ -77,42 +78,42 @@ class Facts(Struct, frozen=True):
 
     @property
     def uid(self) -> str:
-        """metadata.uid."""
+        """The metadata.uid of the definition."""
         return self.outline.uid
 
     @property
     def generation(self) -> int:
-        """metadata.generation."""
+        """The metadata.generation of the definition."""
         return self.outline.generation
 
     @property
     def deleting(self) -> bool:
-        """Report whether it has a deletionTimestamp."""
+        """True if the definition has a deletionTimestamp."""
         return self.outline.deleting
 
     @property
     def resource(self) -> GroupResource:
-        """The resource that it defines."""
+        """The resource that the definition defines."""
         return GroupResource(self.outline.group, self.outline.names.plural)
 
     @property
     def established(self) -> bool:
-        """Report whether discovery may list it (CND-005)."""
+        """True if discovery lists the resource (CND-005)."""
         return self.outline.is_true(ESTABLISHED)
 
     @property
     def served(self) -> bool:
-        """Report whether its endpoints are served (CND-005)."""
+        """True if the server serves the endpoints of the resource (CND-005)."""
         return (self.outline.is_true(NAMES_ACCEPTED) or self.established) and self.name == str(self.resource)
 
     def reason(self, condition: str) -> str:
-        """Return the reason of a condition, empty without one."""
+        """Return the reason of a condition, "" if the condition or its reason is absent."""
         found = find(self.outline.conditions, condition)
         return str(found.get("reason") or "") if found is not None else ""
 
 
 class Definitions:
-    """The cached definitions by name."""
+    """The cached definitions, and their facts by name."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -120,27 +121,27 @@ class Definitions:
         self._groups: dict[str, dict[str, None]] = {}
 
     def start(self) -> None:
-        """Follow the collection. Call this when it is filled, before other controllers subscribe to it."""
+        """Subscribe to the collection. Call this when it is filled, before other controllers subscribe to it."""
         for entry in self.collection.state.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
         self.collection.feed.subscribe(self._changed)
 
     def entry(self, name: str) -> Entry | None:
-        """Return a stored definition; None if there is none, or if it is unreadable."""
+        """Return a stored definition; None if it does not exist or is unreadable."""
         try:
             return self.collection.state.get("", name)
         except Malformed:
             return None
 
     def missing(self, name: str) -> bool:
-        """Report whether there is no definition of this name, not even an unreadable one."""
+        """Report whether no definition has this name, not even an unreadable definition."""
         try:
             return self.collection.state.get("", name) is None
         except Malformed:
             return False
 
     def get(self, name: str) -> Facts | None:
-        """Return the facts of a definition; None if there is no readable one."""
+        """Return the facts of a definition; None if it does not exist or is unreadable."""
         entry = self.entry(name)
         if entry is None:
             self._facts.pop(name, None)
@@ -185,7 +186,7 @@ def group_of(name: str) -> str:
 def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) -> Facts | None:
     """Return the facts of a stored definition (v1 or v1beta1); None if it is invalid.
 
-    ``facts`` are those of the earlier state ``before``; they save the decoding of an unchanged spec.
+    ``facts`` are the facts of the previous state ``before``. They save the decoding of an unchanged spec.
     """
     try:
         if before is not None and facts is not None and (again := _with_same_spec(entry, before, facts)) is not None:
@@ -197,22 +198,23 @@ def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) 
 
 
 def _with_same_spec(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
-    """Fast path: return the facts of a large definition with an unchanged spec; None: use the slow path."""
+    """Fast path: return the facts of a large definition with an unchanged spec. None means: use the slow path."""
     raw, text = entry.raw, before.raw[facts.spec.position]
     at = raw.find(text) if text else -1
     if at < 0:
         return None
     document = orjson.loads(b"%b%b%b" % (raw[:at], _NO_SPEC, raw[at + len(text) :]))
-    if document.get("spec", "") is not None:  # the same bytes at another position of the document
+    if document.get("spec", "") is not None:  # the bytes are at another position of the document, not at its spec
         return None
     return _facts(entry, document, replace(facts.spec, position=slice(at, at + len(text))))
 
 
 def _read_large(entry: Entry) -> Facts | None:
-    """Fast path: return the facts of a large definition without decoding its schemas; None: use the slow path.
+    """Fast path: return the facts of a large definition without decoding its schemas. None means: use the slow path.
 
-    This server stores sorted keys: validation and versions (an array) are the last fields of the spec, and the status
-    follows. Schemas with keys in another order get another digest, which at worst reports a change that is none.
+    This server stores objects with sorted keys. So validation and versions (an array) are the last fields of the spec,
+    and the status follows. If another program stored a schema with other order of keys, its digest differs, which at
+    worst causes a needless compilation.
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
@@ -259,7 +261,7 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
     metadata, status = document["metadata"], document.get("status") or {}
     outline = from_document({**document, "spec": spec.outline})
     names = outline.names
-    outline = replace(  # with the defaults of fields that a stored definition may omit (CRD-002)
+    outline = replace(  # sets the defaults of fields that a stored definition may omit (CRD-002)
         outline,
         name=entry.name,
         scope=outline.scope or "Namespaced",
@@ -282,7 +284,10 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
 
 
 def trusted(raw: bytes) -> View | None:
-    """Fast path: return the v1 form of v1beta1 bytes that a server has decoded before; None: use the slow path."""
+    """Fast path: return the v1 form of stored v1beta1 bytes that a server has decoded before.
+
+    None means: use the slow path.
+    """
     try:
         document = orjson.loads(raw)
         return from_stored_form(document) if document["apiVersion"] == V1BETA1 else None
@@ -291,7 +296,7 @@ def trusted(raw: bytes) -> View | None:
 
 
 def shape(raw: bytes) -> str:
-    """Return a digest of spec, accepted names and uid, without the descriptions in schemas."""
+    """Return a digest of spec (without ``names``), accepted names and uid. Descriptions in schemas have no effect."""
     document = orjson.loads(raw)
     spec = {key: value for key, value in document["spec"].items() if key != "names"}
     for holder in (spec, *(spec.get("versions") or ())):
@@ -303,10 +308,11 @@ def shape(raw: bytes) -> str:
 
 
 def streams(raw: bytes) -> dict[str, str]:
-    """Return a digest for each version; if it changes, the open watches of the version must end (SRV-015).
+    """Return version → digest. If the digest changes, the open watches of the version must end (SRV-015).
 
-    It covers the schema and columns of the version; the fields that all versions share, such as the list of versions;
-    and the schemas of stored versions, since a watch converts objects by the definition at its start.
+    The digest covers schema, columns and selectable fields of the version, and the fields that all versions share, such
+    as the list of versions. It also covers the schemas of stored versions, since a watch converts objects with the
+    definition at the start of the watch.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}
@@ -325,7 +331,7 @@ def streams(raw: bytes) -> dict[str, str]:
 
 
 def _shown(version: View, spec: View) -> dict[str, Any]:
-    """Return the fields of a version that its watches depend on; default: the field at the top of the spec."""
+    """Return the fields of a version on which its watches depend. The default is the field at the top of the spec."""
     return {below: _bare(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 

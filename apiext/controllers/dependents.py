@@ -1,4 +1,4 @@
-"""The graph of owners and dependents, kept up to date from changes; only objects with owners take memory."""
+"""The graph of owners and dependents, which changes of objects update. Only objects with owners take memory."""
 
 import re
 from collections.abc import Callable, Container, Iterator
@@ -18,7 +18,7 @@ _UID = re.compile(rb'"uid"\s*:\s*"([^"\\]+)"')
 
 
 def key_of(resource: GroupResource, namespace: str, name: str) -> str:
-    """Return the key of an object; it does not depend on the uid."""
+    """Return the key of an object: ``group/resource/namespace/name``, without the uid."""
     return f"{resource.group}/{resource.resource}/{namespace}/{name}"
 
 
@@ -29,7 +29,10 @@ def split(key: str) -> tuple[GroupResource, str, str]:
 
 
 class _Deleting(Struct):
-    """An object that waits for its deletion with a finalizer of the collector, and how many dependents block it."""
+    """An object that is being deleted and has a finalizer of the collector.
+
+    ``holders`` dependents block its deletion.
+    """
 
     key: str
     holders: int
@@ -38,26 +41,28 @@ class _Deleting(Struct):
 class Dependents:
     """The objects with owners, of all followed collections.
 
-    ``wake(key)`` queues an object that the collector may have to change: its owners changed, an owner was deleted or
-    waits for it, or the last dependent that blocked its own deletion was deleted.
+    ``wake(key)`` queues an object that the collector may have to change. Causes are: its owners have changed, an owner
+    was deleted, the object itself is being deleted, or the last dependent that blocked its deletion was deleted.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._followed: dict[GroupResource, tuple[Collection, Callable[[], None]]] = {}
         self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
-        self._by_owner: dict[str, dict[str, bool]] = {}  # uid of the owner → key of the dependent → blocks?
-        self._deleting: dict[str, _Deleting] = {}  # by uid
-        self._deleted_owners: dict[str, tuple[str, str, str, str]] = {}  # by uid, while dependents refer to them
+        # uid of the owner → key of the dependent → True if the dependent blocks the deletion of the owner
+        self._by_owner: dict[str, dict[str, bool]] = {}
+        self._deleting: dict[str, _Deleting] = {}  # uid → object
+        # uid of a deleted owner to which dependents refer → (group, kind, namespace, name)
+        self._deleted_owners: dict[str, tuple[str, str, str, str]] = {}
 
     # -- lookups
 
     def of(self, uid: str) -> list[str]:
-        """Return the keys of an owner's dependents."""
+        """Return the keys of the dependents of an owner."""
         return list(self._by_owner.get(uid, ()))
 
     def was_deleted(self, reference: Reference, namespace: str) -> bool:
-        """Report whether the owner was deleted since the start, even if its kind is not served now."""
+        """Report whether the owner was deleted since the start of the server, even if its kind is not served now."""
         known, group = self._deleted_owners.get(reference.uid), reference.api_version.rpartition("/")[0]
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 
@@ -68,7 +73,7 @@ class Dependents:
                 yield key
 
     def with_owners_of(self, kinds: Container[tuple[str, str]]) -> list[str]:
-        """Return the keys of the dependents with owners of these kinds (apiVersion, kind)."""
+        """Return the keys of the dependents that have an owner of these kinds (apiVersion, kind)."""
         return [
             key
             for owners in self._owners.values()
@@ -77,7 +82,7 @@ class Dependents:
         ]
 
     def everything(self) -> list[str]:
-        """Return the keys of all objects to reconcile: dependents, and owners that wait for their deletion."""
+        """Return the keys of all objects to reconcile: dependents, and objects in foreground or orphaning deletion."""
         return [
             *(key for owners in self._owners.values() for key in owners),
             *(one.key for one in self._deleting.values()),
@@ -93,7 +98,7 @@ class Dependents:
     # -- followed resources
 
     def follow(self, collection: Collection) -> None:
-        """Follow a collection, instead of an earlier collection of its resource."""
+        """Subscribe to a collection. It replaces an earlier collection of its resource."""
         resource = collection.resource
         known = self._followed.get(resource)
         if known is not None and known[0] is collection:
@@ -104,7 +109,7 @@ class Dependents:
         self._followed[resource] = (collection, end)
 
     def unfollow(self, resource: GroupResource) -> None:
-        """Stop following a resource, and drop its dependents."""
+        """End the subscription to a resource, and drop its dependents."""
         known = self._followed.pop(resource, None)
         if known is not None:
             known[1]()
@@ -115,7 +120,7 @@ class Dependents:
             del self._deleting[uid]
 
     def close(self) -> None:
-        """Stop following everything."""
+        """End all subscriptions."""
         for resource in list(self._followed):
             self.unfollow(resource)
 
@@ -131,7 +136,7 @@ class Dependents:
 
     def _record(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
         raw = entry.raw
-        # find() instead of ``in``: for bytes, ``in`` first tries an integer, which raises an exception internally
+        # find() is faster than ``in``, which for bytes first tries an integer and raises an exception internally
         owned = raw.find(b'"ownerReferences"') >= 0
         ending = raw.find(b'"deletionTimestamp"') >= 0 and any(raw.find(name) >= 0 for name in _WAITING)
         if not owned and not ending and not owners:
@@ -146,7 +151,7 @@ class Dependents:
             self._wake(key)
 
     def _set(self, owners: dict[str, tuple[Reference, ...]], key: str, wanted: tuple[Reference, ...]) -> bool:
-        """Record the owners of an object; return whether they changed."""
+        """Record the owners of an object. Return whether they have changed."""
         before = owners.get(key, ())
         if before == wanted:
             return False
@@ -169,7 +174,7 @@ class Dependents:
         return True
 
     def _count_holder(self, uid: str, key: str, more: int) -> None:
-        """Add ``more`` to the number of dependents that block an owner; wake the owner at zero."""
+        """Add ``more`` to the number of dependents that block an owner. At zero, wake the owner."""
         owner = self._deleting.get(uid)
         if owner is not None and _may_block(key, owner.key):
             owner.holders += more
@@ -177,7 +182,7 @@ class Dependents:
                 self._wake(owner.key)
 
     def _wake_dependents_of(self, entry: Entry) -> None:
-        """Wake the dependents of a deleted object. Parse it only if a uid in its bytes is that of an owner."""
+        """Wake the dependents of a deleted object. Parse the object only if its bytes contain the uid of an owner."""
         named = (found.decode("utf-8", "replace") for found in _UID.findall(entry.raw))
         if any(uid in self._by_owner or uid in self._deleting for uid in named):
             uid = str(metadata_of(entry).get("uid", ""))
@@ -191,6 +196,6 @@ class Dependents:
 
 
 def _may_block(key: str, owner: str) -> bool:
-    """Report whether a dependent may block an owner: another object, in a scope where the owner can have dependents."""
+    """Report whether a dependent may block an owner. It must be another object, and in a namespace of the owner."""
     namespace = split(owner)[1]
     return key != owner and namespace in ("", split(key)[1])

@@ -1,4 +1,7 @@
-"""Reload the encryption configuration when its file changes (--encryption-provider-config-automatic-reload)."""
+"""The reload of the encryption configuration after its file has changed.
+
+Flag: --encryption-provider-config-automatic-reload.
+"""
 
 import asyncio
 import logging
@@ -15,9 +18,10 @@ from apiext.storage.encryption import Encryptions
 from apiext.storage.encryption_config import ConfigurationError, Loaded
 from apiext.telemetry import Family, HistogramFamily
 
-# Seconds between checks of the inode, time and size of the file of the encryption configuration.
+# Seconds between two checks of inode, time and size of the configuration file.
 ENCRYPTION_CHECK_EVERY = 1.0
-# Checks of which the last always reads that file (upstream: EncryptionConfigFileChangePollDuration).
+# Every check with this number reads the file even if these are unchanged, as upstream does after
+# EncryptionConfigFileChangePollDuration.
 ENCRYPTION_CHECKS = 60
 
 log = logging.getLogger(__name__)
@@ -42,8 +46,8 @@ INFO = Family(
     (_SERVER, "hash"),
 )
 FAMILIES: tuple[Family | HistogramFamily, ...] = (OPERATIONS, SECONDS, RELOADS, RELOADED, INFO, *metrics.FAMILIES)
-"""The metrics of encryption at rest."""
-_NO_IDENTITY = ""  # value of apiserver_id_hash: this server has no identity
+"""The metric families of encryption at rest."""
+_NO_IDENTITY = ""  # the value of apiserver_id_hash, since this server has no identity
 
 
 def record_in_use(loaded: Loaded) -> None:
@@ -59,11 +63,12 @@ StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
 class EncryptionReload:
     """The configuration in use, and its KMS providers.
 
-    Checks the file every second, if enabled. An invalid file leaves the last configuration in use, and is retried.
+    If enabled, it checks the file every second. If the new file is invalid, the last configuration stays in use, and a
+    later check retries.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
-        """``loaded`` is the configuration at the start; ``use`` switches the store to new encryptions."""
+        """``loaded`` is the configuration at the start. ``use`` switches the store to a new configuration."""
         record_in_use(loaded)
         self._path = path
         self._loaded = loaded
@@ -75,9 +80,9 @@ class EncryptionReload:
         self._retired: list[Provider] = []
 
     async def start(self, group: asyncio.TaskGroup, store: StartStore, *, follow_file: bool) -> None:
-        """Call each plug-in once, start the store, and follow the file if enabled.
+        """Call each plug-in once, start the store, and start to check the file if ``follow_file``.
 
-        A failed plug-in does not stop the start.
+        The start continues if a plug-in fails.
         """
         self._group, self._follows_file = group, follow_file
         await start_all(self._loaded.services, group)
@@ -86,7 +91,7 @@ class EncryptionReload:
             self._spawn(self._run())
 
     async def stop(self) -> None:
-        """Stop reading the file and calling plug-ins."""
+        """Stop all checks of the file and all KMS providers."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -94,11 +99,11 @@ class EncryptionReload:
 
     @property
     def uses_plugins(self) -> bool:
-        """Report whether the configuration in use, or a later one, may have plug-ins, whose health is to be checked."""
+        """True if the current or a later configuration may have plug-ins, so that health checks are necessary."""
         return self._follows_file or bool(self._loaded.services)
 
     def fault(self) -> str:
-        """Return the errors of plug-ins, as ``kms-providers`` shows them."""
+        """Return the errors of plug-ins for the health check ``kms-providers``, "" if there are none."""
         return faults_of(self._loaded.services)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -118,7 +123,7 @@ class EncryptionReload:
                 await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Switch to the configuration in the file if it has changed."""
+        """Switch to the configuration in the file if the file has changed."""
         try:
             raw = await asyncio.to_thread(encryption_config.read, self._path)
             if encryption_config.hash_of(raw) == self._loaded.hash:
@@ -137,7 +142,10 @@ class EncryptionReload:
         _count("success")
 
     async def _start_providers(self, services: Sequence[Provider]) -> None:
-        """Start the providers of a new configuration; raise ConfigurationError unless all become healthy in time."""
+        """Start the providers of a new configuration.
+
+        If they do not become healthy in time, raise ConfigurationError.
+        """
         if not services:
             return
         assert self._group is not None
@@ -156,7 +164,7 @@ class EncryptionReload:
             raise
 
     async def _retire(self, services: Sequence[Provider]) -> None:
-        """Stop replaced providers, once the last request to them has ended or timed out."""
+        """Stop replaced providers after a time in which all their requests have ended or timed out."""
         self._retired += services
         await asyncio.sleep(2 * sum(service.timeout for service in services))
         await stop_all(services)
@@ -169,7 +177,7 @@ def _count(status: str) -> None:
 
 
 def _stamp_of(path: str) -> object:
-    """Return inode, time and size of a file (of the target of a link); None if there is none."""
+    """Return inode, time and size of a file, or of the target of a link; None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The Established condition, written once the catalog serves the definition (CND-004, CRD-037)."""
+"""The controller of the condition Established. It waits until the catalog has the resource (CND-004, CRD-037)."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion 
 
 
 class Establishing:
-    """Sets Established on definitions whose names are accepted and whose resource is in the catalog."""
+    """The controller. It sets Established on definitions with accepted names whose resource is in the catalog."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Establishing:
         clock: Callable[[], str],
         everywhere: Callable[[], Awaitable[None]],
     ) -> None:
-        """``everywhere()`` returns once all workers behind the port serve the same definitions."""
+        """``everywhere()`` waits until all workers behind the port serve the same definitions."""
         self._live = live
         self._definitions = definitions
         self._statuses = statuses
@@ -39,9 +39,9 @@ class Establishing:
         self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
-        """Report whether the condition is due: the catalog must serve the resource before clients see the condition.
+        """Report whether the condition is missing and the catalog has the resource.
 
-        A built-in resource of the same name counts as served.
+        The catalog may have a built-in resource of the same name instead.
         """
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:
@@ -50,12 +50,12 @@ class Establishing:
         return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition if it is due; it is False with an invalid CA bundle."""
+        """Write the condition if ``wanted``. Its status is False if the conversion webhook has an invalid CA bundle."""
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
         await self._everywhere()
-        # In a thread: the first parse of a certificate is slow.
+        # In a thread, since the first parse of a certificate is slow.
         wanted = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else IS_ESTABLISHED
 
         def amend(document: Document) -> Document | None:

@@ -1,4 +1,4 @@
-"""Events that controllers create: users see them in ``kubectl describe`` and ``kubectl get events``."""
+"""Events that controllers create. Users read them with ``kubectl describe`` and ``kubectl get events``."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ _DEFAULT = "default"  # the namespace of Events about cluster-scoped objects
 
 
 class Events:
-    """Creates the Events of one controller in the background, so that slow admission of Events blocks nothing else.
+    """Creates the Events of a controller in background tasks, so that slow admission of Events does not block it.
 
-    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT more were sent. Events
-    over the limit of the queue, and Events that fail, are logged and dropped, as upstream.
+    An Event with the same object, reason and message is sent again only after limits.EVENTS_SENT other Events. Events
+    over the limit of the queue and Events that cannot be created are logged and dropped, as upstream.
     """
 
     def __init__(self, verbs: Verbs, component: str, user: User) -> None:
@@ -40,15 +40,15 @@ class Events:
         self._sent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Create Events as tasks of the group from now on."""
+        """Start to create Events in tasks of the group."""
         self._loop.start(group)
 
     async def stop(self) -> None:
-        """Stop; drop queued Events."""
+        """Stop, and drop queued Events."""
         await self._loop.stop()
 
     def warn(self, about: Document, reason: str, message: str) -> None:
-        """Queue a Warning. ``about`` has apiVersion, kind, namespace, name and uid of the object."""
+        """Queue an Event of type Warning. ``about`` has apiVersion, kind, namespace, name and uid of the object."""
         event_key = (about["uid"], reason, message)
         if event_key in self._sent:
             return

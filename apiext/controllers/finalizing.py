@@ -1,4 +1,4 @@
-"""Deletion of a definition: change its guard, delete all objects, remove the finalizer (CND-009, DEL-001…005)."""
+"""The deletion of a definition: change its guard, delete its objects, remove its finalizer (CND-009, DEL-001…005)."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ STUCK = condition(
 
 
 class Finalizing:
-    """Deletes the objects of a definition that is being deleted, and then removes its finalizer."""
+    """The controller that deletes the objects of a deleted definition, and then removes its finalizer."""
 
     def __init__(
         self,
@@ -50,12 +50,13 @@ class Finalizing:
         self._guards = guards
         self._statuses = statuses
         self._clock = clock
-        self._sweeps: dict[str, tuple[str, float, Sweep]] = {}  # name → (uid, loop time of the start, sweep)
+        # name of the definition → (uid, event loop time of the start, sweep)
+        self._sweeps: dict[str, tuple[str, float, Sweep]] = {}
         self.wake: Callable[[str], None] = lambda _: None
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Report whether the definition waits for the deletion of its objects, or has a sweep to close."""
+        """Report whether a definition waits for the deletion of its objects, or has a sweep to close."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:
@@ -63,7 +64,7 @@ class Finalizing:
         return facts if facts is not None and facts.deleting and FINALIZER in facts.finalizers else None
 
     async def reconcile(self, name: str) -> None:
-        """Continue the deletion as far as possible. Changes of the objects start another run."""
+        """Continue the deletion as far as possible. Later changes of the objects start another run."""
         facts = self._waiting(name)
         if facts is None:
             self._close(name)
@@ -74,14 +75,14 @@ class Finalizing:
             return
         await self._set_in_progress(facts)
         if not self._is_ending(facts):
-            self._close(name)  # another server has finished; a new definition may have this name now
+            self._close(name)  # another server has completed the deletion; a new definition may have this name now
             return
         sweep = await self._sweep(facts, guard)
         errors = await sweep.run()
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # The cache now has all writes before the change of the guard; etcd accepts none after it.
+        # The cache then has all writes that precede the change of the guard. After it, etcd accepts no write.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)
@@ -114,16 +115,17 @@ class Finalizing:
         return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
 
     def _is_ending(self, facts: Facts) -> bool:
-        """Report whether the definition of these facts is still being deleted."""
+        """Report whether the definition with this uid is still being deleted."""
         now = self._definitions.get(facts.name)
         return now is not None and now.uid == facts.uid and now.deleting
 
     async def _release(self, facts: Facts, wanted: View) -> None:
-        """Delete the definition; with other finalizers, remove ours and set the last condition in one write."""
+        """Delete the definition. If it has other finalizers, remove only ours, and set the last condition."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):
-            self._close(facts.name)  # close it here: there may be no later change that starts another run
+            # the sweep must end here, since there may be no later change that starts another run
+            self._close(facts.name)
             return
         if set(now.finalizers) - {FINALIZER}:
             await self._statuses.amend(entry, lambda document: self._finished(document, wanted))
@@ -144,20 +146,20 @@ class Finalizing:
         try:
             await self._set_condition(facts, IN_PROGRESS)
         except OutOfSpace:
-            return  # the deletions free space, so continue without the condition
+            return  # the deletions free space, so they continue without the condition
 
     async def _set_failed(self, facts: Facts, message: str) -> None:
         try:
             await self._set_condition(facts, condition(TERMINATING, "True", _FAILED, message))
         except StoreError:
-            return  # the caller reports the first error
+            return  # the caller raises the first error
 
     async def _set_stuck(self, facts: Facts, sweep: Sweep) -> None:
         waited = asyncio.get_running_loop().time() - self._sweeps[facts.name][1]
         unreadable = sweep.unreadable()
         if unreadable is not None:
             await self._set_failed(facts, f"could not list instances: {unreadable}")
-            raise unreadable  # no event reports its deletion
+            raise unreadable  # no event will report the deletion of an unreadable object
         if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:

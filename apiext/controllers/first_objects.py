@@ -1,7 +1,7 @@
-"""Create the objects of kube-apiserver itself: system priority classes and the service ``default/kubernetes``.
+"""The objects that kube-apiserver creates itself: system priority classes and the service ``default/kubernetes``.
 
-Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents below have the stored form,
-so that a start imports no types.
+Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in this module have the
+stored form, so that the start of the server need not import the types of their kinds.
 """
 
 import asyncio
@@ -36,17 +36,19 @@ _CLASSES = {
     ),
 }
 
-# Seconds until the service and its endpoints are created again after their deletion (upstream: at most 10).
+# Seconds after a deletion until the service or its endpoints are created again (upstream: at most 10).
 RECREATE_AFTER = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the missing objects, also after a deletion. ``clock()`` returns the time in the format of metadata.
+    """Creates the missing objects, also after a deletion.
 
-    ``address()`` returns a free service address, preferably the first of the range. ``port`` is the port of the server;
-    ``endpoint`` is its address for other machines, or empty.
+    ``clock()`` returns the current time in the format of metadata.
+
+    ``address()`` returns a free service address, preferably the first address of the range. ``port`` is the port of the
+    server. ``endpoint`` is the IP address of the server for other machines, or "".
     """
 
     def __init__(
@@ -62,14 +64,14 @@ class FirstObjects:
         self._loop = Loop("kubernetes-service", self._reconcile)
 
     async def create(self) -> None:
-        """Create the missing objects. Log an error of the store; the next start retries."""
+        """Create the missing objects. Log an error of the store; the next start of the server retries."""
         try:
             await asyncio.gather(*(self._create_class(name) for name in _CLASSES), self._reconcile(NAME))
         except StoreError as error:
             log.warning("the service default/kubernetes or a system priority class could not be created: %s", error)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Create the service and its endpoints again after their deletion, until ``stop``."""
+        """Subscribe to deletions, and create the service and its endpoints again after a deletion."""
         self._loop.start(group)
         for resource in (SERVICES, ENDPOINTS, SLICES):
             collection = self._store.collection(resource)
@@ -77,7 +79,7 @@ class FirstObjects:
                 collection.feed.subscribe(self._changed)
 
     async def stop(self) -> None:
-        """Stop; the next start creates the missing objects."""
+        """Stop the controller. The next start of the server creates missing objects."""
         await self._loop.stop()
 
     def _changed(self, change: Change) -> None:
@@ -85,7 +87,7 @@ class FirstObjects:
             self._loop.add_after(NAME, RECREATE_AFTER)
 
     async def _reconcile(self, _: str) -> None:
-        """Create or change the service and its endpoints."""
+        """Create the service and its endpoints, or update them."""
         await asyncio.gather(
             self._put(SERVICES, "default", self._service, self._moved),
             self._put(ENDPOINTS, "default", self._endpoints, _renewed(self._endpoints, "subsets")),
@@ -107,7 +109,7 @@ class FirstObjects:
         change: Callable[[Document], Document | None] = lambda _: None,
         name: str = NAME,
     ) -> None:
-        """Store the result of ``make`` if the object is missing, else the result of ``change``; None stores nothing."""
+        """Store the result of ``make`` if the object is missing, else the result of ``change``. Do not store None."""
         collection = self._store.collection(resource)
         if collection is None:
             return
@@ -119,8 +121,9 @@ class FirstObjects:
                 revision = entry.revision if entry is not None else 0
                 await attempt(self._store, collection, Put((namespace, name), revision, encode(wanted)))
         except (KeyExists, RevisionChanged):
-            return  # another server wrote it first
-        except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
+            return  # another server has written the object first
+        # the stored object is invalid; reads report the error
+        except (AttributeError, KeyError, TypeError, ValueError):
             return
 
     def _object(self, api_version: str, kind: str, metadata: Document, owned: Document) -> Document:
@@ -161,7 +164,7 @@ class FirstObjects:
         return {**found, "spec": spec, "status": {"loadBalancer": {}}}
 
     def _moved(self, service: Document) -> Document | None:
-        """Return the service with the port of this server; None if it is unchanged."""
+        """Return the service with the port of this server; None if the service has this port."""
         if service["spec"]["ports"] == self._ports():
             return None
         return {**service, "spec": {**service["spec"], "ports": self._ports()}}
@@ -197,7 +200,7 @@ class FirstObjects:
 
 
 def _renewed(make: Callable[[], Document | None], *fields: str) -> Callable[[Document], Document | None]:
-    """Return a function that copies fields of a new object into a stored one; it returns None if they are equal."""
+    """Return a function that returns a stored object with the fields of a new object, None if they are equal."""
 
     def change(stored: Document) -> Document | None:
         wanted = make()

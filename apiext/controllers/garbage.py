@@ -1,8 +1,9 @@
-"""The garbage collector deletes dependents with their owners, or orphans them (WRI-018).
+"""The garbage collector. After the deletion of an owner, it deletes or orphans the dependents (WRI-018).
 
-An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. Dependents of
-owners of unserved kinds stay. The collector deletes like a client, with admission, and with the checked uid and
-resourceVersion as preconditions. It edits metadata in stored bytes, so that no schema and no conversion can block it.
+An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. If the kind
+of an owner is not served, its dependents stay. The collector deletes like a client, with admission. The checked uid and
+resourceVersion are preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can
+block the edit.
 """
 
 import asyncio
@@ -51,16 +52,16 @@ USER = service_account("kube-system", "generic-garbage-collector")
 
 
 class Owner(Enum):
-    """State of an owner, as its dependent sees it."""
+    """The state of an owner for one of its dependents."""
 
-    PRESENT = auto()  # exists, and does not wait for the deletion of its dependents
-    UNKNOWN = auto()  # of an unserved kind, or in a scope where it cannot own the object: never absent
-    WAITING = auto()  # being deleted in the foreground
+    PRESENT = auto()  # the owner exists, and does not wait for the deletion of its dependents
+    UNKNOWN = auto()  # the kind is not served, or an owner of this scope cannot own the object
+    WAITING = auto()  # the owner is being deleted in the foreground
     ABSENT = auto()
 
 
 class _Object(Struct, frozen=True):
-    """An object in the state that is checked."""
+    """An object in the state that the collector checks."""
 
     key: str
     served: ServedResource
@@ -78,7 +79,7 @@ class _Object(Struct, frozen=True):
 
 
 class Garbage:
-    """Deletes dependents whose owners are all absent, and completes foreground and orphaning deletions."""
+    """The garbage collector. It deletes dependents, and completes foreground and orphaning deletions of owners."""
 
     def __init__(self, verbs: Verbs, serving: Serving) -> None:
         self.loop = Loop("garbage", self.reconcile, width=8)
@@ -86,10 +87,10 @@ class Garbage:
         self._verbs = verbs
         self._serving = serving
         self._events = Events(verbs, NAME, USER)
-        self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners of unserved kinds
+        self._awaited: set[tuple[str, str]] = set()  # (apiVersion, kind) of owners whose kind is not served
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow all resources, including those that are served later."""
+        """Follow all served resources, including resources that are served later."""
         self._serving.listen(self._served)
         for served in self._verbs.catalog.current.resources.values():
             if served.stores_objects:
@@ -104,7 +105,7 @@ class Garbage:
         self.dependents.close()
 
     def _served(self, definition: str) -> None:
-        """Follow the resource of a definition whose served versions may have changed."""
+        """Follow the resource of a definition whose served versions may have changed. Queue waiting dependents."""
         resource, _, group = definition.partition(".")
         self._follow(GroupResource(group, resource))
         if self._awaited:
@@ -124,8 +125,8 @@ class Garbage:
     # -- one object
 
     async def reconcile(self, key: str) -> None:
-        """Process one object. An exception means that a retry may succeed."""
-        await self._serving.wait_synced()  # before that, a served kind may be missing in the catalog
+        """Process one object. After an exception, the loop retries."""
+        await self._serving.wait_synced()  # before this, the catalog may lack a served kind
         found = self._object(key)
         if found is None:
             return
@@ -146,7 +147,7 @@ class Garbage:
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _collect(self, found: _Object) -> None:
-        """Delete an object if all its owners are absent or wait for it; else remove its references to such owners."""
+        """Delete an object if all its owners are ABSENT or WAITING. Otherwise remove its references to such owners."""
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
         loop_budget = LoopBudget()
@@ -165,14 +166,14 @@ class Garbage:
         if Owner.WAITING in states and (below := self.dependents.of(found.uid)):
             policy = "Foreground"
             if any(reference.blocking for reference in references) and any(map(self._is_waiting, below)):
-                await self._edit(found, unblocked)  # a cycle; the edit queues this object again
+                await self._edit(found, unblocked)  # breaks a cycle of owners; the edit queues this object again
                 return
         await self._delete(found, policy)
 
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
-        """Return the states of owners by uid, for a dependent in this namespace ("": cluster scope).
+        """Return uid → state of the owners of a dependent in this namespace ("": cluster scope).
 
-        The cache is enough to show that an owner exists. Owners that it lacks are read together for each kind.
+        If the cache has an owner, the owner exists. Owners that the cache lacks are read, together for each kind.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
@@ -192,7 +193,7 @@ class Garbage:
                 if cached is not None and _state(cached, one.uid) is Owner.PRESENT:
                     states[one] = Owner.PRESENT
                 elif not one.name or "/" in one.name:
-                    states[one] = Owner.ABSENT  # no object can have that name
+                    states[one] = Owner.ABSENT  # no object can have this name
                 else:
                     doubtful.setdefault(served.group_resource, (served, []))[1].append(one)
         for served, ones in doubtful.values():
@@ -204,8 +205,8 @@ class Garbage:
     ) -> dict[Reference, Owner]:
         """Return the states of owners of one kind, by linearizable reads.
 
-        A few owners are read from etcd itself, so that no fault of the cache can delete a dependent. Many are read from
-        the cache, after it has reached the head revision of etcd.
+        Up to limits.OWNERS_READ owners are read from etcd, so that an error in the cache cannot delete a dependent.
+        More owners are read from the cache after the cache has reached the head revision of etcd.
         """
         store, within = self._verbs.store, namespace if served.namespaced else ""
         collection = store.add(served.stored_resource, served.namespaced)
@@ -222,7 +223,7 @@ class Garbage:
             states[one] = _state(entry, one.uid) if entry is not None else Owner.ABSENT
         missing = [one for one in references if states[one] is not Owner.PRESENT]
         if missing:
-            # Meanwhile the definition may have been deleted, or created again with another scope.
+            # During the reads, the definition may have been deleted, or created again with another scope.
             await self._serving.refresh(served.group, served.resource)
         looked_up = served.stored_resource, served.definition.uid, served.namespaced
         for one in missing:
@@ -233,10 +234,10 @@ class Garbage:
         return states
 
     def _is_elsewhere(self, reference: Reference, found: _Object) -> bool:
-        """Report whether an owner exists in a namespace other than that of its dependent.
+        """Report whether an owner exists in another namespace than its dependent.
 
-        Upstream finds the owner in its graph by uid. This server searches its name in each namespace, so that the time
-        does not depend on the number of objects. It does not search owners whose deletion it has seen.
+        Upstream finds the owner in its graph by uid. This server looks up the name in each namespace, so that the time
+        does not depend on the number of objects. It does not look up owners whose deletion it has received.
         """
         served = self._kind(reference)
         namespaces = self._verbs.store.collection(_NAMESPACES)
@@ -250,7 +251,7 @@ class Garbage:
         return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
 
     def _record_event(self, found: _Object, reference: Reference) -> None:
-        """Create the Event about an owner in another namespace, as upstream (graph_builder.go)."""
+        """Create the Event about an owner in another namespace, as upstream does (graph_builder.go)."""
         version, namespace = _version_of(found), found.entry.namespace
         about = {
             "apiVersion": version.names.api_version,
@@ -267,7 +268,7 @@ class Garbage:
         self._events.warn(about, "OwnerRefInvalidNamespace", message)
 
     def _unserved_state(self, reference: Reference, namespace: str) -> Owner:
-        """Return the state of an owner of an unserved kind: ABSENT only if its deletion was seen."""
+        """Return the state of an owner whose kind is not served: ABSENT if this server received its deletion."""
         return Owner.ABSENT if self.dependents.was_deleted(reference, namespace) else Owner.UNKNOWN
 
     def _kind(self, reference: Reference) -> ServedResource | None:
@@ -283,7 +284,7 @@ class Garbage:
     # -- owners that wait for their deletion
 
     async def _foreground(self, owner: _Object) -> None:
-        """Queue the dependents for deletion; remove the finalizer of the owner once no dependent blocks it."""
+        """Queue the dependents for deletion. When no dependent blocks the owner, remove the finalizer of the owner."""
         await self._wait_complete()
         if next(self.dependents.holders(owner.uid, owner.key), None) is None:
             await self._edit(owner, without_finalizer(FOREGROUND))
@@ -296,7 +297,7 @@ class Garbage:
                 self.loop.add(key)
 
     async def _orphan(self, owner: _Object) -> None:
-        """Remove the references to the owner from all dependents, then its finalizer."""
+        """Remove the references to the owner from all dependents, then remove the finalizer of the owner."""
         await self._wait_complete()
         todo = iter(self.dependents.of(owner.uid))
         edit = without_owners({owner.uid})
@@ -307,7 +308,8 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        if self.dependents.of(owner.uid):  # after a conflict, or if a dependent is unreadable: no event reports its end
+        # after a conflict, or if a dependent is unreadable, whose deletion causes no event
+        if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))
 
@@ -322,7 +324,7 @@ class Garbage:
                 return
 
     async def _wait_complete(self) -> None:
-        """Wait until the graph has all current dependents, also those of definitions that are not served yet."""
+        """Wait until the graph has all current dependents, even objects of definitions that were not served yet."""
         await self._verbs.store.fresh()
         await self._serving.complete()
         for collection in self.dependents.collections():
@@ -333,15 +335,18 @@ class Garbage:
 
     async def _delete(self, found: _Object, policy: str) -> None:
         version = _version_of(found)
-        # Delete the object only in the state that was checked.
+        # The preconditions permit the deletion only in the checked state.
         options = DeleteOptions(uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy)
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
-        with retried_conflicts(404, 409):  # the object or its definition has changed: retry
+        with retried_conflicts(404, 409):  # the object or its definition has changed, so the loop retries
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
-        """Edit metadata of an object in the checked state; retry after a conflict. Delete it without finalizers."""
+        """Edit the metadata of an object in the checked state; retry after a conflict.
+
+        If the object is being deleted and has no finalizers after the edit, delete it.
+        """
         decision = self._edited(found, edit)
         if decision is None:
             return
@@ -351,7 +356,7 @@ class Garbage:
             self.loop.add_after(found.key, loop_module.RETRY_FIRST)
 
     def _edited(self, found: _Object, edit: Edit) -> Put | Remove | None:
-        """Return the write that stores the edited metadata, or deletes the object; None if nothing changes."""
+        """Return the write that stores the edited metadata or deletes the object; None if the edit changes nothing."""
         entry = found.entry
         document = orjson.loads(entry.raw)
         metadata = document["metadata"]
@@ -395,10 +400,10 @@ def _is_waiting(metadata: dict[str, Any]) -> bool:
 
 
 def _version_of(found: _Object) -> ServedVersion:
-    """Return the version that the object is stored in, so that reading it needs no conversion."""
+    """Return the version in which the object is stored, so that no conversion is necessary to read it."""
     version = str(orjson.loads(found.entry.raw).get("apiVersion", "")).rpartition("/")[2]
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
     stored = known or next(iter(served.versions.values()))
-    # Deletion marks change metadata only, so no webhook is needed.
+    # A deletion changes only metadata, so no conversion webhook is necessary.
     return stored.as_is() if stored.codec.converts else stored

@@ -1,7 +1,8 @@
-"""Guard keys: one etcd key for each definition, with the uid, generation and state under which objects are written.
+"""Guards: an etcd key for each definition, with the uid and the generation of the definition, and a state.
 
-Every put of a custom object compares the revision of the guard in the same transaction. So a server that validated by
-an older definition cannot commit. The state is ``serving`` or ``terminating``; a deletion changes the guard first.
+Every put of a custom object compares the revision of the guard in the same transaction. So a server that has validated
+the object with an older definition cannot write it. The state is ``serving`` or ``terminating``. The deletion of a
+definition begins with a change of its guard.
 """
 
 import orjson
@@ -20,7 +21,7 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A stored guard: its definition, and the revision that a put must compare."""
+    """A stored guard. ``uid`` and ``generation`` are those of the definition. A put must compare ``revision``."""
 
     uid: str
     state: str
@@ -35,14 +36,15 @@ class Guards:
         self.collection = collection
         self._store = store
         self._definitions = definitions
-        self._abandoned: dict[str, int] = {}  # name → revision of a guard whose deletion was abandoned
+        # name of a definition whose deletion was abandoned → revision of its guard
+        self._abandoned: dict[str, int] = {}
 
     def key(self, name: str) -> str:
         """Return the etcd key of a definition's guard."""
         return self._store.keys.guard(name)
 
     def cached(self, name: str) -> Permit | None:
-        """Return the guard that the cache has."""
+        """Return the cached guard of a definition; None if there is none."""
         try:
             entry = self.collection.state.get("", name)
         except Malformed:
@@ -50,7 +52,7 @@ class Guards:
         return parse(entry.raw, entry.revision) if entry is not None else None
 
     def matching(self, facts: Facts) -> Permit | None:
-        """Return the cached guard if it has the uid, generation and state of these facts, else None."""
+        """Return the cached guard if its uid, generation and state match these facts, else None."""
         found = self.cached(facts.name)
         return found if found is not None and self._fits(found, facts) else None
 
@@ -60,7 +62,7 @@ class Guards:
         )
 
     def _state(self, found: Permit | None, facts: Facts) -> str:
-        """Return the right state of a guard: ``terminating`` is final, unless the deletion was abandoned."""
+        """Return the state that a guard must have. ``terminating`` is final, unless the deletion was abandoned."""
         if facts.deleting:
             return TERMINATING
         if found is None or found.uid != facts.uid or found.state != TERMINATING:
@@ -68,19 +70,19 @@ class Guards:
         return SERVING if self._abandoned.get(facts.name) == found.revision else TERMINATING
 
     def abandon(self, name: str, revision: int) -> None:
-        """Allow state ``serving`` again for a guard of this revision: no deletionTimestamp followed in time."""
+        """Allow the state ``serving`` again for a guard at this revision. No deletionTimestamp followed in time."""
         self._abandoned[name] = revision
 
     async def ensure(self, facts: Facts) -> Permit | None:
-        """Return a guard that matches the facts; write it if needed. None if the definition has changed.
+        """Return a guard that matches the facts, and write it if necessary. Return None if the definition has changed.
 
-        Raises store errors.
+        Raises StoreErrors.
         """
         found = self.matching(facts)
         if found is not None:
             return found
         for _ in range(limits.GUARD_ATTEMPTS):
-            # Read the definition after the guard: then a guard is never compared with an older definition.
+            # The definition is read after the guard, so that a guard is never compared with an older definition.
             stored = await self._stored(facts.name)
             entry = await self._store.current(self._definitions.collection, "", facts.name)
             now = self._definitions.of(entry) if entry is not None else None
@@ -95,9 +97,9 @@ class Guards:
         raise Unavailable(f"the guard of {facts.name} keeps changing")
 
     async def terminate(self, name: str, uid: str) -> Guard:
-        """Set the guard to terminating, and return it for the next write. Raises store errors.
+        """Set the guard to terminating, and return it for the next write of the caller; raise StoreErrors.
 
-        Raises RevisionChanged, and leaves the guard unchanged, if a new definition has the name.
+        If a new definition has the name, raise RevisionChanged and leave the guard unchanged.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
@@ -117,14 +119,14 @@ class Guards:
         raise Unavailable(f"the guard of {name} keeps changing")
 
     async def _check_uid(self, name: str, uid: str) -> None:
-        """Raise RevisionChanged unless the stored definition has this uid. Call it after reading the guard."""
+        """Raise RevisionChanged if the stored definition has not this uid. Call this after the guard was read."""
         entry = await self._store.current(self._definitions.collection, "", name)
         now = self._definitions.of(entry) if entry is not None else None
         if entry is None or (now is not None and now.uid != uid):
             raise RevisionChanged(entry)
 
     async def release(self, name: str) -> None:
-        """Delete the guard of a deleted definition; do nothing if a new definition has the name."""
+        """Delete the guard of a deleted definition. Do nothing if a new definition has the name."""
         self._abandoned.pop(name, None)
         stored = await self._stored(name)
         if stored is None or await self._store.current(self._definitions.collection, "", name) is not None:
@@ -132,7 +134,7 @@ class Guards:
         try:
             await self._store.delete_key(self.key(name), stored.revision)
         except RevisionChanged:
-            return  # a new definition uses it, or another server has deleted it
+            return  # a new definition uses the guard, or another server has deleted it
 
     async def _stored(self, name: str) -> Permit | None:
         found = await self._store.get_key(self.key(name))
@@ -141,13 +143,13 @@ class Guards:
     async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
-        # A catalog with this revision of the guard must include all earlier changes of definitions.
+        # A catalog with this guard must also have all earlier changes of definitions.
         await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 
 
 def parse(raw: bytes, revision: int) -> Permit:
-    """Parse a stored guard. An invalid one matches no definition, so it is written again."""
+    """Parse a stored guard. An invalid guard matches no definition, so the controller writes it again."""
     try:
         value = orjson.loads(raw)
         return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)

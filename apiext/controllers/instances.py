@@ -1,4 +1,4 @@
-"""Delete all objects of one resource: at once, or by a deletionTimestamp if they have finalizers."""
+"""The deletion of all objects of a resource. Objects with finalizers get a deletionTimestamp instead."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -20,12 +20,13 @@ from apiext.verbs.metadata import mark_as_deleting
 
 
 class Emptied(Struct, frozen=True):
-    """A namespace or definition that is being emptied: callbacks of its controller.
+    """The callbacks of a controller that deletes all objects of a namespace or definition.
 
-    ``due()`` reports whether it is still the same one: another server may have finished its deletion, and objects of a
-    new one may have the same names. Puts of objects compare ``guard()``. ``wake()`` is called when another run would
-    make progress: there is a new object to delete, or none is left. ``report()`` is called when only the report of the
-    remaining objects changes.
+    - ``due()`` reports whether the same namespace or definition is still being deleted. Another server may have
+      completed the deletion, and objects of a new namespace or definition may have the same names.
+    - ``guard()`` returns the guard that puts of objects compare.
+    - ``wake()`` is called when another run can make progress: there is a new object to delete, or no object is left.
+    - ``report()`` is called when only the number of remaining objects has changed.
     """
 
     due: Callable[[], bool]
@@ -35,9 +36,9 @@ class Emptied(Struct, frozen=True):
 
 
 class Sweep:
-    """Empties a collection, or one namespace of it, and follows its changes meanwhile.
+    """Deletes all objects of a collection, or of one namespace in it, and follows its changes.
 
-    Objects are neither converted nor validated, so that no webhook and no schema can block a deletion.
+    It neither converts nor validates objects, so that no webhook and no schema can block a deletion.
     """
 
     def __init__(
@@ -53,32 +54,32 @@ class Sweep:
         self._namespace = namespace
         self._emptied = emptied
         self._clock = clock
-        # queued keys in order: a plain dict is slow at removing its first key
+        # queued keys in order; the removal of the first key of a plain dict is slow
         self._queue: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._listed = False
         self._unsubscribe = collection.feed.subscribe(self._changed)
 
     def close(self) -> None:
-        """Stop following changes."""
+        """End the subscription to changes."""
         self._unsubscribe()
 
     @property
     def remaining(self) -> int:
-        """Return the number of objects; raise NotReady while the collection is loaded again."""
+        """The number of objects; raises NotReady while the collection is filled again."""
         if not (self.collection.state.ready or self.collection.dropped):
             raise NotReady(f"{self.collection.resource} is not in the cache")
         return self.collection.state.count(self._namespace)
 
     def unreadable(self) -> Malformed | None:
-        """Return the error of an unreadable object, which the sweep cannot delete; None if there is none (RV-020)."""
+        """Return the error of an unreadable object, which a sweep cannot delete; None if all are readable (RV-020)."""
         try:
-            self.collection.state.page(self._namespace, "", 1)  # checks all objects, but lists only one
+            self.collection.state.page(self._namespace, "", 1)  # checks all objects, but returns only one
         except Malformed as error:
             return error
         return None
 
     async def finalizers(self) -> Counter[str]:
-        """Return the number of remaining objects for each finalizer; yield to the event loop."""
+        """Return finalizer → number of remaining objects that have it. Yield to the event loop."""
         held: Counter[str] = Counter()
         loop_budget = LoopBudget()
         for entry in self.collection.state.readable(self._namespace):
@@ -88,7 +89,7 @@ class Sweep:
         return held
 
     async def run(self) -> list[StoreError]:
-        """Delete or mark all queued objects; return the errors. The next run retries them."""
+        """Delete all queued objects, or set their deletionTimestamp. Return the errors; the next run retries."""
         errors: list[StoreError] = []
         if not self._listed:
             self._listed, loop_budget = True, LoopBudget()
@@ -110,12 +111,12 @@ class Sweep:
             except StoreError as error:
                 self._queue[key] = None
                 errors.append(error)
-            except BaseException:  # also a cancellation: the object stays queued
+            except BaseException:  # after a cancellation, too, the object must stay queued
                 self._queue[key] = None
                 raise
 
     async def _remove(self, entry: Entry) -> Entry | None:
-        """Delete or mark one object; return its newer state after a conflict, else None."""
+        """Delete an object, or set its deletionTimestamp. Return its newer state after a conflict, else None."""
         decision = self._decide(entry)
         if decision is None:
             return None
@@ -123,15 +124,16 @@ class Sweep:
             await attempt(self._store, self.collection, decision)
         except RevisionChanged as conflict:
             if conflict.current is not None:
-                await self._store.at_least(conflict.current.revision)  # then ``due`` is up to date, too
+                await self._store.at_least(conflict.current.revision)  # after this, ``due`` is up to date, too
             return conflict.current
         return None
 
     def _decide(self, entry: Entry) -> Put | Remove | None:
-        """Return the write for an object; None if it is marked already."""
+        """Return the write for an object; None if it has a deletionTimestamp already."""
         document = orjson.loads(entry.raw)
         metadata = document.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}  # another program may have stored no metadata
+        # another program may have stored an object without metadata
+        metadata = metadata if isinstance(metadata, dict) else {}
         key = entry.namespace, entry.name
         if not metadata.get("finalizers"):
             return Remove(key, entry.revision)

@@ -1,4 +1,4 @@
-"""Controllers whose modules are imported when the first object of their resource exists (decision 36)."""
+"""Controllers whose modules are imported only when the first object of their resource exists (decision 36)."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ PROTECTIONS: Mapping[str, GroupResource] = {
     VOLUME_PROTECTION: VOLUMES,
     CLASS_PROTECTION: ATTRIBUTES_CLASSES,
 }
-"""Name of a controller that removes finalizers → the resource that it protects."""
+"""Name of a protection controller → the resource that it protects."""
 
 
 class _Controller(Protocol):
@@ -28,7 +28,10 @@ class _Controller(Protocol):
 
 
 class Late:
-    """Starts a controller ``class_name(verbs, collection, *more)`` of a module here at the first object."""
+    """Starts a controller when the first object of its resource exists.
+
+    The controller is ``class_name(verbs, collection, *more)`` of the module ``apiext.controllers.<module>``.
+    """
 
     def __init__(self, verbs: Verbs, resource: GroupResource, module: str, class_name: str, *more: str) -> None:
         self._verbs = verbs
@@ -39,7 +42,7 @@ class Late:
         self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Wait for the first object, if the resource is served."""
+        """Subscribe to the resource, if it is served, to wait for the first object."""
         self._group = group
         if self._collection is not None:
             self._unsubscribe = self._collection.follow(self._start_controller)
@@ -60,4 +63,5 @@ class Late:
         asyncio.get_running_loop().call_soon(self._end_subscription)
 
     def _end_subscription(self) -> None:
-        self._unsubscribe()  # later, since ``follow`` may call _start_controller before it returns
+        # in a later iteration of the event loop, since ``follow`` may call _start_controller before it returns
+        self._unsubscribe()

@@ -1,56 +1,58 @@
 """Limits of controllers."""
 
-# Observations of one delay of the event loop. Beyond: the rest of the delay is not observed.
+# Observations of one delay of the event loop. Beyond: the metric misses a part of the delay.
 LAG_MISSED = 120
 # Seconds between retries of a failed run. Beyond: the pause grows no more.
 RETRY_LAST = 30.0
-# Conflicts of one write of a guard key. Beyond: the run fails and is retried.
+# Conflicts of one write of a guard key. Beyond: the run fails, and the loop retries.
 GUARD_ATTEMPTS = 8
 # Changes of a definition while it is compiled. Beyond: other definitions are compiled first.
 COMPILE_ATTEMPTS = 16
-# Failures in a row of one key that are logged. Beyond: one log line for each 20.
+# Consecutive failures of one key that are logged. Beyond: only every 20th failure is logged.
 RETRIES_LOGGED = 20
-# Seconds without a deletionTimestamp after the guard of a definition was set to terminating. Beyond: the definition
-# is served again.
+# Seconds without a deletionTimestamp after the guard of a definition was set to terminating. Beyond: the server serves
+# the definition again.
 DELETION_ABANDONED = 3.0
-# Seconds that the objects of a definition take to be deleted. Beyond: the condition reports it. Upstream: one minute.
+# Seconds of the deletion of all objects of a definition. Beyond: its condition says that objects remain. Upstream: one
+# minute.
 CLEANUP_WAIT = 60.0
-# Seconds that the objects of a namespace take to be deleted. Beyond: its conditions name the remaining ones.
+# Seconds between a deletion in a terminating namespace and the update of its conditions. Beyond: the conditions are
+# updated.
 REMAINING_AFTER = 1.0
-# Concurrent deletions of objects of one definition or namespace. Beyond: deletions wait.
+# Concurrent deletions of objects of one definition or namespace. Beyond: further deletions wait.
 DELETES_IN_FLIGHT = 32
-# Bytes of a definition compiled on the event loop. Beyond: it is compiled in a thread.
+# Bytes of a definition that is compiled on the event loop. Beyond: a thread compiles the definition.
 COMPILE_INLINE = 64 * 1024
-# Bytes of a definition compiled while its change is dispatched. Beyond: it is compiled afterwards.
+# Bytes of a definition that is compiled while its change is dispatched. Beyond: the loop compiles the definition later.
 COMPILE_AT_ONCE = 16 * 1024
 # Queued Events of controllers. Beyond: new Events are dropped.
 EVENTS_WAITING = 1_000
-# Sent Events of controllers that are cached, to send none twice. Beyond: the oldest is evicted.
+# Sent Events of a controller that are cached, so that they are not sent twice. Beyond: the oldest Event is evicted.
 EVENTS_SENT = 10_000
-# Owners of an object and kind read from etcd. Beyond: they are looked up in a fresh cache.
+# Owners of one object and of one kind that are read from etcd. Beyond: they are read from a fresh cache.
 OWNERS_READ = 16
-# Unserved kinds of owners whose dependents are queued when the kind is served. Beyond: the next resync queues them.
+# Unserved kinds whose dependents are queued as soon as the kind is served. Beyond: the next resync queues dependents.
 AWAITED_KINDS = 4_096
-# Seconds that watches of a deleted definition have for their last events. Beyond: they are closed.
+# Seconds in which watches of a deleted definition get their last events. Beyond: the watches are closed.
 LAST_EVENTS = 2.0
-# Seconds that the last decoded definition is cached. Beyond: it is evicted.
+# Seconds that the last decoded definition is cached without use. Beyond: the definition is evicted.
 DECODED_KEPT = 1.0
-# Share of the time spent in full collections. Beyond: the next one is delayed.
+# Share of the time spent in full garbage collections. Beyond: the next full collection is delayed.
 GC_SHARE = 0.002
-# Seconds that new KMS plug-ins have to become healthy. Beyond: the new configuration is refused. Upstream:
-# minKMSPluginCloseGracePeriod.
+# Seconds in which the KMS plug-ins of a new configuration must become healthy. Beyond: the server refuses the new
+# configuration. Upstream: minKMSPluginCloseGracePeriod.
 KMS_RELOAD = 10.0
-# Objects of a page of a storage migration. Beyond: another page.
+# Objects of a page of a storage migration. Beyond: another page follows.
 MIGRATE_PAGE = 500
-# Objects per second that a storage migration rewrites, unless a flag says otherwise. Beyond: it pauses.
+# Objects that storage migrations rewrite per second. Beyond: the migrations pause.
 MIGRATE_RATE = 500.0
-# Concurrent requests of a storage migration. Beyond: they wait.
+# Concurrent requests of a storage migration. Beyond: further requests wait.
 MIGRATE_PARALLEL = 8
-# Failed objects that a storage migration names. Beyond: the rest is counted.
+# Failed objects that a storage migration names. Beyond: further failures are only counted, or end the pass.
 MIGRATE_FAILURES = 20
-# Seconds that a StorageVersionMigration waits for its resource. Beyond: it fails. Upstream: one minute.
+# Seconds that a StorageVersionMigration waits for its resource. Beyond: the migration fails. Upstream: one minute.
 MIGRATE_WAIT = 60.0
-# Bytes of the message of a migration's condition. Beyond: it is cut. Upstream: maxMessageLen.
+# Bytes of the message in the condition of a migration. Beyond: the message is truncated. Upstream: maxMessageLen.
 MIGRATE_MESSAGE = 32 * 1024
-# Seconds that the create of a namespace waits for its default service account. Beyond: it does not wait longer.
+# Seconds that the create of a namespace waits for its default service account. Beyond: the create succeeds without it.
 ACCOUNT_WAIT = 2.0

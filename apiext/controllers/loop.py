@@ -1,4 +1,4 @@
-"""The work queue of every controller: one run at a time for each key, retries with jittered backoff, resync."""
+"""The work queue of the controllers. A key has one run at a time; failed runs are retried; resyncs queue all keys."""
 
 import asyncio
 import logging
@@ -15,23 +15,23 @@ from apiext.controllers import limits
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
 
-# Seconds before the first retry of a failed run (upstream: ItemExponentialFailureRateLimiter).
+# Seconds before the first retry of a failed run, as upstream's ItemExponentialFailureRateLimiter.
 RETRY_FIRST = 0.005
-# Seconds between full reconciliations (upstream: informers' resync).
+# Seconds between two resyncs, like the resyncs of upstream's informers.
 RESYNC_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[str], Awaitable[None]]
-"""Brings the object of a key to the wanted state; if it raises, it is called again."""
+"""(key): brings the object of a key to the wanted state. After an exception, it is called again."""
 
 
 @contextmanager
 def retried_conflicts(*codes: int) -> Iterator[None]:
-    """Turn a StatusError with one of these codes into a StoreError: a conflict, which the loop retries.
+    """Turn a StatusError with one of these codes into a StoreError, which the loop logs only if it repeats.
 
-    The loop logs a StoreError only after several failures of a key. A webhook may deny with any code, so the pauses
-    grow as after other errors.
+    Such a code usually means a conflict. But a webhook may deny with any code, so the pauses of the loop grow as after
+    other errors.
     """
     try:
         yield
@@ -42,10 +42,10 @@ def retried_conflicts(*codes: int) -> Iterator[None]:
 
 
 class Loop:
-    """Runs ``reconcile(key)``: one run at a time for each key, one run for all ``add`` calls before it starts.
+    """Runs ``reconcile(key)`` for queued keys, at most ``width`` keys at a time. A key has one run at a time.
 
-    A run that raises is logged (after many failures, only sometimes) and repeated after a jittered pause. The pause
-    doubles from ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time.
+    All calls of ``add`` before the start of a run cause only this run. A failed run is repeated after a jittered pause.
+    The pause doubles from ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:
@@ -53,7 +53,7 @@ class Loop:
         self._reconcile = reconcile
         self._width = width
         self._group: asyncio.TaskGroup | None = None
-        # queued keys in order: a plain dict is slow at removing its first key
+        # queued keys in order; the removal of the first key of a plain dict is slow
         self._ready: OrderedDict[str, None] = OrderedDict()
         self._running: dict[str, asyncio.Task[Exception | None]] = {}
         self._failures: dict[str, int] = {}
@@ -64,7 +64,7 @@ class Loop:
         self._stopped = False
 
     def start(self, group: asyncio.TaskGroup, keys: Callable[[], Iterable[str]] | None = None) -> None:
-        """Run keys as tasks of the group; add all ``keys()`` every ``RESYNC_EVERY`` seconds."""
+        """Start to run keys in tasks of the group. Add all ``keys()`` about every ``RESYNC_EVERY`` seconds."""
         self._group = group
         self._keys = keys
         if keys is not None:
@@ -72,11 +72,14 @@ class Loop:
         self._pump()
 
     def add(self, key: str) -> None:
-        """Queue the key: a run begins after this call, without the rest of a pause after a failure."""
+        """Queue the key, so that a run begins after this call.
+
+        It does not wait for the end of a pause after a failure.
+        """
         self._queue_now(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Queue the key in so many seconds, or earlier if an earlier run is due already."""
+        """Queue the key after ``seconds``, or earlier if an earlier time is set already."""
         if self._stopped:
             return
         loop, timer = asyncio.get_running_loop(), self._timers.get(key)
@@ -96,14 +99,14 @@ class Loop:
         await done
 
     async def settled(self) -> None:
-        """Wait until each key that was queued before this call has run, successfully or not."""
+        """Wait until the runs of all keys that are queued or running now have ended, with or without an error."""
         loop = asyncio.get_running_loop()
         futures = []
         for key in self._ready:
             done: asyncio.Future[None] = loop.create_future()
             self._waiting.setdefault(key, []).append(done)
             futures.append(done)
-        # Wait also for running keys: such a run may process the change that the caller waits for.
+        # A running key counts, too, since its run may process the change for which the caller waits.
         runs = [task for key, task in self._running.items() if key not in self._ready]
         await asyncio.gather(*futures, return_exceptions=True)
         if runs:
@@ -111,11 +114,11 @@ class Loop:
 
     @property
     def idle(self) -> bool:
-        """Report whether no key runs or is queued (a pause after a failure counts as idle)."""
+        """True if no key is running or queued. A key in a pause after a failure does not count."""
         return not self._ready and not self._running
 
     async def stop(self) -> None:
-        """Cancel running keys and drop queued ones; the group continues."""
+        """Cancel the running keys and drop the queued keys. The task group stays open."""
         self._stopped = True
         for timer in (*self._timers.values(), *([self._resync] if self._resync else [])):
             timer.cancel()
@@ -139,7 +142,7 @@ class Loop:
         self._pump()
 
     def _pump(self) -> None:
-        """Start the oldest queued keys that are not running, up to ``width``."""
+        """Start queued keys that are not running, oldest first, until ``width`` keys run."""
         if self._group is None or self._stopped or len(self._running) >= self._width:
             return
         free = (key for key in self._ready if key not in self._running)
@@ -155,7 +158,7 @@ class Loop:
         assert self._group is not None
         try:
             return self._group.create_task(work)
-        except RuntimeError:  # the group is ending, so this loop ends, too
+        except RuntimeError:  # the task group is ending, so this loop ends, too
             work.close()
             self._stopped = True
             return None
@@ -163,7 +166,7 @@ class Loop:
     async def _run_once(self, key: str) -> Exception | None:
         try:
             await self._reconcile(key)
-        except Exception as failure:  # any error of a controller: log and retry
+        except Exception as failure:  # the loop retries after every error of a controller
             self._retry(key, failure)
             return failure
         self._failures.pop(key, None)
@@ -179,12 +182,12 @@ class Loop:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
-        # A conflict or a short failure of the store passes without help: log it only if it repeats.
+        # A retry usually resolves a conflict or a short failure of the store, so it is logged only if it repeats.
         may_pass = isinstance(failure, StoreError) and count < 3
         is_expected = isinstance(failure, StoreError | StatusError | Unreadable)
         is_logged = not may_pass and (count < limits.RETRIES_LOGGED or count % limits.RETRIES_LOGGED == 0)
         level = logging.WARNING if is_logged else logging.DEBUG
-        exc_info = None if is_expected else failure  # the text of an expected error is enough, without a traceback
+        exc_info = None if is_expected else failure  # an expected error is logged without its traceback
         log.log(level, "%s of %s failed (%s), retry in %.3f s", self._name, key, failure, pause, exc_info=exc_info)
         if not self._stopped and key not in self._ready:
             self.add_after(key, pause)
@@ -196,7 +199,7 @@ class Loop:
     def _add_all(self) -> None:
         if self._stopped or self._keys is None:
             return
-        self._schedule_resync()  # first, so that an exception below does not end the resyncs
+        self._schedule_resync()  # first, so that an exception in ``_keys`` does not end the resyncs
         for key in list(self._keys()):
             self.add(key)
 

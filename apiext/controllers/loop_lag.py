@@ -1,4 +1,4 @@
-"""Measure the delay of the event loop, which adds to the latency of every request, as a metric."""
+"""The metric of the delay of the event loop, which adds to the latency of every request."""
 
 import asyncio
 import random
@@ -7,17 +7,17 @@ from time import monotonic
 from apiext.controllers import limits
 from apiext.telemetry import HistogramFamily
 
-# Seconds between timers that measure the delay of the event loop; they take 0.02 % of a processor.
+# Mean seconds between two timers that measure the delay. The timers take 0.02 % of a processor.
 LAG_EVERY = 0.5
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class LoopLag:
-    """Sets a timer about every LAG_EVERY seconds, and observes its delay.
+    """Sets a timer about every LAG_EVERY seconds, and observes the delay of the timer.
 
-    The pauses are random, so that they do not coincide with other periodic work. A delay of several pauses is observed
-    once for each timer that it prevented: otherwise a long delay would hardly change the quantiles.
+    The pauses are random, so that the timers do not coincide with other periodic work. A long delay prevents further
+    timers. It is also observed once for each of these, since otherwise it would hardly change the quantiles.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class LoopLag:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Start to measure the running event loop."""
+        """Set the next timer on the running event loop."""
         pause = LAG_EVERY * random.uniform(0.5, 1.5)
         self._due = monotonic() + pause
         self._timer = asyncio.get_running_loop().call_later(pause, self._fired)

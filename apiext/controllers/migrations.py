@@ -1,13 +1,13 @@
-"""The controller of StorageVersionMigrations: rewrite every object of a resource in the storage version.
+"""The controller of StorageVersionMigrations. It rewrites every object of a resource in the storage version.
 
-apiext.crd.migration has the rules, which ``apiext migrate`` uses, too. All state is in the store, so that a restarted
-server continues, and several servers share the work. The state is:
+The rules are in apiext.crd.migration; the command ``apiext migrate`` uses them, too. All state is in the store, so that
+a restarted server continues, and several servers share the work. The state is:
 
 - the condition Running of the migration;
-- the checkpoint, status.resourceVersion: since this revision, every request stores objects in the storage version;
-- the condition StorageMigrating of the definition, with its generation at the start.
+- the checkpoint in status.resourceVersion: since this revision, every request stores objects in the storage version;
+- the condition StorageMigrating of the definition, with the generation of the definition at the start.
 
-Each write compares the revision that was read, so an object is rewritten by one server only.
+Each write compares the revision that the server has read, so only one server rewrites an object.
 """
 
 import asyncio
@@ -59,15 +59,15 @@ log = logging.getLogger(__name__)
 
 MIGRATIONS = GroupResource("storagemigration.k8s.io", "storageversionmigrations")
 USER = service_account("kube-system", MIGRATOR)
-_MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # the field managers of upstream
-_MARK = "StorageMigrating"  # condition of a definition during its migration
+_MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # upstream's field managers
+_MARK = "StorageMigrating"  # the condition of a definition during a migration of its objects
 _NEEDED = ("update", "patch", "list")
 _UNHANDLED = "migration encountered unhandled error"
 _MERGE = "application/merge-patch+json"
 
 
 class _Migration(Struct, frozen=True):
-    """A migration without a final result, in its last stored state."""
+    """The stored state of a migration whose result is not completely recorded."""
 
     entry: Entry
     created: str
@@ -93,25 +93,29 @@ class _Migration(Struct, frozen=True):
 
 
 class _Pass(Struct):
-    """One pass over the objects of a resource, with its final error and its temporary errors."""
+    """One pass over the objects of a resource.
+
+    ``failed`` is an error that ends the migration; ``temporary`` are others.
+    """
 
     migration: _Migration
     collection: Collection
     plan: Plan | None
-    prefix: bytes  # the first bytes of values in the storage version
+    prefix: bytes  # the first bytes of objects in the storage version
     failed: str = ""
     temporary: list[str] = field(default_factory=list)
-    unknown_outcome: StoreError | None = None  # an error of the store: the outcome of a write may be unknown
+    # an error of the store, after which the outcome of a write may be unknown
+    unknown_outcome: StoreError | None = None
 
     @property
     def is_stopped(self) -> bool:
         return bool(self.failed) or self.unknown_outcome is not None or len(self.temporary) >= limits.MIGRATE_FAILURES
 
     def due(self, entry: Entry) -> bool:
-        """Report whether an object may need a rewrite: another version, or an old encryption key.
+        """Report whether an object may have an old version or an old encryption key.
 
-        An object that is newer than the checkpoint may have an old version, since the collector and deletions edit only
-        its metadata. An object whose bytes do not begin with its apiVersion is rewritten needlessly.
+        Even an object that is newer than the checkpoint may have an old version, since the garbage collector and
+        deletions edit only metadata. An object whose bytes do not begin with its apiVersion is always rewritten.
         """
         return entry.revision <= int(self.migration.checkpoint) or not entry.raw.startswith(self.prefix)
 
@@ -128,10 +132,10 @@ class Migrations:
         self._marks = Statuses(verbs.store, verbs.catalog, definitions, "v1", _RUNNER)
         self._turns = Turns(limits.MIGRATE_RATE)  # shared by all migrations
         self._loop = Loop("migrations", self._reconcile, width=5)
-        self._migrations: dict[str, dict[str, _Migration]] = {}  # by resource and name
+        self._migrations: dict[str, dict[str, _Migration]] = {}  # str(resource) → name of the migration → migration
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow all migrations."""
+        """Subscribe to migrations and to served definitions, and start the loop."""
         self._collection.follow(self._changed)
         self._serving.listen(self._served)
         self._loop.start(group, lambda: list(self._migrations))
@@ -158,7 +162,7 @@ class Migrations:
         if definition in self._migrations:
             self._loop.add(definition)
 
-    # -- one step of a migration; its write queues the next step
+    # -- the steps of a migration; the write of a step queues the next step
 
     async def _reconcile(self, key: str) -> None:
         await self._serving.wait_synced()
@@ -176,7 +180,7 @@ class Migrations:
             await self._run(migration)
 
     async def _begin(self, migration: _Migration) -> None:
-        """Mark the definition as migrating, with its generation; then set the migration to Running."""
+        """Set the condition of the definition, with its generation; then set the migration to Running."""
 
         def mark(document: Document) -> Document:
             return self._marked(document, "True", "MigrationRunning", _mark(migration))
@@ -190,9 +194,9 @@ class Migrations:
             self._run_again(migration)
 
     async def _set_checkpoint(self, migration: _Migration) -> None:
-        """Set the checkpoint: the revision since which no server writes another version.
+        """Set the checkpoint: the revision after which no server writes another version.
 
-        This server has the current definition by then; the guard of the definition makes other servers use it, too.
+        This server then has the current definition, and the guard makes all other servers use it, too.
         """
         group, resource = migration.resource.group, migration.resource.resource
         found = self._find(migration) and await self._serving.refresh(group, resource)
@@ -208,10 +212,11 @@ class Migrations:
         await self._amend(migration, lambda document: with_status(document, resourceVersion=revision))
 
     async def _run(self, migration: _Migration) -> None:
-        """Rewrite all objects that need it (``_Pass.due``)."""
+        """Rewrite all objects for which ``_Pass.due`` returns True."""
         store = self._verbs.store
         await store.at_least(int(migration.checkpoint))
-        served = self._find(migration)  # no await until store.add: the resource could be replaced meanwhile
+        # no await until store.add, since the definition could be replaced in the meantime
+        served = self._find(migration)
         if served is None:
             await self._fail_if_old(migration, f"{_UNHANDLED}: unable to obtain GVR from discovery")
             return
@@ -226,7 +231,7 @@ class Migrations:
             page = collection.state.page(None, start, limits.MIGRATE_PAGE)
             start, last = page.next, not page.next
             todo = [it for it in page.entries if work.due(it)]
-            random.shuffle(todo)  # so that several servers begin with different objects
+            random.shuffle(todo)  # several servers then begin with different objects
             queue = iter(todo)
             async with asyncio.TaskGroup() as group:
                 for _ in range(limits.MIGRATE_PARALLEL):
@@ -242,15 +247,17 @@ class Migrations:
         elif work.temporary:
             raise Unavailable(f"objects could not be written: {'; '.join(work.temporary)}")
         elif self._find(migration) is None:
-            self._run_again(migration)  # the resource is not served now, but may be served again
+            self._run_again(migration)  # the resource is not served now, but may be served later
         elif self._is_current(migration):
             await self._set_condition(migration, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
     async def _record_result(self, migration: _Migration) -> None:
-        """Write the result into the definition; after a success, remove old versions from its storedVersions.
+        """Write the result into the condition of the definition.
 
-        storedVersions stay if the generation has changed. The mark must be that of this migration: another server may
-        have completed it and begun the next one.
+        After a success, remove old versions from storedVersions.
+
+        If the generation of the definition has changed, storedVersions stay. Change nothing if the condition belongs to
+        another migration, since another server may have completed this migration and begun the next.
         """
         marked = False
 
@@ -293,7 +300,7 @@ class Migrations:
             key = f"{found.namespace}/{found.name}" if found.namespace else found.name
             entry = work.collection.state.by_key(key)
             if entry is None or not work.due(entry):
-                continue  # another server has rewritten or deleted it
+                continue  # another server has rewritten or deleted the object
             await asyncio.sleep(self._turns.take(self._verbs.loop_time()))
             served = self._find(work.migration)
             if served is None:
@@ -321,7 +328,8 @@ class Migrations:
             now = await self._read_current(work, entry) if result in (GONE, CHANGED) else None
             if is_temporary(code) or (result == GONE and now is not None):
                 work.temporary.append(f"{key}: {message}")
-            elif result == FAILED or (now is not None and now.revision == entry.revision):  # a webhook denied
+            # a webhook has denied the write
+            elif result == FAILED or (now is not None and now.revision == entry.revision):
                 work.failed = message
             elif now is not None and work.due(now):
                 work.temporary.append(f"{key}: {message}")
@@ -334,7 +342,7 @@ class Migrations:
         return 200, ""
 
     async def _read_current(self, work: _Pass, entry: Entry) -> Entry | None:
-        """Return the stored object. A 404 does not prove its deletion: its definition may not have been served."""
+        """Return the stored object. A 404 does not prove a deletion, since the resource may not have been served."""
         return await self._verbs.store.current(work.collection, entry.namespace, entry.name)
 
     # -- helpers
@@ -358,10 +366,11 @@ class Migrations:
         return set_condition(document, wanted, self._verbs.clock())
 
     async def _fail_if_old(self, migration: _Migration, message: str) -> None:
-        """Fail a migration of an unserved resource after limits.MIGRATE_WAIT seconds; until then, retry."""
+        """Fail a migration of an unserved resource if it is older than limits.MIGRATE_WAIT seconds, else retry."""
         age = (time.parse(self._verbs.clock()) - time.parse(migration.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:
-            self._loop.add_after(migration.key, limits.MIGRATE_WAIT - max(age, 0.0))  # the clock may go back
+            # the age is negative if the clock was set back
+            self._loop.add_after(migration.key, limits.MIGRATE_WAIT - max(age, 0.0))
         else:
             await self._fail(migration, message)
 
@@ -380,7 +389,7 @@ class Migrations:
 
 
 def _read_migration(entry: Entry) -> _Migration | None:
-    """Parse a migration; return None for an invalid one that another program stored."""
+    """Parse a migration; return None if it is invalid. Another program may have stored it."""
     document: Any = orjson.loads(entry.raw)
     try:
         status: View = document.get("status") or {}
@@ -398,7 +407,7 @@ def _read_migration(entry: Entry) -> _Migration | None:
 
 
 def _next(migrations: Iterable[_Migration]) -> _Migration | None:
-    """Return the migration to process next: one with a result to record, else the running one, else the oldest."""
+    """Return the next migration to process: first with a result to record, then running, then by age."""
 
     def order(migration: _Migration) -> tuple[bool, bool, str, str]:
         has_result = migration.running and migration.ended

@@ -1,4 +1,7 @@
-"""Create the namespaces that always exist, and empty namespaces that are being deleted (NSP-003, NSP-005)."""
+"""The controller of namespaces.
+
+It creates the initial namespaces, and empties deleted namespaces (NSP-003, NSP-005).
+"""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -45,7 +48,7 @@ _DONE: Mapping[str, tuple[str, str, str]] = {
 
 
 class _Emptying:
-    """The deletion of the namespace with this uid: its sweeps by resource."""
+    """The deletion of the namespace with this uid. Each sweep deletes the objects of one resource."""
 
     __slots__ = ("sweeps", "uid")
 
@@ -55,9 +58,9 @@ class _Emptying:
 
 
 class Namespaces:
-    """Deletes all objects of each namespace that is being deleted, and then the namespace.
+    """The controller of namespaces. It deletes all objects of a terminating namespace, then the namespace.
 
-    ``served()`` waits until the catalog has all resources of the stored definitions.
+    ``served()`` waits until the catalog has the resources of all stored definitions.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Namespaces:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     async def create_missing(self) -> None:
-        """Create the namespaces that always exist. Raises store errors."""
+        """Create the initial namespaces, as far as they are missing; raise StoreErrors."""
         served = self._live.current.lookup("", "v1", "namespaces")
         assert served is not None
         for name in ALWAYS:
@@ -91,10 +94,10 @@ class Namespaces:
                 made = namespace(name, self._clock(), self._manager)
                 await attempt(self._store, self.collection, Put(("", name), 0, served.codec.encode(made)))
             except KeyExists:
-                continue  # another server created it first
+                continue  # another server has created the namespace first
 
     def wanted(self, name: str) -> bool:
-        """Report whether a namespace is being deleted, or has sweeps to close."""
+        """Report whether a namespace may be terminating, or has sweeps to close."""
         if name in self._emptying:
             return True
         entry = self.collection.state.get("", name)
@@ -105,11 +108,11 @@ class Namespaces:
         return [entry.name for entry in self.collection.state.readable() if b'"deletionTimestamp"' in entry.raw]
 
     def emptying(self) -> list[str]:
-        """Return the names of the namespaces whose deletion has begun here."""
+        """Return the names of the namespaces that this server is emptying."""
         return list(self._emptying)
 
     async def reconcile(self, name: str) -> None:
-        """Continue the deletion as far as possible. Changes of objects start another run."""
+        """Continue the deletion of a namespace as far as possible. Later changes of its objects start another run."""
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         if not metadata.get("deletionTimestamp"):
@@ -126,7 +129,7 @@ class Namespaces:
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
-                failures[resource] = [unreadable]  # no event reports its deletion
+                failures[resource] = [unreadable]  # no event will report the deletion of an unreadable object
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)
             return
@@ -138,13 +141,13 @@ class Namespaces:
             raise errors[0]
 
     def _ending(self, name: str, uid: str) -> Entry | None:
-        """Return the namespace if it has this uid and is being deleted, else None."""
+        """Return the namespace if it has this uid and is terminating, else None."""
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
 
     async def _follow(self, name: str, uid: str, sweeps: dict[GroupResource, Sweep]) -> None:
-        """Create missing sweeps for served namespaced resources; close those of unserved ones."""
+        """Create missing sweeps for served namespaced resources. Close the sweeps of resources that are not served."""
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()
@@ -155,7 +158,7 @@ class Namespaces:
         for resource, served in wanted.items():
             now = self._live.current.resource(resource.group, resource.resource)
             if now is None or not now.namespaced:
-                continue  # deleted while this loop waited, perhaps created again in cluster scope
+                continue  # the resource was deleted in the meantime, and perhaps created again in cluster scope
             collection = self._store.add(resource, namespaced=True, decoder=custom_object)
             await collection.wait_ready()
             if resource in sweeps and sweeps[resource].collection is collection:
@@ -181,7 +184,7 @@ class Namespaces:
         return guard
 
     async def _release(self, name: str, uid: str) -> None:
-        """Delete the namespace; with other finalizers, only remove the finalizer ``kubernetes``."""
+        """Delete the namespace. If it has other finalizers, only remove the finalizer ``kubernetes``."""
         entry = self._ending(name, uid)
         if entry is None:
             self._close(name)
@@ -208,7 +211,7 @@ class Namespaces:
 
 
 def namespace(name: str, now: str, manager: str) -> Document:
-    """Return a new namespace, with managed fields for its label (NSP-002)."""
+    """Return a new namespace with its label and with managed fields (NSP-002)."""
     owner = {"apiVersion": "v1", "manager": manager, "operation": "Update", "time": now, "fieldsType": "FieldsV1"}
     labels: Document = {".": {}, "f:kubernetes.io/metadata.name": {}}
     return {
@@ -229,7 +232,7 @@ def namespace(name: str, now: str, manager: str) -> Document:
 async def conditions(
     sweeps: Mapping[GroupResource, Sweep], failures: Mapping[GroupResource, list[StoreError]]
 ) -> dict[str, tuple[str, str, str]]:
-    """Return type → (status, reason, message) of the five conditions, in upstream's order and texts (NSP-005)."""
+    """Return type → (status, reason, message) of the five conditions, with upstream's order and texts (NSP-005)."""
     wanted_conditions = dict(_DONE)
     remaining = {resource: sweep.remaining for resource, sweep in sweeps.items() if sweep.remaining}
     held: Counter[str] = Counter()
@@ -241,7 +244,8 @@ async def conditions(
         wanted_conditions["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
     if remaining:
         counts = sorted((f"{resource.resource}.{resource.group}", count) for resource, count in remaining.items())
-        listed = ", ".join(f"{name} has {count} resource instances" for name, count in counts)  # upstream: "secrets."
+        # as upstream, which writes "secrets." for the core group
+        listed = ", ".join(f"{name} has {count} resource instances" for name, count in counts)
         text = f"Some resources are remaining: {listed}"
         wanted_conditions["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
     if held:

@@ -1,4 +1,4 @@
-"""Decide the names of the definitions of a group: the NamesAccepted condition (CND-001…003)."""
+"""The controller of the condition NamesAccepted. It decides the names of the definitions of a group (CND-001…003)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,19 +17,19 @@ log = logging.getLogger(__name__)
 
 
 Due = tuple[bool, int, str]
-"""Order of decisions: False for a definition whose accepted names a client removed; then revision; then name."""
+"""The order of decisions: (False if a client removed the accepted names, revision, name of the definition)."""
 
 
 class _Run:
-    """Progress of one run over the undecided definitions of a group: it processes each at most once."""
+    """The progress of one run over the undecided definitions of a group. A run processes a definition at most once."""
 
     def __init__(self) -> None:
         self._processed: set[str] = set()
-        self._processed_up_to = [0, 0]  # by the first value of Due: the highest processed revision
+        self._processed_up_to = [0, 0]  # first value of Due → highest processed revision
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether this run has processed the definition, or has processed this revision or later ones."""
+        """Report whether this run has processed the definition, or has processed this revision or a later revision."""
         late, revision, name = due
         return name in self._processed or revision <= self._processed_up_to[late]
 
@@ -39,7 +39,7 @@ class _Run:
             self._processed.add(due[2])
 
     def begin(self, due: Due, now: int) -> bool:
-        """Return whether to process a definition in this run; if not, keep it for the next run.
+        """Return whether this run must process a definition. If not, the next run processes it.
 
         ``now`` is the revision of the cache.
         """
@@ -57,35 +57,36 @@ class _Run:
 class Naming:
     """Decides the names of one group at a time, the oldest definitions first.
 
-    Because of this order, two servers that decide at the same time never accept one name for two definitions: a server
-    that has the newer definition has the older one, too, and an acceptance in between makes the other server's write
-    fail. Definitions whose accepted names a client removed are decided first: a server that has the free names has
-    the removal, too, unless it has just started.
+    Because of this order, two servers that decide at the same time never accept one name for two definitions. A server
+    that has the newer definition also has the older definition. If another server accepts a name in the meantime, the
+    write conflicts. Definitions whose accepted names a client removed are decided first. A server for which the names
+    are free also has the removal, unless it has just started.
 
-    A definition is decided when it changed, or when a name that it requests was accepted or freed. Other changes of the
-    group do not affect it. After such a change, a definition that the current run has processed waits for the next run.
+    A definition is decided when it has changed, or when a name that it requests was accepted or freed. If the current
+    run has processed the definition already, the next run decides it.
     """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._had: dict[str, Names] = {}  # definition → names that are accepted, or were and are still requested
+        # name of the definition → names that are accepted, or that were accepted and are still requested
+        self._had: dict[str, Names] = {}
         self._index = NameIndex()
         self._undecided: dict[str, Due] = {}
-        self._due: set[str] = set()  # undecided definitions whose outcome may have changed
-        self._queues: dict[str, list[Due]] = {}  # group → heap; some items are outdated
+        self._due: set[str] = set()  # names of undecided definitions whose outcome may have changed
+        self._queues: dict[str, list[Due]] = {}  # group → heap of definitions to decide; some items are outdated
         self._runs: dict[str, _Run] = {}  # group → its current run
 
     def record(self, name: str) -> None:
-        """Record the names of a definition; called for each change, and for all definitions at the start."""
+        """Record the names of a definition. Called for each change, and for all definitions at the start."""
         facts = self._definitions.get(name)
         if facts is None:
             self._had.pop(name, None)
         elif facts.outline.names == facts.outline.accepted:
             self._had[name] = facts.outline.names
         elif self._had.get(name) != facts.outline.names:
-            self._had.pop(name, None)  # it requests other names
+            self._had.pop(name, None)  # the definition requests other names
         self._put(name, facts)
 
     def everything(self) -> Iterable[str]:
@@ -95,15 +96,15 @@ class Naming:
         return self._definitions.groups()
 
     async def reconcile(self, group: str) -> None:
-        """Decide the undecided definitions of a group. A freed name is a change, which queues another run."""
-        # No event reports that a definition has become unreadable.
+        """Decide the undecided definitions of a group. If a decision frees a name, its event queues another run."""
+        # a definition that becomes unreadable causes no event
         for name in list(self._definitions.collection.state.broken):
             self._put(name, None)
         run = self._runs[group] = _Run()
         try:
             while (due := self._next(group, run)) is not None:
                 if not await self._process(due):
-                    return  # conflict: the other change queues another run, and later definitions wait for it
+                    return  # after a conflict, the other change queues another run, which decides the later definitions
         finally:
             del self._runs[group]
             for due in run.later:
@@ -115,7 +116,7 @@ class Naming:
             run.record_change(before)
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
-            # upstream: a changed definition is decided before those that wait for the freed names
+            # as upstream, which decides a changed definition before definitions that wait for the freed names
             lost_names = self._had.get(name) == facts.outline.names
             self._undecided[name] = (not lost_names, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):
@@ -133,7 +134,7 @@ class Naming:
         heappush(self._queues.setdefault(group, []), due)
 
     def _next(self, group: str, run: _Run) -> Due | None:
-        """Return and remove the definition to decide next from the queue of a group."""
+        """Remove the next definition to decide from the queue of a group, and return it; None if there is none."""
         queue = self._queues.get(group, [])
         while queue:
             due = heappop(queue)
@@ -145,7 +146,7 @@ class Naming:
         return None
 
     async def _process(self, due: Due) -> bool:
-        """Decide a definition; after a conflict queue it again, and return False."""
+        """Decide a definition. After a conflict, queue it again and return False."""
         name, done = due[2], False
         try:
             facts = self._definitions.get(name)
@@ -168,7 +169,8 @@ class Naming:
         if same and naming.accepted == facts.outline.accepted:
             return True
         faults = [str(fault) for fault in name_errors(naming.accepted.document(), "status.acceptedNames")]
-        if faults:  # stored by another program; upstream: no status with these names can be written
+        # another program stored these names; as upstream, a status with them is invalid, so it is not written
+        if faults:
             log.warning("the names of the stored definition %s cannot be accepted: %s", facts.name, "; ".join(faults))
             return True
 
@@ -180,6 +182,6 @@ class Naming:
 
         try:
             return await self._statuses.amend(entry, amend) is not None
-        except Unreadable as error:  # stored by another program; do not block later definitions
+        except Unreadable as error:  # another program stored the definition; it must not block later definitions
             log.warning("the names of the stored definition %s cannot be decided: %s", facts.name, error)
             return True

@@ -1,4 +1,4 @@
-"""The NonStructuralSchema condition, for schemas that older or other servers have stored (CND-007)."""
+"""The controller of the condition NonStructuralSchema. Old or other servers may have stored such schemas (CND-007)."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,18 @@ from apiext.meta.fields import FieldError, aggregate, invalid
 
 
 class NonStructural:
-    """Writes the condition with the violations of a definition; removes it if there are none."""
+    """The controller. It writes the condition with the violations of a definition, or removes the condition."""
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
         self._validated: dict[str, bytes] = {}  # name → digest of a definition without violations
-        self._waiting: set[str] = set()  # suspect and not validated yet: a status write here can end ``suspect``
+        # names of suspect definitions that were not validated yet; a status write can set ``suspect`` to false
+        self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
-        """Report whether the definition must be validated, or has the condition."""
+        """Report whether this controller must validate the definition, or the definition has the condition."""
         facts = self._definitions.get(name)
         if facts is None:
             self._validated.pop(name, None)
@@ -39,7 +40,7 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            if amended is None:  # otherwise wait for the write: after a conflict the key runs again
+            if amended is None:  # a changed condition must be written first; after a conflict, the loop runs again
                 self._validated[name] = facts.digest
                 self._waiting.discard(name)
             return amended
@@ -57,7 +58,7 @@ class NonStructural:
 
 
 def violations(document: View) -> View | None:
-    """Return the condition for a definition in v1 form; None if its schemas are structural."""
+    """Return the condition of a definition in v1 form; None if its schemas are structural."""
     from apiext.schema import rules_of_structure  # imported late: few definitions are suspect (decision 36)
 
     spec = document.get("spec") or {}

@@ -1,8 +1,8 @@
-"""Consistency of the workers behind one port: the response to a write of configuration waits for all workers.
+"""Consistency of the workers behind one port. The response to a write of configuration waits for all workers.
 
-Objects do not need this: each read gets the head revision from etcd, and each write compares revisions. But a
-definition that a client saw as Established, or a role that it wrote, must apply to its next request, which another
-worker may receive.
+Other objects do not need this, since each read gets the head revision from etcd and each write compares revisions. But
+after a client has written a role, or has received a definition as Established, its next request depends on it. Another
+worker may receive this request.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from apiext.storage.history import Change
 from apiext.system.worker_progress import WorkerProgress
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
-# Seconds between reads of the other workers' revisions.
+# Seconds between two reads of the revisions of other workers.
 WORKER_POLL = 0.001
 
 log = logging.getLogger(__name__)
@@ -44,25 +44,26 @@ CONFIGURATION = (
     configured.MUTATING_POLICIES,
     configured.MUTATING_BINDINGS,
 )
-"""Cached resources that configure how the server processes requests."""
+"""The resources whose objects configure how the server processes requests."""
 
 
 class Peers:
-    """Publishes this worker's revision, and waits for the other workers."""
+    """Publishes the revision of this worker, and waits for other workers."""
 
     def __init__(self, worker: Worker, store: CachedStore, settled: Callable[[], Awaitable[None]]) -> None:
-        """``settled()`` waits until the catalog reflects every cached definition."""
+        """``settled()`` waits until the catalog has every cached definition."""
         self._progress = WorkerProgress(worker.progress, worker.of)
         self._number = worker.number
         self._store = store
         self._settled = [settled]
-        self._latest = 0  # revision of the newest configuration object
-        self._stalled: dict[int, int] = {}  # worker → its revision when a wait for it timed out
+        self._latest = 0  # the revision of the newest change of configuration
+        # number of a worker → its revision at the time when a wait for this worker timed out
+        self._stalled: dict[int, int] = {}
         self._loop = Loop("peers", lambda _: self._publish(), width=1)
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self) -> None:
-        """Record the newest revision of the configuration, and follow its changes."""
+        """Record the newest revision of the configuration, and subscribe to its changes."""
         for resource in CONFIGURATION:
             collection = self._store.collection(resource)
             if collection is not None:
@@ -70,11 +71,11 @@ class Peers:
                 self._latest = max((self._latest, *(entry.revision for entry in collection.state.readable())))
 
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Publish a revision only after ``settled()`` has returned, too."""
+        """Before each publication of a revision, also wait for ``settled()``."""
         self._settled.append(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Make the other workers wait for this one from now on; return once it has all earlier configuration."""
+        """Make other workers wait for this worker from now on. Return when it has all earlier configuration."""
         self._progress.put(self._number, self._store.revision)
         self._beat()
         self._loop.start(group)
@@ -82,40 +83,40 @@ class Peers:
         await self._loop.run("")
 
     async def stop(self) -> None:
-        """Stop publishing; the supervisor publishes that this worker has ended."""
+        """Stop publishing. The supervisor publishes that this worker has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._progress.stop_beats(self._number)
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until all workers use the configuration of this one, for at most storage_limits.FRESH_WAIT seconds.
+        """Wait until all workers use the configuration of this worker, at most storage_limits.FRESH_WAIT seconds.
 
-        ``written`` is the resource of a written object; return at once if it is no configuration. After a timeout, do
-        not wait for that worker again until it makes progress.
+        ``written`` is the resource of a written object. If it is not configuration, return at once. After a timeout, do
+        not wait again for the late worker until its revision has changed.
         """
         wanted = self._latest
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):
             return
         try:
             async with asyncio.timeout(storage_limits.FRESH_WAIT):
-                while self._awaited(wanted):  # noqa: ASYNC110 - other processes cannot set an Event
+                while self._awaited(wanted):  # noqa: ASYNC110 - another process cannot set an asyncio.Event
                     await asyncio.sleep(WORKER_POLL)
         except TimeoutError:
             self._stalled |= self._progress.behind(wanted)
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
-        """Report whether a worker is behind, and has made progress since a wait for it timed out."""
+        """Report whether a worker is behind. Ignore a worker without progress since a wait for it timed out."""
         return any(self._stalled.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:
-        """Send a heartbeat to the supervisor: the event loop is not blocked."""
+        """Send periodic heartbeats to the supervisor, which show that the event loop is not blocked."""
         self._progress.beat(self._number)
         self._timer = asyncio.get_running_loop().call_later(server_limits.WORKER_BEAT, self._beat)
 
     def _changed(self, change: Change) -> None:
-        self._latest = change.entry.revision  # not the maximum: a restored store has lower revisions
+        self._latest = change.entry.revision  # not the maximum, since a restored store has lower revisions
         self._loop.add("")
 
     async def _publish(self) -> None:

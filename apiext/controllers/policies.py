@@ -1,4 +1,4 @@
-"""Write type errors of expressions into the status of ValidatingAdmissionPolicies.
+"""The controller that writes type errors of expressions into the status of ValidatingAdmissionPolicies.
 
 Upstream: pkg/controller/validatingadmissionpolicystatus.
 """
@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from apiext.admission.type_checks import Kind
 
 MANAGER = "validatingadmissionpolicy-status"
-_ALL = ""  # the key under which all stored policies are queued at the start
+_ALL = ""  # the key of the run at the start, which queues all stored policies
 
 
 class Policies:
-    """Checks each policy once for each generation, against the resources served at that time."""
+    """The controller of policies.
+
+    It checks each generation of a policy once, with the resources served at this time.
+    """
 
     def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
         self._live = live
@@ -37,7 +40,7 @@ class Policies:
         self._loop = Loop("policies", self._reconcile, width=1)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Check stored policies, and each changed policy from now on."""
+        """Start to check stored policies and changed policies."""
         self._collection.feed.subscribe(self._changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
@@ -74,17 +77,17 @@ class Policies:
 
 
 def _new(entry: Entry) -> bool:
-    """Report whether the status of a policy does not cover its generation yet."""
+    """Report whether the controller has not yet checked this generation of a policy."""
     document: Any = orjson.loads(entry.raw)
     try:
         seen = (document.get("status") or {}).get("observedGeneration") or 0
         return int(document["metadata"].get("generation") or 0) > seen
-    except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
+    except (AttributeError, KeyError, TypeError, ValueError):  # the stored object is invalid; reads report the error
         return False
 
 
 class _Kinds:
-    """The kinds of one catalog, and their schemas in the published OpenAPI documents."""
+    """The kinds of a catalog, and their schemas from the published OpenAPI documents."""
 
     def __init__(self, catalog: Catalog, version: str) -> None:
         self._catalog = catalog
@@ -92,13 +95,16 @@ class _Kinds:
         self._documents: dict[str, Any] = {}
 
     def check(self, policy: View) -> list[Document]:
-        """Return the type errors of the expressions of a policy. This may be slow: call it in a thread."""
+        """Return the type errors of the expressions of a policy. This may be slow, so call it in a thread."""
         from apiext.admission.type_checks import warnings_of  # imported late, in this thread: it imports CEL
 
         return warnings_of(policy, self._named, self._schema)
 
     def _named(self, group: str, version: str, name: str) -> "list[Kind]":
-        """Return the kinds of a resource, by plural or singular name. Without a group: of any group, as upstream."""
+        """Return the kinds of a resource, by its plural or singular name.
+
+        An empty group means any group, as upstream.
+        """
         from apiext.admission.type_checks import Kind
 
         return [

@@ -1,6 +1,7 @@
-"""Add finalizers that protect used claims, volumes and classes; remove them from deleted unused objects.
+"""Controllers that protect claims, volumes and classes in use. Each adds a finalizer to the objects of a resource.
 
-Upstream: pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A row of ``ROWS`` is a controller.
+When a deleted object is no longer in use, the controller removes the finalizer. Upstream:
+pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A row of ``ROWS`` is a controller.
 """
 
 import asyncio
@@ -26,13 +27,14 @@ from apiext.verbs.call import Call, Verbs
 MERGE = "application/merge-patch+json"
 
 IsUser = Callable[[View, View], bool]
-"""(another object, the protected object) → True if the other object uses the protected one."""
+"""(another object, the protected object) → True if the other object uses the protected object."""
 
 
 class Row(NamedTuple):
-    """A controller: the protected resource, its finalizer, its service account, and the resources that may use it.
+    """A controller: the protected resource, the finalizer, and the service account of the controller.
 
-    ``is_kept`` reports whether the state of the object itself shows that it is used.
+    ``users`` is resource whose objects may use a protected object → test. ``is_kept`` reports whether the state of the
+    protected object itself shows that it is in use.
     """
 
     resource: GroupResource
@@ -43,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Protection:
-    """A controller of a row. It reads other objects only while a protected object waits for its deletion."""
+    """The controller of a row. It reads other objects only while a protected object waits for its deletion."""
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
         """``name`` is the name of the controller in ``--controllers``."""
@@ -57,7 +59,7 @@ class Protection:
         self._loop = Loop(row.account, self._reconcile, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow the protected objects."""
+        """Start the loop, and follow the protected objects."""
         self._loop.start(group, lambda: list(self._waiting))
         self._collection.follow(self._changed)
 
@@ -72,14 +74,14 @@ class Protection:
             self._loop.add(_key(entry))
 
     def _user_changed(self, change: Change) -> None:
-        """Check the waiting objects of a namespace again: the changed object may have used them."""
+        """Check the waiting objects of a namespace again, since the changed object may have used them."""
         namespace = change.entry.namespace
         for key in self._waiting:
             if not namespace or not key.partition("/")[0] or key.startswith(f"{namespace}/"):
                 self._loop.add(key)
 
     async def _reconcile(self, key: str) -> None:
-        with suppress(AttributeError, KeyError, TypeError, ValueError):  # an invalid object of another program
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # another program stored an invalid object
             await self._update(key)
 
     async def _update(self, key: str) -> None:
@@ -115,7 +117,7 @@ class Protection:
             await self._verbs.store.fresh(collection)
             loop_budget = LoopBudget()
             for entry in collection.state.readable(namespace or None):
-                with suppress(AttributeError, KeyError, TypeError):  # an invalid object of another program
+                with suppress(AttributeError, KeyError, TypeError):  # another program stored an invalid object
                     if uses(_parsed(entry), protected):
                         return True
                 await loop_budget.pause()
@@ -136,7 +138,7 @@ class Protection:
             await api.patch(self._verbs, call, MERGE, body)
 
     def _follow_users(self) -> None:
-        """Follow the objects that may use the waiting ones."""
+        """Subscribe to the objects that may use the waiting objects."""
         if self._unsubscribes:
             return
         for resource in self._row.users:
@@ -157,13 +159,13 @@ def _key(entry: Entry) -> str:
 def _parsed(entry: Entry) -> dict[str, Any]:
     try:
         found = orjson.loads(entry.raw)
-    except ValueError:  # an invalid object of another program: reads report the error
+    except ValueError:  # another program stored an invalid object; reads report the error
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def _pod_uses(pod: View, claim: View) -> bool:
-    """Report whether a pod on a node uses a claim, by its name or as an ephemeral volume."""
+    """Report whether a pod that is assigned to a node uses a claim, by name or as an ephemeral volume."""
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     if not spec.get("nodeName"):
         return False
@@ -184,7 +186,7 @@ def _is_bound(volume: View) -> bool:
 
 
 def _has_class(found: View, attributes_class: View) -> bool:
-    """Report whether a volume or a claim refers to a class of attributes."""
+    """Report whether a volume or a claim refers to a VolumeAttributesClass."""
     status = found.get("status") or {}
     names: Iterable[Any] = (
         (found.get("spec") or {}).get("volumeAttributesClassName"),

@@ -1,9 +1,9 @@
-"""Keep the status of quotas up to date: their limits, and the usage of the objects in their namespace.
+"""The controller of quotas. It keeps the limits and the usage in their status up to date.
 
-Upstream: pkg/controller/resourcequota. Admission only increases the usage. This controller counts again after a
-deletion, the end of a pod, a decrease of an object, a write that failed after its charge, and a change of a quota. It
-adds the charges of writes in progress, so that a new count does not drop them. It does not know those of other servers
-over the same store, so it lowers the usage only when their charges are older than QUOTA_SETTLES.
+Upstream: pkg/controller/resourcequota. Admission only increases the usage ("charges" a write). This controller counts
+the usage again after a deletion, the end of a pod, an update that uses less, a write that failed after its charge, and
+a change of a quota. It adds the charges of running writes, so that the new count includes them. It does not know the
+charges of other servers over the same store, so it lowers the usage only if their charges are older than QUOTA_SETTLES.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from apiext.verbs.call import Verbs
 
 _MANAGER = "kube-controller-manager"
 _BAD_TYPES = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
-"""Errors of an object that another program stored with wrong types; reads report them."""
+"""The errors for an object that another program stored with wrong types. Reads report these errors."""
 
 
 class Quotas:
-    """The controller of quotas. It follows the objects of each resource that a quota limits."""
+    """The controller of quotas. It subscribes to the objects of each resource that a quota limits."""
 
     def __init__(self, verbs: Verbs, collection: Collection) -> None:
         self._verbs = verbs
@@ -46,7 +46,7 @@ class Quotas:
         self._changes: dict[str, list[tuple[int, float]]] = {}  # of a quota: revisions and times of the newest changes
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow quotas."""
+        """Start the loop, and follow quotas."""
         self._loop.start(group, self._keys)
         self._collection.follow(self._changed)
         if self._plugin is not None:
@@ -62,7 +62,7 @@ class Quotas:
         return [f"{entry.namespace}/{entry.name}" for entry in self._collection.state.readable()]
 
     def _changed(self, change: Change) -> None:
-        """Count a quota again if its limits differ from those in its status."""
+        """Count the usage of a quota again if the limits in its spec and in its status differ."""
         entry = change.entry
         key = f"{entry.namespace}/{entry.name}"
         if change.kind == "DELETED":
@@ -100,7 +100,7 @@ class Quotas:
             self._followed[resource] = collection.feed.subscribe(lambda change: self._object_changed(resource, change))
 
     def _object_changed(self, resource: GroupResource, change: Change) -> None:
-        """Count the quotas of a namespace again if an object may use less than before."""
+        """Count the usage of the quotas of a namespace again if an object may use less than before."""
         if change.kind == "DELETED" or (
             change.kind == "MODIFIED" and resource in (PODS, usage.SERVICES, CLAIMS) and _uses_less(change)
         ):
@@ -177,7 +177,7 @@ class Quotas:
         await collection.wait_ready()
         if resource not in (PODS, usage.SERVICES, CLAIMS):
             if usage.requirements_of(spec):
-                return {}  # other objects have no scopes, so none match
+                return {}  # objects of other resources have no scopes, so they never match
             count = str(collection.state.count(namespace))
             return dict.fromkeys(names, count)
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)
@@ -195,13 +195,13 @@ class Quotas:
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(raw)
-    except ValueError:  # an invalid object of another program: reads report the error
+    except ValueError:  # another program stored an invalid object; reads report the error
         return {"metadata": {}}
     return found if isinstance(found, dict) else {"metadata": {}}
 
 
 def _uses_less(change: Change) -> bool:
-    """Report whether a changed object may use less: its spec, phase or sizes differ."""
+    """Report whether a changed object may use less than before, since its spec, phase or sizes differ."""
     if change.previous is None:
         return True
     new, old = _parsed(change.entry.raw), _parsed(change.previous.raw)

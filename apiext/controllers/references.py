@@ -1,4 +1,4 @@
-"""Owner references, finalizers and ownership in stored metadata: parsing and editing."""
+"""Parser and edits of owner references, finalizers and managed fields in stored metadata."""
 
 from collections.abc import Callable, Collection
 from sys import intern
@@ -12,7 +12,10 @@ from apiext.storage.store import Entry
 
 
 class Reference(Struct, frozen=True):
-    """An item of metadata.ownerReferences. ``blocking``: a foreground deletion of the owner waits for the object."""
+    """An item of metadata.ownerReferences.
+
+    ``blocking``: a foreground deletion of the owner waits for this dependent.
+    """
 
     api_version: str
     kind: str
@@ -22,15 +25,16 @@ class Reference(Struct, frozen=True):
 
 
 def metadata_of(entry: Entry) -> dict[str, Any]:
-    """Return the stored metadata; empty if there is none."""
+    """Return the metadata of a stored object, {} if there is none."""
     metadata = orjson.loads(entry.raw).get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
 
 def references_of(metadata: View) -> tuple[Reference, ...]:
-    """Return the owners in metadata; references without a uid are ignored.
+    """Return the owner references in metadata. Ignore references without a uid.
 
-    Equal versions and kinds share memory. Names and uids are not interned: CPython 3.12 never frees such strings.
+    Equal versions and kinds are interned, so that they share memory. Names and uids are not, since CPython 3.12 never
+    frees interned strings.
     """
     listed = metadata.get("ownerReferences")
     return tuple(
@@ -51,7 +55,7 @@ Edit = Callable[[Document], None]
 
 
 def without_owners(uids: Collection[str]) -> Edit:
-    """Return the edit that removes the references to these owners."""
+    """Return an edit that removes the references to these owners."""
 
     def edit(metadata: Document) -> None:
         kept = [
@@ -65,7 +69,7 @@ def without_owners(uids: Collection[str]) -> Edit:
 
 
 def without_finalizer(finalizer: str) -> Edit:
-    """Return the edit that removes a finalizer."""
+    """Return an edit that removes a finalizer."""
 
     def edit(metadata: Document) -> None:
         kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
@@ -83,7 +87,7 @@ def unblocked(metadata: Document) -> None:
 
 
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
-    """Set a list of metadata, or remove it if empty, and the managed fields of deleted items (SSA-007)."""
+    """Set a list in metadata, or remove it if it is empty. Remove deleted items from managed fields (SSA-007)."""
     if kept:
         metadata[name] = kept
     else:
@@ -98,7 +102,7 @@ def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None
 
 
 def _disowned(owner: Any, name: str, gone: set[str], *, everything: bool) -> bool:
-    """Remove items of a list from the managed fields of a manager; return whether it owns no more fields."""
+    """Remove items of a list from the managed fields of a manager. Return True if the manager owns no more fields."""
     fields = owner.get("fieldsV1") if isinstance(owner, dict) else None
     if not isinstance(fields, dict):
         return False

@@ -1,4 +1,4 @@
-"""Build the served catalog from stored definitions; the only writer of ``LiveCatalog.current``."""
+"""Builds the served catalog from stored definitions. No other module sets ``LiveCatalog.current``."""
 
 import asyncio
 import logging
@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class Recent:
-    """A cache of the last decoded definition with several versions, which are usually needed one after the other.
+    """A cache of the last decoded definition with several versions. These versions are usually needed in sequence.
 
-    Thread-safe: at worst, two threads decode the same definition.
+    It is thread-safe: at worst, two threads decode the same definition.
     """
 
     __slots__ = ("_cached", "_loop", "_scheduled", "_used")
@@ -39,11 +39,11 @@ class Recent:
         self._used = self._scheduled = False
 
     def start(self) -> None:
-        """Cache definitions from now on. One that is unused for limits.DECODED_KEPT seconds is evicted."""
+        """Start to cache definitions. A definition that is not used for limits.DECODED_KEPT seconds is evicted."""
         self._loop = asyncio.get_running_loop()
 
     def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
-        """Return the definition in its v1 form; ``read`` decodes one that is not cached."""
+        """Return the definition in its v1 form. ``read`` decodes it if it is not cached."""
         kept = self._cached
         if kept is not None and kept[0] == raw:
             self._used = True
@@ -57,7 +57,7 @@ class Recent:
         self._cached, self._used = (raw, document), True
         try:
             loop.call_soon_threadsafe(self._schedule_expiry, loop)
-        except RuntimeError:  # the loop is closed: the server has ended
+        except RuntimeError:  # the event loop is closed, since the server has ended
             self._cached = None
 
     def _schedule_expiry(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -74,7 +74,7 @@ class Recent:
 
 
 class _Source:
-    """The stored bytes of a compiled definition, from which its schemas are decoded again when needed."""
+    """The stored bytes of a compiled definition. A call decodes them again."""
 
     __slots__ = ("_read", "_recent", "raw")
 
@@ -89,7 +89,7 @@ class _Source:
 
 
 class _Compiled:
-    """A compiled definition: the digest of its content, and its versions while serving and terminating."""
+    """A compiled definition: the digest of its content, its source, and its resource."""
 
     def __init__(self, digest: bytes, source: _Source, resource: ServedResource) -> None:
         self.digest = digest
@@ -98,7 +98,7 @@ class _Compiled:
         self._terminating: Mapping[str, ServedVersion] | None = None
 
     def versions(self, terminating: bool) -> Mapping[str, ServedVersion]:
-        """Return the served versions; with fewer verbs while terminating (DEL-004)."""
+        """Return the served versions by name. They have fewer verbs while the definition is terminating (DEL-004)."""
         if not terminating:
             return self.resource.versions
         if self._terminating is None:
@@ -110,7 +110,7 @@ class _Compiled:
 
 
 class Serving:
-    """Updates the catalog after each change of a definition or guard."""
+    """The controller that updates the catalog after each change of a definition or guard."""
 
     def __init__(self, store: CachedStore, live: LiveCatalog, definitions: Definitions, guards: Guards) -> None:
         self._store = store
@@ -119,23 +119,26 @@ class Serving:
         self._guards = guards
         self._compiled: dict[str, _Compiled] = {}
         self._recent = Recent()
-        self._builtin: set[tuple[str, str]] = set()  # groups and versions of built-in kinds
+        self._builtin: set[tuple[str, str]] = set()  # (group, version) of built-in kinds
         self._loop = Loop("serving", self.reconcile, width=8)
-        self._pending: set[str] = set()  # names not processed since the start
+        self._pending: set[str] = set()  # names of definitions that were not processed since the start
         self._synced = asyncio.Event()
         self._awaited_deletions: dict[str, int] = {}  # name → revision of a terminating guard without deletionTimestamp
         self._listeners: list[Callable[[str], None]] = []
         self.peers: Peers | None = None
 
     def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
-        """Add built-in resources to the catalog unless it has them."""
+        """Add built-in resources to the catalog, unless the catalog has them already."""
         for served in resources:
             self._builtin.update((served.group, version) for version in served.versions)
             if self._live.current.resource(served.group, served.resource) is None:
                 self._live.current = self._live.current.with_resource(served)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow definitions and guards, and serve all stored definitions. Both collections must be up to date."""
+        """Subscribe to definitions and guards, and serve all stored definitions.
+
+        Both collections must be up to date.
+        """
         self._recent.start()
         self._pending = set(self._definitions.names())
         self._definitions.collection.feed.subscribe(self._changed)
@@ -146,7 +149,7 @@ class Serving:
         self._mark_processed("")
 
     async def stop(self) -> None:
-        """Stop following; the catalog stays unchanged."""
+        """Stop the controller. The catalog stays unchanged."""
         await self._loop.stop()
 
     def listen(self, listener: Callable[[str], None]) -> None:
@@ -158,13 +161,13 @@ class Serving:
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
-        """Wait until ``synced()``."""
+        """Wait until ``synced()`` is True."""
         await self._synced.wait()
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Update the catalog with the newest definition and guard; return None if the resource was deleted.
+        """Update the catalog with the newest definition and guard, and return the resource; None if it was deleted.
 
-        A write that failed with GuardChanged validates again by the result. Raises Unavailable.
+        A caller whose write failed with GuardChanged validates again with the result. Raises Unavailable.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
@@ -184,13 +187,13 @@ class Serving:
         return found is not None and found.revision == resource.definition.guard_revision
 
     async def fresh(self) -> int:
-        """Wait until the cache has the current definitions, but not for other resources; return its revision."""
+        """Wait until the cache has the newest definitions, and return its revision. Do not wait for other resources."""
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
-        """Wait until the catalog reflects every change of definitions up to the revision.
+        """Wait until the catalog has every change of definitions up to the revision; raise FutureRevision.
 
-        Waits at most ``storage_limits.FRESH_WAIT`` seconds for the compilation. Raises FutureRevision.
+        If the compilation takes longer than ``storage_limits.FRESH_WAIT`` seconds, log a warning and return.
         """
         await self._store.at_least(revision, self._definitions.collection)
         try:
@@ -219,22 +222,22 @@ class Serving:
 
     @property
     def has_peers(self) -> bool:
-        """Report whether other workers serve the same port."""
+        """True if other workers serve the same port."""
         return self.peers is not None
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the same definitions, roles, webhooks … as this one.
+        """Wait until all workers use the same configuration as this worker, such as definitions, roles and webhooks.
 
-        ``written`` is the resource of a written object, if it may be no configuration.
+        ``written`` is the resource of the written object. If it is not configuration, do not wait.
         """
         if self.peers is not None:
             await self.peers.everywhere(written)
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
-        """Set the guard of a definition to terminating, before its deletionTimestamp is written (DEL-004).
+        """Set the guard of a definition to terminating. The caller then writes the deletionTimestamp (DEL-004).
 
-        That write must compare the returned guard, so that it fails if the deletion was abandoned meanwhile. Raises
-        RevisionChanged if a new definition has the name.
+        The write of the caller must compare the returned guard, so that it fails if the deletion was abandoned in the
+        meantime. Raises RevisionChanged if a new definition has the name.
         """
         return await self._guards.terminate(name, uid)
 
@@ -244,10 +247,11 @@ class Serving:
             await self._follow(name)
         except StoreError:
             raise
-        except Unreadable as error:  # no retry before it changes
+        except Unreadable as error:  # a retry cannot help before the definition changes
             log.warning("the stored definition %s cannot be served: %s", name, error)
         except Exception:
-            self._mark_processed(name)  # one bad definition must not prevent readiness
+            # a definition that cannot be compiled must not keep the server from becoming ready
+            self._mark_processed(name)
             raise
         self._mark_processed(name)
 
@@ -278,19 +282,22 @@ class Serving:
         self._compiled[facts.name] = compiled
 
     def _compile_at_once(self, facts: Facts) -> None:
-        """Compile a small definition without yielding, so that it is served here when clients see it Established."""
+        """Compile a small definition at once, so that this server serves it when clients see that it is Established."""
         entry = self._definitions.entry(facts.name)
         if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
             return
         self._compiled[facts.name] = self._build(entry, facts, self._compiled.get(facts.name))
 
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
-        """Compile a stored definition; thread-safe. Watches continue if ``streams`` of their version is unchanged."""
+        """Compile a stored definition. A thread may call this method.
+
+        A version for which the digest of ``streams`` is unchanged keeps its identity, so that its watches continue.
+        """
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
         source = _Source(entry.raw, served.codec.decode, self._recent)
-        # A server writes a matching guard only after it has decoded the definition, so a full decode is not needed.
+        # A server writes a matching guard only after it has decoded the definition, so the fast path is enough.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()
         identity, kept = facts.digest.hex(), {}
@@ -309,7 +316,7 @@ class Serving:
         return _Compiled(facts.digest, source, replace(compiled, definition=definition, versions=own))
 
     def _settle(self, facts: Facts) -> bool:
-        """Update the catalog without waiting; return False if the guard or the compiled definition is missing."""
+        """Update the catalog at once. Return False if the matching guard or the compiled definition is missing."""
         if not facts.served or self._is_builtin(facts):
             self._withdraw(facts.name)
             return True
@@ -325,7 +332,7 @@ class Serving:
         compiled = self._compiled[facts.name]
         entry = self._definitions.entry(facts.name)
         if entry is not None:
-            compiled.source.raw = entry.raw  # share the bytes of the cache, so that older bytes are freed
+            compiled.source.raw = entry.raw  # refers to the bytes of the cache, so that older bytes are freed
         terminating = facts.deleting or permit.state == TERMINATING
         before = self._resource(facts.resource)
         after = replace(
@@ -351,7 +358,7 @@ class Serving:
             self._store.add(after.group_resource, after.namespaced, custom_object).feed.on_replaced = [after.evict]
             self._live.current = self._live.current.with_resource(after)
         elif (had.guard_revision, had.generation) != (has.guard_revision, has.generation):
-            self._live.current = self._live.current.with_state(after)  # no effect on discovery
+            self._live.current = self._live.current.with_state(after)  # this change has no effect on discovery
         else:
             return
         if before is not None:
@@ -359,7 +366,7 @@ class Serving:
         self._notify(facts.name)
 
     def _await_deletion(self, name: str, revision: int) -> None:
-        """Wait limits.DELETION_ABANDONED seconds for the deletionTimestamp, then abandon the deletion."""
+        """Abandon the deletion if no deletionTimestamp follows within limits.DELETION_ABANDONED seconds."""
         if self._awaited_deletions.get(name) == revision:
             return
         self._awaited_deletions[name] = revision
@@ -378,8 +385,9 @@ class Serving:
         collection = self._store.collection(resource)
         served = self._remove_from_catalog(name)
         if served is not None and collection is not None:
-            await collection.feed.watches_served(limits.LAST_EVENTS)  # with the DELETED events of the last objects
-            self._end_watches(served, None)  # a new definition may be served by now, from the same collection
+            # so that watches send the DELETED events of the last objects
+            await collection.feed.watches_served(limits.LAST_EVENTS)
+            self._end_watches(served, None)  # the same collection may already serve a new definition
         if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)
@@ -391,7 +399,10 @@ class Serving:
             self._end_watches(served, None)
 
     def _remove_from_catalog(self, name: str) -> ServedResource | None:
-        """Remove the resource of a definition from the catalog; return it if it was there."""
+        """Remove the resource of a definition from the catalog.
+
+        Return it, or None if the catalog had no such resource.
+        """
         self._compiled.pop(name, None)
         resource = _resource_of(name)
         served = self._resource(resource)
@@ -402,7 +413,7 @@ class Serving:
         return served
 
     def _end_watches(self, before: ServedResource, after: ServedResource | None) -> None:
-        """End the watches of versions that are no longer served, or have changed for watchers (SRV-015)."""
+        """End the watches of versions that are no longer served or have another identity (SRV-015)."""
         remaining = {} if after is None else {name: version.identity for name, version in after.versions.items()}
         ended = {name for name, version in before.versions.items() if remaining.get(name) != version.identity}
         collection = self._store.collection(before.group_resource)
@@ -410,7 +421,7 @@ class Serving:
             collection.feed.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
-        """Update the catalog after a change of a definition or guard: now if nothing has to wait, else by the loop."""
+        """Update the catalog after a change of a definition or guard, at once if possible, else in the loop."""
         name = change.entry.name
         facts = self._definitions.get(name)
         settled = False
@@ -419,7 +430,7 @@ class Serving:
                 self._compile_at_once(facts)
                 settled = self._settle(facts)
         except Unreadable:
-            pass  # ``reconcile`` logs it
+            pass  # ``reconcile`` logs the error
         finally:
             if not settled:
                 self._loop.add(name)

@@ -1,4 +1,4 @@
-"""Start and stop all controllers, in the right order."""
+"""The start and the stop of all controllers, in the right order."""
 
 import asyncio
 import logging
@@ -44,22 +44,19 @@ SERVICES = GroupResource("", "services")
 
 
 class Client(Protocol):
-    """A controller that writes through the verbs of the API, like a client."""
+    """A controller that writes through the API, like a client."""
 
     async def stop(self) -> None:
-        """Stop its work; the next start completes it."""
+        """Stop the controller. The next start of the server completes its work."""
 
 
 class _Starting(Client, Protocol):
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start to work in tasks of the group."""
+        """Start the controller in tasks of the group."""
 
 
 class Controllers:
-    """All controllers. ``serving`` has the definitions for the verbs.
-
-    ``clock()`` returns the time in the format of metadata.
-    """
+    """All controllers of a server. ``clock()`` returns the current time in the format of metadata."""
 
     def __init__(
         self,
@@ -89,10 +86,10 @@ class Controllers:
         self._default_roles: DefaultRoles | None = None
 
     async def start(self, group: asyncio.TaskGroup, builtin: Sequence[ServedResource]) -> None:
-        """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise store errors.
+        """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise StoreErrors.
 
-        Call this after the start of the store and ``add_collections``. ``wait_synced`` waits until all stored
-        definitions are served.
+        Call this method after the start of the store and ``add_collections``. Then call ``wait_synced`` to wait until
+        all stored definitions are served.
         """
         self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
@@ -124,35 +121,35 @@ class Controllers:
         self._emptying.start(group, self._namespaces.terminating)
 
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Publish the revision of this worker only after ``settled()`` has returned, too."""
+        """Before each publication of this worker's revision, also wait for ``settled()``."""
         if self.serving.peers is not None:
             self.serving.peers.add_settled(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Wait until this worker has the configuration of its peers, if there are any."""
+        """Wait until this worker has the configuration of its peers. Return at once if there are no peers."""
         if self.serving.peers is not None:
             await self.wait_synced()
             await self.serving.peers.join(group)
 
     def start_garbage_collector(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the garbage collector. Call it after ``start``."""
+        """Start the garbage collector. Call this after ``start``."""
         self._start(Garbage(verbs, self.serving), group)
 
     def start_account_tokens(
         self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: Callable[[], bytes]
     ) -> None:
-        """Start the controller of tokens in secrets; ``authority()`` returns the CAs that clients trust."""
+        """Start the controller of token secrets. ``authority()`` returns the CA certificates that clients trust."""
         secrets, accounts = verbs.store.collection(SECRETS), verbs.store.collection(ACCOUNTS)
         if secrets is not None and accounts is not None:
             self._start(AccountTokens(verbs, secrets, accounts, tokens, authority), group)
 
     def start_token_uses(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens) -> None:
-        """Start the controller that records the use of tokens in their secrets."""
+        """Start the controller that records the last use of tokens in their secrets."""
         if verbs.store.collection(SECRETS) is not None:
             self._start(TokenUses(verbs, tokens), group)
 
     def start_default_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controller that creates a default service account in each namespace. Call it after ``start``."""
+        """Start the controller that creates a default service account in each namespace. Call this after ``start``."""
         accounts = verbs.store.collection(ACCOUNTS)
         if accounts is not None:
             controller = DefaultAccounts(verbs, self._namespaces.collection, accounts)
@@ -160,29 +157,29 @@ class Controllers:
             verbs.wait_for_account = controller.wait_for_account
 
     def start_protections(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controllers that protect used volumes, claims and classes from deletion."""
+        """Start the controllers that protect volumes, claims and classes in use from deletion."""
         for name, resource in PROTECTIONS.items():
             if self._apis.runs(name):
                 self._start(Late(verbs, resource, "protection", "Protection", name), group)
 
     def start_quotas(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controller of the status of quotas. Call it after ``start``."""
+        """Start the controller of the status of quotas. Call this after ``start``."""
         self._start(Late(verbs, QUOTAS, "quotas", "Quotas"), group)
 
     def start_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
-        """Start the controller that checks the types in policies; ``version`` is that of OpenAPI documents."""
+        """Start the controller that checks the types in policies. ``version`` is the version in OpenAPI documents."""
         collection = store.collection(POLICIES)
         if collection is not None:
             self._start(Policies(store, live, collection, version), group)
 
     def start_migrations(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the storage migrator, if its kind is served. Call it after ``start``."""
+        """Start the storage migrator, if its kind is served. Call this after ``start``."""
         collection = verbs.store.collection(MIGRATIONS)
         if collection is not None:
             self._start(Migrations(verbs, self.serving, collection, self._definitions.collection), group)
 
     def start_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
-        """Aggregate cluster roles from now on; create the default roles if they are ``needed``."""
+        """Start the aggregation of cluster roles. Create the default roles if ``needed``."""
         roles = self._default_roles = DefaultRoles(verbs)
         roles.start(group, needed=needed)
         self._clients.append(roles)
@@ -190,26 +187,26 @@ class Controllers:
             self._start(Aggregation(verbs, roles.wait_done), group)
 
     def start_first_objects(self, group: asyncio.TaskGroup, objects: FirstObjects) -> None:
-        """Start to create the server's own service again after its deletion."""
+        """Start the controller that creates the service of this server again after its deletion."""
         self._start(objects, group)
 
     def has_roles(self) -> bool:
-        """Report whether the default cluster roles exist, or are not needed."""
+        """Report whether the default cluster roles exist or are not needed."""
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:
-        """Report whether all stored definitions are served, which readiness requires (HLT-003).
+        """Report whether all stored definitions are served, as readiness requires (HLT-003).
 
-        This is False while definitions wait for a KMS plug-in.
+        Return False while definitions wait for a KMS plug-in.
         """
         return self.serving.synced() and not self._definitions.collection.state.lacking()
 
     def filled(self) -> bool:
-        """Report whether the collections of the start are filled, or the time for that has passed."""
+        """Report whether the initial collections are filled, or the initialization timeout has passed."""
         return self._store.fills.complete
 
     async def wait_synced(self) -> None:
-        """Wait until ``synced()``, ``has_roles()`` and ``filled()``."""
+        """Wait until all definitions of the start are served, and until ``filled()`` and ``has_roles()``."""
         await self.serving.wait_synced()
         if not self._store.fills.complete:
             await self._store.fills.wait(self._initialization_timeout)
@@ -217,7 +214,10 @@ class Controllers:
             await self._default_roles.wait_done()
 
     async def stop(self) -> None:
-        """Stop all controllers, those in ``_clients`` first; the next start completes their work."""
+        """Stop all controllers, first the controllers in ``_clients``.
+
+        The next start of the server completes their work.
+        """
         for client in reversed(self._clients):
             await client.stop()
         for loop in (self._first, self._loops, self._emptying):
@@ -232,7 +232,7 @@ class Controllers:
         self._clients.append(client)
 
     def _served(self, name: str) -> None:
-        """Queue work that waits for the served versions of a definition."""
+        """Queue work that depends on the served versions of a definition."""
         self._loops.served(name)
         for namespace in self._namespaces.emptying():
             self._emptying.add(namespace)
@@ -243,7 +243,7 @@ class Controllers:
 
 
 def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decoder: Decoder | None = None) -> None:
-    """Add the collections of built-in kinds; ``decoder`` decodes objects that kube-apiserver stored in protobuf."""
+    """Add the collections of built-in kinds to the store. ``decoder`` decodes objects that are stored in protobuf."""
     for served in builtin:
         if served.review:
             continue
@@ -253,7 +253,7 @@ def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decod
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:
-    """Record the addresses of services; return once the stored services are recorded."""
+    """Record the addresses of all services from now on. Return when the stored services are recorded."""
     collection = store.collection(SERVICES)
     if collection is None:
         return

@@ -1,4 +1,4 @@
-"""Writes of controllers to stored objects: one attempt with optimistic concurrency, generation unchanged."""
+"""Writes of controllers to stored objects, with optimistic concurrency. They do not change the generation."""
 
 from apiext.catalog.served import LiveCatalog
 from apiext.crd.conditions import with_condition, with_status
@@ -12,7 +12,10 @@ from apiext.verbs.commit import Remove, attempt
 
 
 def set_condition(document: View, wanted: View, now: str) -> Document:
-    """Return the object with a condition set. Its transition time is ``now`` if its status changes (CND-010)."""
+    """Return the object with a condition.
+
+    If the status of the condition changes, its transition time is ``now`` (CND-010).
+    """
     conditions = (document.get("status") or {}).get("conditions")
     return with_status(document, conditions=with_condition(conditions, wanted, now))
 
@@ -20,8 +23,8 @@ def set_condition(document: View, wanted: View, now: str) -> Document:
 class Statuses:
     """Writes conditions and finalizers of one built-in resource.
 
-    A conflict is no error: the other change queues the key again (CND-011). ``manager`` is the field manager of the
-    writes.
+    A conflict is not an error, since the other change queues the key again (CND-011). ``manager`` is the field manager
+    of the writes.
     """
 
     def __init__(
@@ -34,7 +37,7 @@ class Statuses:
         self._manager = manager
 
     def decode(self, entry: Entry) -> Document:
-        """Return the object in the version that was passed to the constructor."""
+        """Return the object in the version of this instance."""
         resource = self._resource
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None
@@ -42,15 +45,15 @@ class Statuses:
         return served.codec.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
-        """Store the amended object if ``entry`` is its current state; return None after a conflict or without change.
+        """Store the amended object if ``entry`` is its current state; raise StoreErrors.
 
-        Raises store errors.
+        Return None after a conflict, and if the amendment changes nothing.
         """
         resource = self._resource
         return await amend(self._store, self._live, resource, entry, amendment, self._manager, self._version)
 
     async def remove(self, entry: Entry) -> bool:
-        """Delete the object if ``entry`` is its current state; return False after a conflict. Raises store errors."""
+        """Delete the object if ``entry`` is its current state. Return False after a conflict; raise StoreErrors."""
         decision = Remove((entry.namespace, entry.name), entry.revision)
         try:
             await attempt(self._store, self._collection, decision)

@@ -1,4 +1,7 @@
-"""Label token secrets with the day of the last use of their token (upstream: serviceaccount/legacy.go)."""
+"""The controller that labels token secrets with the day on which their token was last used.
+
+Upstream: serviceaccount/legacy.go.
+"""
 
 import asyncio
 
@@ -18,7 +21,8 @@ from apiext.verbs.reviews import SECRETS
 USER = service_account("kube-system", "tokens-controller")
 MERGE = "application/merge-patch+json"
 _DAY = len("2006-01-02")
-_REPLACED = frozenset((404, 422))  # the secret was deleted, or a new secret with another uid has its name
+# the codes if the secret was deleted, or if a new secret with another uid has its name
+_REPLACED = frozenset((404, 422))
 
 
 def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
@@ -31,7 +35,7 @@ def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
 
 
 class TokenUses:
-    """Labels the secrets whose tokens requests to this worker have used."""
+    """The controller. It labels secrets whose tokens were used in requests to this worker."""
 
     def __init__(self, verbs: Verbs, tokens: Tokens) -> None:
         self._verbs = verbs
@@ -39,12 +43,12 @@ class TokenUses:
         self._loop = Loop("uses of tokens", self._record, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Label secrets from now on."""
+        """Start to label secrets."""
         self._loop.start(group)
         self._tokens.used = self._used
 
     async def stop(self) -> None:
-        """Cancel running work; the next use of a token repeats it."""
+        """Cancel running work. The next use of a token repeats it."""
         await self._loop.stop()
 
     def _used(self, namespace: str, name: str, uid: str) -> None:

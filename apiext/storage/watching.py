@@ -38,7 +38,7 @@ class WatchGroup(Struct, frozen=True):
     - ``stage`` prepares entries; None if they need no preparation.
     - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.
     - ``second()`` returns the wall clock in whole seconds, since frames with ages are valid for one second; None if
-    frames contain no ages.
+      frames contain no ages.
     """
 
     key: Hashable

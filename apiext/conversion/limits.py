@@ -1,16 +1,16 @@
 """Limits of conversion webhooks."""
 
-# Seconds of one call of a conversion webhook. Beyond: 500. Upstream: the same.
+# Seconds of one call of a conversion webhook. Beyond: the server responds with 500. Upstream: the same.
 CONVERSION_TIMEOUT = 30.0
-# Objects of one ConversionReview. Beyond: another review.
+# Objects of one ConversionReview. Beyond: another review is sent.
 REVIEW_OBJECTS = 100
-# Bytes of stored objects in one ConversionReview, if it has more than one. Beyond: another review.
+# Bytes of stored objects in one ConversionReview of several objects. Beyond: another review is sent.
 REVIEW_BYTES = 1024 * 1024
-# ConversionReviews at a time for one list. Beyond: reviews wait.
+# Concurrent ConversionReviews for one list. Beyond: further reviews wait.
 REVIEWS_AT_ONCE = 4
 # Bytes of the response to a ConversionReview. Beyond: the call fails.
 REVIEW_ANSWER = 8 * 1024 * 1024
-# Requests of one definition that wait for its webhook. Beyond: they are refused.
+# Requests that wait for the webhook of one definition. Beyond: the server refuses further requests.
 CONVERSIONS_WAITING = 100
-# Objects looked up for a list between two checks of the loop's budget. Beyond: the list yields if the budget is spent.
+# Objects that a list looks up before it checks its time slice. Beyond: it yields to the event loop if necessary.
 CONVERTED_UNSEEN = 16

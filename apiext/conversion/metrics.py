@@ -1,4 +1,4 @@
-"""Metrics of conversion webhook calls, under upstream's names (VER-013)."""
+"""Metrics of calls of conversion webhooks, with upstream's names (VER-013)."""
 
 from apiext.telemetry import Family, HistogramFamily
 
@@ -35,7 +35,7 @@ class Metrics:
         return self._definitions, self._requests, self._seconds
 
     def observe(self, definition: str, versions: tuple[str, str], seconds: float, failure: str = "") -> None:
-        """Count one review; ``versions`` is the pair (from, to), ``failure`` is empty for a success."""
+        """Count a call of a webhook. ``versions`` is the pair (from, to). ``failure`` is "" for a success."""
         self._definitions.slot(definition, *versions, "false" if failure else "true").observe(seconds)
         result = "failure" if failure else "success"
         self._requests.slot(result, failure).value += 1

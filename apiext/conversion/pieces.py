@@ -1,4 +1,4 @@
-"""Find the objects in the JSON of a conversion response, so that they can be decoded one at a time."""
+"""Splits the JSON of a conversion response into its objects, so that each can be decoded separately."""
 
 import json
 import re
@@ -9,11 +9,11 @@ KEY = b'"convertedObjects"'
 _TYPE = rb'"(?:apiVersion|kind)"\s*:'
 _TEXT = rb'\s*"[^"\\]*"\s*,\s*'
 _OPENING = re.compile(rb'%b\s*:\s*\[\s*(\{\s*%b(?:%b%b%b"metadata"\s*:\s*)?)' % (KEY, _TYPE, _TEXT, _TYPE, _TEXT))
-_NEAR = 16 * 1024  # bytes of the first search for the next object, which is faster than a search of the whole text
+_NEAR = 16 * 1024  # bytes of the first search for the next object; a search of the complete text would be slower
 
 
 class Listed(NamedTuple):
-    """Objects in a JSON text: the offset of each, and the number of bytes between two of them.
+    """Objects in a JSON text: the offset of each object, and the number of bytes between two objects.
 
     The end of the last object is unknown.
     """
@@ -23,28 +23,29 @@ class Listed(NamedTuple):
     gap: int
 
     def text(self, index: int) -> bytes:
-        """Return the text of an object."""
+        """Return the JSON of an object, which must not be the last."""
         return self.raw[self.begins[index] : self.begins[index + 1] - self.gap]
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return the response without all but the last of its ``count`` objects, and the offsets of its objects.
+    """Return the response with only the last of its ``count`` objects, and the offsets of all objects.
 
-    Return None if the objects cannot be separated: each must begin like the first one, up to its metadata. If the
-    shortened response and the texts of all objects are valid JSON, the whole response is valid JSON with these objects.
+    Return None if the objects cannot be separated. Each must begin with the same bytes as the first object, up to its
+    metadata. If the shortened response and all separated objects are valid JSON, the complete response is valid JSON
+    with these objects.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None
     if found is None:
         return None
     opening, begin = found[1], found.start(1)
-    comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # Python's json.dumps writes ", "
+    comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # the json module of Python writes ", "
     between = b"}" + comma + opening
     begins, step = [begin], 1 + len(comma)
     at, following = found.end(), 0
     while len(begins) <= count:
         place = at
-        at = following - step  # a guess: the object is as long as the previous one
+        at = following - step  # a guess: the object has the same length as the previous object
         if not following or not raw.startswith(between, at):
             at = raw.find(between, place, place + _NEAR)
             if at < 0 and (at := raw.find(between, place)) < 0:
@@ -63,7 +64,7 @@ _COMMA = re.compile(r"\s*,\s*")
 
 
 def texts_of(raw: bytes) -> list[str]:
-    """Return the texts of the objects in a response, up to the first invalid one; slow."""
+    """Return the JSON of the objects in a response, up to the first invalid object. This is slow."""
     text, decoder = raw.decode("utf-8", "replace"), json.JSONDecoder()
     found, texts = _ARRAY.search(text), []
     try:

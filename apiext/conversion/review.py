@@ -1,4 +1,4 @@
-"""ConversionReviews: write the request to a webhook, decode and validate its response (VER-004…007)."""
+"""ConversionReviews: encoder of the request, decoder and validation of the response (VER-004…007)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,10 +26,9 @@ _EMPTY_RESPONSE = b']},"response":{"uid":"","convertedObjects":null,"result":{"m
 
 
 class ConversionError(Exception):
-    """Objects could not be converted; the text is the message of the 500 response (VER-008).
+    """Objects could not be converted. The text is the message of the 500 response (VER-008).
 
-    ``failure`` is the label value in metrics (VER-013). ``need`` is the first object that could not be converted, None
-    if the error is not about one object.
+    ``failure`` is the value of the label in metrics (VER-013). ``need`` is the object for which the error was raised.
     """
 
     def __init__(self, text: str, failure: str) -> None:
@@ -45,7 +44,7 @@ INVALID_OBJECT = "conversion_webhook_invalid_converted_object_failure"
 
 
 def review_version(supported: Sequence[str]) -> str:
-    """Return the first version that this server can send; raises ConversionError if there is none (VER-004)."""
+    """Return the first version that this server can send; raise ConversionError if there is none (VER-004)."""
     for version in supported:
         if version in VERSIONS:
             return version
@@ -55,7 +54,7 @@ def review_version(supported: Sequence[str]) -> str:
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
     """Return the JSON of the review that requests the conversion of several objects.
 
-    It has an empty response, as upstream: some webhooks fill it in.
+    As upstream, it contains an empty response, since some webhooks fill it in.
     """
     content = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
     empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": content})
@@ -71,25 +70,25 @@ def kind_of(document: View) -> str:
 
 
 def failure_text(document: View, text: object) -> str:
-    """Return the message about a failed call; it contains the kind of the first object (VER-008)."""
+    """Return the message about a failed call. It contains the kind of the first object (VER-008)."""
     return f"conversion webhook for {kind_of(document)} failed: {text}"
 
 
 def is_empty(document: View) -> bool:
-    """Report whether an object has only apiVersion and kind: such objects are never sent (VER-011)."""
+    """Report whether an object has only apiVersion and kind. The server does not send such objects (VER-011)."""
     return len(document) == 2 and "kind" in document and "apiVersion" in document
 
 
 class ConvertedObjects(Sequence[Any]):
-    """The objects of a response, each decoded at its first use.
+    """The objects of a response. Each is decoded when it is used.
 
-    ``listed`` has the texts of all objects but the last one; it is None if the response is decoded as a whole.
+    ``listed`` has the JSON of all objects except the last. It is None if the complete response is decoded at once.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
 
     def __init__(self, raw: bytes, objects: Sequence[Any]) -> None:
-        """Hold the decoded ``objects`` of the response ``raw``."""
+        """``objects`` are the decoded objects of the response ``raw``."""
         self.listed: Listed | None = None
         self._raw = raw
         self._objects = objects
@@ -98,7 +97,7 @@ class ConvertedObjects(Sequence[Any]):
 
     @classmethod
     def split(cls, last: Any, listed: Listed, whole: Callable[[], Sequence[Any]]) -> "ConvertedObjects":
-        """Return objects of which only the last one is decoded; ``whole`` decodes all if a text is invalid JSON."""
+        """Return objects of which only the last is decoded. ``whole`` decodes all, if one is invalid JSON."""
         made = cls(listed.raw, (last,))
         made.listed, made._whole = listed, whole
         return made
@@ -107,7 +106,7 @@ class ConvertedObjects(Sequence[Any]):
         return len(self.listed.begins if self.listed is not None else self._objects)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an object; raises JSONDecodeError if its text is invalid JSON or has too many objects and arrays."""
+        """Return an object; raise JSONDecodeError if it is invalid JSON or contains too many objects and arrays."""
         listed = self.listed
         if listed is None:
             return self._objects[index]
@@ -115,12 +114,13 @@ class ConvertedObjects(Sequence[Any]):
             return self._objects[0]
         text = listed.text(index)
         if _is_crowded(text):
-            raise orjson.JSONDecodeError("crowded", "", 0)  # the caller decodes the whole response for the error
+            # the caller then decodes the complete response, which raises the error
+            raise orjson.JSONDecodeError("crowded", "", 0)
         return orjson.loads(text)
 
     @property
     def size(self) -> int:
-        """Bytes of the response."""
+        """The number of bytes of the response."""
         return len(self._raw)
 
     def bytes_of(self, index: int) -> int:
@@ -131,32 +131,32 @@ class ConvertedObjects(Sequence[Any]):
         return listed.begins[index + 1] - listed.begins[index]
 
     def decode(self) -> None:
-        """Decode all objects together; raises ConversionError. Slow."""
+        """Decode all objects at once; raise ConversionError. This is slow."""
         self._objects, self.listed = self._whole(), None
 
     def find_texts(self) -> Sequence[str]:
-        """Return the texts of the objects up to the first invalid one; the first call is slow."""
+        """Return the JSON of the objects up to the first invalid object. The first call is slow."""
         if self._texts is None:
             self._texts = pieces.texts_of(self._raw)
         return self._texts
 
     def text(self, index: int) -> str:
-        """Return the text of one object, empty if it is unknown; the first call is as slow as ``find_texts``."""
+        """Return the JSON of an object, "" if it is unknown. The first call is slow."""
         texts = self.find_texts()
         return texts[index] if index < len(texts) else ""
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return a response with several objects in pieces (see pieces.split); None if it must be decoded as a whole."""
+    """Split a response with several objects (see pieces.split). Return None if it must be decoded at once."""
     return pieces.split(raw, count) if count > 1 else None
 
 
 def listed_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, parts: tuple[bytes, Listed]
 ) -> ConvertedObjects | None:
-    """Return the objects of a split response; None if the whole response must be decoded for an error message.
+    """Return the objects of a split response; None if the complete response must be decoded for an error message.
 
-    An invalid object raises its error when it is decoded.
+    An invalid object raises its error when it is used.
     """
     short, listed = parts
     if _is_crowded(short):
@@ -171,15 +171,15 @@ def listed_objects(
 
 
 def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> ConvertedObjects:
-    """Decode all objects of a response, without validation (VER-005).
+    """Decode all objects of a response, without validation of the objects (VER-005).
 
-    Raises ConversionError if the response reports a failure or contains another number of objects than requested.
+    Raises ConversionError if the response reports a failure, or if it has another number of objects than the request.
     """
     return ConvertedObjects(raw, _decoded(version, uid, needs, raw))
 
 
 def _is_crowded(raw: bytes) -> bool:
-    """Report whether JSON has more objects and arrays than may be decoded at once: decoding blocks other threads."""
+    """Report whether JSON has too many objects and arrays to decode them at once, which blocks other threads."""
     return (
         len(raw) > documents_limits.MAX_CONTAINERS
         and raw.count(b"{") + raw.count(b"[") > documents_limits.MAX_CONTAINERS
@@ -188,11 +188,11 @@ def _is_crowded(raw: bytes) -> bool:
 
 def _loaded(raw: bytes) -> Any:
     if _is_crowded(raw):
-        return decoded(raw)  # raises the error
+        return decoded(raw)  # raises the error about the limit
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return decoded(raw)  # slower; raises the error with Go's message
+        return decoded(raw)  # slower, but raises the error with Go's message
 
 
 def _decoded(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
@@ -213,12 +213,16 @@ _RESPONSE = {
     "convertedObjects": Field(List(Json(), "[]runtime.RawExtension")),
     "result": Field(STATUS),
 }
-_SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})  # the usual form, and that of Go
+# the usual form, and the form of Go's encoder
+_SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})
 _REVIEWS = review_types(KIND, "ConversionResponse", _RESPONSE)
 
 
 def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
-    """Fast path: return the objects of a response in the usual form; None: use the slow path, which checks types."""
+    """Fast path: return the objects of a response in the usual form.
+
+    None means: use the slow path, which checks types.
+    """
     if answer.__class__ is not dict or answer.get("kind") != KIND or answer.get("apiVersion") != f"{GROUP}/{version}":
         return None
     response = answer.get("response")
@@ -229,12 +233,12 @@ def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
 
 
 def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
-    """Return the objects of a response; raises ValueError with upstream's message if it reports no success."""
+    """Return the objects of a response; raise ValueError with upstream's message if it is not a success."""
     plain = _plain_success(version, uid, answer)
     if plain is not None:
         return plain
     review = typed(answer, _REVIEWS, GROUP, version)
-    if version == "v1":  # upstream: v1beta1 processing did not verify GVK or UID
+    if version == "v1":  # as upstream, which verifies neither kind nor uid for v1beta1
         wanted, found = f"{GROUP}/{version}, Kind={KIND}", kind_of(review)
         if found != wanted:
             raise ValueError(f"expected webhook response of {wanted}, got {found}")
@@ -251,10 +255,10 @@ def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
 
 
 def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, index: int) -> tuple[Document, bytes]:
-    """Return a converted object with the metadata of its original; raises ConversionError if it is invalid.
+    """Validate a converted object, and return it with the metadata of its original; raise ConversionError.
 
-    The second value is the JSON of its metadata, empty if the webhook changed them. ``index`` is the position in a
-    review of several objects, -1 in a review of one object; error messages contain it (VER-006, VER-007).
+    The second value is the JSON of the metadata, b"" if the webhook has changed them. ``index`` is the position of the
+    object in the review, -1 in a review of one object. Error messages contain the index (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged_metadata(given)):
@@ -281,7 +285,7 @@ def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, inde
 
 
 def nesting_error(need: NeedsConversion, index: int) -> ConversionError:
-    """Return the error about an object that is nested deeper than MAX_STORED_DEPTH; ``index`` as for ``accepted``."""
+    """Return the error about an object that is nested deeper than MAX_STORED_DEPTH. ``index`` is as in ``accepted``."""
     original = need.document
     metadata = _map(original.get("metadata"))
     name = "/".join(_text(metadata[part]) for part in ("namespace", "name") if part in metadata)
@@ -298,7 +302,7 @@ def is_typed(given: View) -> bool:
 
 
 def _undecodable(given: Any, answered: ConvertedObjects, index: int) -> str:
-    """Return Go's error for a value that is no object, empty if there is none (unstructured.UnmarshalJSON)."""
+    """Return Go's error for a value that is not an object with a kind, "" if it is (unstructured.UnmarshalJSON)."""
     if given is None:
         return "unexpected end of JSON input"
     if not isinstance(given, dict):
@@ -309,7 +313,7 @@ def _undecodable(given: Any, answered: ConvertedObjects, index: int) -> str:
 
 
 def _kind_fault(need: NeedsConversion, given: View) -> str:
-    """Return the error of a wrong version or kind, empty if there is none (VER-006)."""
+    """Return the error of a wrong version or kind, "" if there is none (VER-006)."""
     version, kind = _text(given.get("apiVersion")), _text(need.document.get("kind"))
     if version != need.api_version:
         return f"invalid groupVersion (expected {need.api_version}, received {version})"
@@ -320,7 +324,7 @@ _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 
 
 def _identity_fault(original: View, given: View) -> str:
-    """Return the error of a changed name, namespace or uid, empty if there is none (VER-006)."""
+    """Return the error of a changed name, namespace or uid, "" if there is none (VER-006)."""
     before, after = _map(original.get("metadata")), _map(given.get("metadata"))
     for name, shown in _SAME:
         old, new = _text(before.get(name)), _text(after.get(name))
@@ -330,7 +334,7 @@ def _identity_fault(original: View, given: View) -> str:
 
 
 def _restored(original: View, given: View) -> Document:
-    """Return the original's metadata with the labels and annotations of the converted object (VER-007)."""
+    """Return the metadata of the original with the labels and annotations of the converted object (VER-007)."""
     if "metadata" not in given:
         raise ValueError("missing metadata in converted object")
     answered = given["metadata"]
@@ -348,7 +352,7 @@ def _restored(original: View, given: View) -> Document:
 
 
 def _changed(name: str, before: Any, after: Any) -> Document:
-    """Return the labels or annotations of the converted object; validate them if the webhook changed them."""
+    """Return the labels or annotations of the converted object. Validate them if the webhook has changed them."""
     if not isinstance(after, dict):
         raise ValueError(f"invalid metadata.{name} of type {_go_type(after)} in converted object")  # noqa: TRY004
     if before is not None and not isinstance(before, Mapping):

@@ -1,4 +1,4 @@
-"""Call conversion webhooks: requests for the same object share a call, lists use bounded reviews (VER-004…012)."""
+"""Calls of conversion webhooks. Requests that need the same object share a call (VER-004…012)."""
 
 import asyncio
 import logging
@@ -38,14 +38,14 @@ _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 
 
 class Poster(Protocol):
-    """The client of webhooks (apiext.webhooks.client.Client)."""
+    """The interface of the HTTP client for webhooks (apiext.webhooks.client.Client)."""
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, max_bytes: int) -> bytes:
-        """POST JSON and return the body of the response; raises CallError."""
+        """POST JSON, and return the body of the response; raise CallError."""
 
 
 class _Hook(Struct):
-    """The configured webhook of one definition, and the number of requests that wait for it."""
+    """The configured webhook of a definition. ``waiting`` requests wait for it."""
 
     settings: View
     name: str
@@ -55,18 +55,19 @@ class _Hook(Struct):
 
     @property
     def target(self) -> Target:
-        """Return the target of the webhook; raise BadTarget for settings without a valid one."""
+        """The target of the webhook; raises BadTarget for invalid settings."""
         if self.place is None:
             found = target_of(self.settings.get("clientConfig") or {})
-            self.place = found if found.ca.strip() else replace(found, ca=b"")  # upstream: a blank bundle is none
+            # as upstream, which ignores a blank CA bundle
+            self.place = found if found.ca.strip() else replace(found, ca=b"")
         return self.place
 
 
 class Converter:
-    """Converts objects with the webhooks of their definitions; one for each server.
+    """Converts objects with the webhooks of their definitions. A server has one instance.
 
-    NeedsConversion.keep caches the converted objects. A call continues after its request was cancelled, since other
-    requests may wait for it.
+    NeedsConversion.keep caches the converted objects. If a request is cancelled, the call for it continues, since other
+    requests may wait for the call.
     """
 
     def __init__(self, poster: Poster) -> None:
@@ -79,33 +80,33 @@ class Converter:
         self._generation = 0
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Create the tasks of calls in this group from now on."""
+        """Start to run calls as tasks of this group."""
         self._group = group
 
     async def stop(self) -> None:
-        """Cancel the calls in flight; their waiters get ConversionError."""
+        """Cancel the running calls. Requests that wait for them get ConversionError."""
         self._group = None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for call in set(self._calls.values()):  # calls whose task has not begun
+        for call in set(self._calls.values()):  # the remaining calls are those whose task has not begun
             call.finish(ConversionError(review.failure_text(call.needs[0].document, STOPPING), CALL))
         self._calls.clear()
 
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[ViewSource]:
-        """Return the views of entries; call the webhook for objects that are not cached.
+        """Return the views of entries. Call the webhook for objects whose conversion is not cached.
 
-        ``request``: a client's request waits, so the call counts for limits.CONVERSIONS_WAITING. Raises
-        ConversionError, and the errors of the viewer.
+        ``request``: a request of a client waits for the result, so it counts towards limits.CONVERSIONS_WAITING. Raises
+        ConversionError and the errors of the viewer.
         """
         found: list[ViewSource] = []
         part: list[ViewSource | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         start, size, loop_budget = 0, 0, LoopBudget()
-        lookup: Lookup = no_lookup  # replaced by that of the first need
+        lookup: Lookup = no_lookup  # until the first NeedsConversion, which has a faster lookup
         while start < len(entries):
             await loop_budget.pause()
             some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
@@ -118,7 +119,7 @@ class Converter:
                 try:
                     part.append(EncodedView(entry.uncached_view(viewer), entry.revision))
                 except NeedsConversion as need:
-                    part.append(need.with_traceback(None))  # a traceback would keep frames alive
+                    part.append(need.with_traceback(None))  # a traceback would keep the stack frames alive
                     lookup = need.lookup
             needs += [one for one in part[-len(some) :] if isinstance(one, NeedsConversion)]
             size += sum(map(len, raws)) if needs else 0
@@ -135,17 +136,20 @@ class Converter:
         entries: Sequence[Entry],
         then: Callable[[Sequence[Entry] | Exception], None],
     ) -> None:
-        """Convert entries in a task of its own, then call ``then`` with them in their order, or with the error."""
+        """Convert entries in a new task.
+
+        Then call ``then`` with the converted entries in the same order, or with the error.
+        """
 
         async def work() -> None:
             try:
                 made = await self.made(resource, viewer, entries, request=False)
                 found: Sequence[Entry] | Exception = with_views(entries, viewer, made)
-            except Exception as error:  # the caller handles it
+            except Exception as error:  # the caller handles the error
                 found = error
             try:
                 then(found)
-            except Exception:  # outermost: one watch must not end the task group of all
+            except Exception:  # the error of one watch must not end the task group
                 log.exception("converted objects could not be delivered to a watch")
 
         if self._group is not None:
@@ -159,7 +163,7 @@ class Converter:
     async def convert(
         self, resource: ServedResource, needs: Sequence[NeedsConversion], *, request: bool = True
     ) -> list[Converted | None]:
-        """Convert all needed objects and return the cached values in their order; raises ConversionError."""
+        """Convert all objects, and return the cached values in the same order; raise ConversionError."""
         if not needs:
             return []
         hook = self._hook(resource)
@@ -186,7 +190,7 @@ class Converter:
         return [kept[key] for key in keys]
 
     def _calls_for(self, hook: _Hook, needs: Sequence[NeedsConversion], keys: Sequence[Hashable]) -> "list[_Call]":
-        """Return the call for each need; start calls for objects that no call contains yet."""
+        """Return the call for each object. Start calls for objects that no running call contains."""
         known = self._calls
         fresh = needs if known.keys().isdisjoint(keys) else [need for need in needs if need.key not in known]
         for batch in _batches(fresh):
@@ -208,7 +212,7 @@ class Converter:
             known.pop(key, None)
 
     async def _convert(self, hook: _Hook, call: "_Call") -> None:
-        """Send one review, cache the converted objects, and wake the waiters of the call."""
+        """Send a review, cache the converted objects, and wake the requests that wait for the call."""
         needs = call.needs
         first = needs[0]
         began = perf_counter()
@@ -220,7 +224,7 @@ class Converter:
         except asyncio.CancelledError:
             error = ConversionError(review.failure_text(first.document, STOPPING), CALL)
             raise
-        except Exception as failure:  # outermost: every waiter must get an error
+        except Exception as failure:  # every waiting request must get an error
             log.exception("a response of the conversion webhook of %s could not be used", hook.name)
             error = ConversionError(review.failure_text(first.document, failure), INVALID_OBJECT)
         finally:
@@ -243,14 +247,14 @@ class Converter:
         return await converted_objects(version, uid, needs, raw)
 
     async def _keep_all(self, call: "_Call", given: review.ConvertedObjects) -> None:
-        """Cache the converted object or the error of each need: an invalid object fails only its own need."""
+        """Cache the conversion of each object, or its error. An invalid object does not affect other objects."""
         loop_budget = LoopBudget()
         for index in range(len(call.needs)):
             await loop_budget.pause()
             self._keep_one(call, given, index, await object_of(given, index))
 
     def _keep_one(self, call: "_Call", given: review.ConvertedObjects, index: int, answer: Any) -> None:
-        """Cache one converted object or its error."""
+        """Cache the conversion of an object, or its error."""
         needs, key = call.needs, call.keys[index]
         need = needs[index]
         try:
@@ -261,13 +265,16 @@ class Converter:
             call.failures[key] = error
         except (TypeError, RecursionError):
             call.failures[key] = review.nesting_error(need, index if len(needs) > 1 else -1)
-        except ValueError as error:  # invalid by the schema of the version
+        except ValueError as error:  # the schema of the version does not accept the object
             call.failures[key] = ConversionError(str(error), INVALID_OBJECT)
         else:
             call.kept[key] = made
 
     def _hook(self, resource: ServedResource) -> _Hook:
-        """Return the webhook as it is configured now; a changed configuration starts without waiters and failures."""
+        """Return the webhook with its current configuration.
+
+        After a change, it has no waiting requests and no failures.
+        """
         key, settings = (resource.group, resource.resource), resource.definition.conversion or {}
         known = self._hooks.get(key)
         if known is None or (known.settings is not settings and known.settings != settings):
@@ -281,7 +288,10 @@ class Converter:
 
 
 class _Call:
-    """One review in flight: its needs, their cached values, and the errors of single needs or of the whole call."""
+    """A running review: its objects (``needs``), and their cached conversions (``kept``: key → value).
+
+    ``failures`` is key → error of one object. ``error`` is the error of the complete call.
+    """
 
     __slots__ = ("done", "error", "failures", "kept", "keys", "needs")
 
@@ -294,12 +304,12 @@ class _Call:
         self.done = asyncio.get_running_loop().create_future()
 
     def finish(self, error: ConversionError | None) -> None:
-        """Wake all waiters."""
+        """Wake all waiting requests."""
         self.error = error
         self.done.set_result(None)
 
     def check(self, need: NeedsConversion) -> None:
-        """Raise the error of a need, if it has failed by now."""
+        """Raise the error of an object, if its conversion has failed."""
         error = self.failures.get(need.key) or self.error
         if error is not None:
             error.need = need
@@ -307,7 +317,7 @@ class _Call:
 
 
 async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run work on this number of bytes and return its result; in a thread above limits.WORK_INLINE bytes."""
+    """Call ``work`` and return its result. From limits.WORK_INLINE bytes on, call it in a thread."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -316,9 +326,9 @@ async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.k
 async def converted_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes
 ) -> review.ConvertedObjects:
-    """Return the objects of a response without validation; large responses are decoded in a thread.
+    """Return the objects of a response, without validation of the objects; raise ConversionError.
 
-    Raises ConversionError.
+    A thread decodes a large response.
     """
     parts = review.split(raw, len(needs))
     if parts is not None:
@@ -329,9 +339,9 @@ async def converted_objects(
 
 
 async def object_of(given: review.ConvertedObjects, index: int) -> Any:
-    """Return one object of a response; raises ConversionError.
+    """Return an object of a response; raise ConversionError.
 
-    If its text is not JSON, the whole response is decoded for the error message.
+    If the object is invalid JSON, the complete response is decoded for the error message.
     """
     try:
         answer = await _offload(given.bytes_of(index), given.__getitem__, index)
@@ -344,7 +354,7 @@ async def object_of(given: review.ConvertedObjects, index: int) -> Any:
 
 
 def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[ViewSource]:
-    """Replace each need by its converted object; the needs of a viewer always have one."""
+    """Return the views, with each NeedsConversion replaced by its converted object, in order."""
     if len(answers) == len(part):
         return cast(Sequence[ViewSource], answers)
     following = iter(cast(Sequence[ViewSource], answers))
@@ -352,7 +362,10 @@ def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Conv
 
 
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
-    """Split needs into reviews: one batch_key, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES each."""
+    """Split objects into reviews. A review has objects with one batch_key.
+
+    It has at most limits.REVIEW_OBJECTS objects, and limits.REVIEW_BYTES bytes or one larger object.
+    """
     begin = 0
     while begin < len(needs):
         alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], _BATCH_KEY))[1]

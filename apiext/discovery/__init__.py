@@ -1,1 +1,1 @@
-"""Make discovery and OpenAPI documents as pure functions of a catalog."""
+"""Discovery and OpenAPI documents, as pure functions of a catalog."""

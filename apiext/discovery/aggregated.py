@@ -1,4 +1,4 @@
-"""Aggregated discovery: every group, version and resource in one document with an ETag (DIS-106, DIS-107)."""
+"""Aggregated discovery: all groups, versions and resources in one document with an ETag (DIS-106, DIS-107)."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,14 +18,14 @@ _ENCODERS: Mapping[str, Callable[[View], bytes]] = {
 
 
 def content_type(encoding: str) -> str:
-    """Return the Content-Type of an answer, in the exact form that clients compare."""
+    """Return the Content-Type of a response, in the exact form that clients compare."""
     return f"{encoding};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
 def document(catalog: Catalog, *, core: bool, encoding: str = JSON) -> Tagged:
     """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all other groups).
 
-    ``encoding`` is JSON, YAML or protobuf; the ETag is that of the JSON form, as upstream (DIS-107).
+    ``encoding`` is JSON, YAML or PROTOBUF. As upstream, the ETag is always that of the JSON form (DIS-107).
     """
     listed, tag = catalog.compute_once(f"discovery.aggregated.{core}", _core if core else _others)
     return Tagged((_ENCODERS[encoding](listed),), tag)
@@ -84,7 +84,7 @@ def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
 
 def _own_kind(served: ServedVersion) -> Document:
     model = served.model
-    # upstream: a built-in kind of the version has no group and version here
+    # as upstream, which omits group and version of a built-in kind
     return _kind("", "", model.kind) if model.typed else _kind(model.group, model.version, model.kind)
 
 

@@ -1,4 +1,4 @@
-"""Digests of the parts of documents, so that an ETag needs no document (OAS-009)."""
+"""Digests of the parts of documents. With them, the server computes an ETag without the document (OAS-009)."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,25 +11,25 @@ from apiext.discovery import types
 from apiext.discovery.groups import Published
 from apiext.go_types.sources import digest as builtin_digest
 
-_FORMAT = "4"  # increment it if the same definition is published differently
+_FORMAT = "4"  # increment this when the server publishes the same definition in another form
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
-"""Digests of schemas without a definition; they live as long as their version is served."""
+"""Served version without a stored definition → digest of its schemas. An entry exists while the version is served."""
 
 
 def common() -> bytes:
-    """Return the digest of the code and the data files, on which every document depends."""
+    """Return a text that changes with the code and the data files on which every document depends."""
     return f"{_FORMAT}/{types.data().digest}".encode()
 
 
 def fingerprint(one: Published) -> bytes:
-    """Return a text that changes with the published parts of a version, but not with its status (OAS-009)."""
+    """Return a text that changes with the published parts of a version, but not with the status (OAS-009)."""
     served = one.version
     verbs = ",".join(served.published.verbs)
     return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()
 
 
 def made_of(served: Iterable[Published]) -> dict[str, bytes]:
-    """Return the definitions behind resources: name → the digest of their published parts."""
+    """Return name of the definition → digest of its published parts, for these resources without built-in ones."""
     found: dict[str, bytes] = {}
     for one in served:
         if not one.resource.builtin:

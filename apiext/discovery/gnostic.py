@@ -1,4 +1,4 @@
-"""Shared parts of the protobuf forms of OpenAPI v2 and v3: messages and plain keywords."""
+"""Common code of the protobuf forms of OpenAPI v2 and v3, which use the message types of the library gnostic."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from apiext.documents.document import View
 from apiext.system.descriptors import class_of, pool_of
 
 METHODS = ("get", "put", "post", "delete", "patch")
-PLAIN: Mapping[str, str] = {  # schema keyword → field
+PLAIN: Mapping[str, str] = {  # keyword of a schema → field of the message
     "format": "format",
     "title": "title",
     "description": "description",
@@ -27,19 +27,19 @@ PLAIN: Mapping[str, str] = {  # schema keyword → field
     "minProperties": "min_properties",
 }
 Setter = Callable[[Any, Any], None]
-"""Set the value of a keyword in a message."""
+"""(message, value): sets the value of a keyword in a message."""
 Keywords = Mapping[str, Setter]
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 def message_class(file: str, name: str) -> Any:
-    """Return the class of a message from a descriptor set under ``pb/``."""
+    """Return the class of a message from the descriptor set ``pb/<file>``."""
     pool = pool_of(Path(__file__).parent / "pb" / file)
     return class_of(pool.FindMessageTypeByName(name))
 
 
 def set_plain(message: Any, keyword: str, value: Any) -> None:
-    """Set the field of a plain keyword; limits of sizes are clamped to the range of the field."""
+    """Set the field of a keyword in PLAIN. Clamp minimum and maximum sizes to the range of int64."""
     field = PLAIN[keyword]
     if field.startswith(("min_", "max_")):
         value = max(_INT64_MIN, min(int(value), _INT64_MAX))
@@ -47,7 +47,7 @@ def set_plain(message: Any, keyword: str, value: Any) -> None:
 
 
 def set_extensions(entries: Any, values: View) -> None:
-    """Add the fields whose names begin with ``x-``."""
+    """Add the values whose names begin with ``x-``."""
     for name, value in values.items():
         if name.startswith("x-"):
             entries.add(name=name).value.yaml = _yaml(value)
@@ -61,7 +61,7 @@ def set_external_docs(message: Any, value: View) -> None:
 
 
 def set_keywords(message: Any, schema: View, nested: Keywords) -> None:
-    """Set the fields of a schema's keywords: plain ones, and those with a setter in ``nested``."""
+    """Set the fields for the keywords of a schema: keywords in PLAIN, and keywords with a setter in ``nested``."""
     for keyword, value in schema.items():
         if keyword in PLAIN:
             set_plain(message, keyword, value)
@@ -94,11 +94,11 @@ COMMON: Keywords = {
     "example": _set_example,
     "externalDocs": set_external_docs,
 }
-"""Keywords that have the same form in both versions."""
+"""Setters of keywords that have the same form in OpenAPI v2 and v3."""
 
 
 def properties_by(schema: Setter) -> Setter:
-    """Return the setter of named schemas, given the setter of one."""
+    """Return the setter of the keyword ``properties``. ``schema`` is the setter of one schema."""
 
     def set_properties(message: Any, properties: Mapping[str, View]) -> None:
         message.properties.SetInParent()

@@ -1,4 +1,4 @@
-"""The legacy discovery documents: groups, versions and resources (DIS-101…105, DIS-108)."""
+"""The legacy discovery documents of groups, versions and resources (DIS-101…105, DIS-108)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from apiext.documents.document import Document
 from apiext.meta.names import sort_versions
 
 CORE = ""
-_ORDER = {"status": 0, "scale": 1}  # subresources of definitions as upstream lists them (DIS-112)
+_ORDER = {"status": 0, "scale": 1}  # upstream's order of the subresources of custom resources (DIS-112)
 _OWN = (
     CORE, "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
     "autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
@@ -17,24 +17,24 @@ _OWN = (
     "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
-"""The server's own groups by upstream's priorities; clients use the first group that fits."""
+"""The groups of built-in kinds, in the order of upstream's priorities. Clients use the first group that matches."""
 
 
 class Published(Struct, frozen=True):
-    """One resource in one version, as discovery lists it."""
+    """A resource in one version, as discovery lists it."""
 
     resource: ServedResource
     version: ServedVersion
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs; fewer while the definition is being deleted (DEL-004)."""
+        """The verbs of the resource. There are fewer verbs while the definition is being deleted (DEL-004)."""
         if not self.resource.definition.terminating:
             return self.version.published.verbs
         return tuple(verb for verb in self.version.published.verbs if verb in TERMINATING_VERBS)
 
     def subresources(self) -> list[Endpoint]:
-        """Return the subresources in upstream's order: those of built-in kinds by name."""
+        """Return the subresources in upstream's order. Subresources of built-in kinds are sorted by name."""
         found = [endpoint for name, endpoint in self.version.endpoints.items() if name]
         order = {} if self.resource.builtin else _ORDER
         return sorted(found, key=lambda endpoint: (order.get(endpoint.name, len(order)), endpoint.name))
@@ -44,10 +44,10 @@ ByVersion = Mapping[str, Mapping[str, Sequence[Published]]]
 
 
 def published(catalog: Catalog) -> ByVersion:
-    """Return the established resources: group → version → resources.
+    """Return group → version → resources, for established resources.
 
-    Groups and versions are in their order, resources sorted by name. The server's own groups come first (DIS-107); the
-    core group is the empty name.
+    Groups of built-in kinds precede other groups (DIS-107). Versions have Kubernetes' order of versions. Resources are
+    sorted by name. The name of the core group is "".
     """
     return catalog.compute_once("discovery.published", _published)
 
@@ -72,7 +72,7 @@ def _published(catalog: Catalog) -> ByVersion:
 
 
 def core_versions(catalog: Catalog, address: str) -> Document:
-    """Return the APIVersions document of ``/api``; ``address`` is the server's host and port."""
+    """Return the APIVersions document of ``/api``. ``address`` is host and port of the server."""
     return {
         "kind": "APIVersions",
         "versions": list(published(catalog).get(CORE, ())),
@@ -87,7 +87,7 @@ def group_list(catalog: Catalog) -> Document:
 
 
 def group(catalog: Catalog, name: str) -> Document | None:
-    """Return the APIGroup document of ``/apis/<group>``, or None if there is no such group."""
+    """Return the APIGroup document of ``/apis/<group>``, None if there is no such group."""
     versions = published(catalog).get(name) if name != CORE else None
     if versions is None:
         return None
@@ -100,7 +100,7 @@ def _group(name: str, versions: Mapping[str, object]) -> Document:
 
 
 def resource_list(catalog: Catalog, group: str, version: str) -> Document | None:
-    """Return the APIResourceList document of a group-version, or None if it is not served (DIS-105)."""
+    """Return the APIResourceList document of a group and version, None if they are not served (DIS-105)."""
     found = published(catalog).get(group, {}).get(version)
     if found is None:
         return None
@@ -109,7 +109,7 @@ def resource_list(catalog: Catalog, group: str, version: str) -> Document | None
 
 
 def _entries(one: Published) -> list[Document]:
-    """Return the entry of a resource and those of its subresources (DIS-102)."""
+    """Return the entries of a resource and of its subresources (DIS-102)."""
     served = one.version
     entry: Document = {
         "name": served.names.resource,

@@ -1,4 +1,4 @@
 """Limits of discovery."""
 
-# Cached parts of OpenAPI documents that versions share. Beyond: the oldest is evicted.
+# Cached parts of OpenAPI documents that versions share. Beyond: the least recently used part is evicted.
 DOCUMENTS_KEPT = 64

@@ -1,4 +1,4 @@
-"""Write path items of both OpenAPI versions; operations and parameters have a writer for each version."""
+"""Encoder of the path items of OpenAPI v2 and v3. Operations and parameters have an encoder for each version."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,13 +11,13 @@ from apiext.discovery.operations import Operation, PathItem
 from apiext.documents.document import Document
 
 Parameters = Callable[[str, str], Any]
-"""(key, kind) → the parameter, as a document or as JSON."""
+"""(key of the parameter, kind) → the parameter, as a document or as JSON."""
 
 
 class Paths:
-    """The writer of path items of one OpenAPI version.
+    """The encoder of path items of one OpenAPI version.
 
-    ``operation`` is called with a kind and the writer of parameters.
+    ``operation(operation, kind, parameters)`` returns an operation, and ``parameter(key, kind)`` a parameter.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class Paths:
         self._remembered = lru_cache(catalog_limits.NAMES_SEEN)(self._fragment)
 
     def item(self, item: PathItem) -> Document:
-        """Return a path with its operations."""
+        """Return a path item as a document."""
         return self._item(item, self._parameter)
 
     def encoded(self, item: PathItem) -> bytes:
-        """Return a path with its operations as JSON."""
+        """Return a path item as JSON."""
         return orjson.dumps(self._item(item, self._encoded))
 
     def _item(self, item: PathItem, parameter: Parameters) -> Document:
@@ -42,7 +42,7 @@ class Paths:
         return found
 
     def _encoded(self, key: str, kind: str) -> orjson.Fragment:
-        return self._remembered(key, kind if key == "name" else "")  # only the parameter of the name contains the kind
+        return self._remembered(key, kind if key == "name" else "")  # only the parameter ``name`` contains the kind
 
     def _fragment(self, key: str, kind: str) -> orjson.Fragment:
         return orjson.Fragment(orjson.dumps(self._parameter(key, kind)))

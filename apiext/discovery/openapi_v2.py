@@ -1,4 +1,4 @@
-"""Make the OpenAPI v2 document of all resources, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
+"""The OpenAPI v2 document of all resources, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -18,11 +18,14 @@ from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode_in_order
 
-"""The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-001)."""
+"""The Content-Type of the protobuf form. Clients also request it with ``@`` instead of the second dot (OAS-001)."""
 
 
 class _Part(Struct):
-    """The part of one served version: encoded fields, and protobuf after the first request for it."""
+    """The part of the document for one served version: members of ``paths`` and ``definitions`` as JSON.
+
+    ``protobuf`` is set by the first request for the protobuf form.
+    """
 
     paths: bytes
     definitions: bytes
@@ -30,30 +33,30 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Parts live as long as their version is served, so a changed definition rebuilds only its own part."""
+"""Served version → its part. An entry exists while the version is served. So a change rebuilds only one part."""
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
-    """Return the JSON document of ``/openapi/v2``; ``version`` is the server's, as ``1.37``."""
+    """Return the JSON document of ``/openapi/v2``. ``version`` is the version of the server, such as ``1.37``."""
     return catalog.compute_once("discovery.v2", lambda now: Tagged(tuple(_json(now, version)), tag(now, version)))
 
 
 def protobuf(catalog: Catalog, version: str) -> Tagged:
-    """Return the same document as protobuf; it has the same ETag."""
+    """Return the same document as protobuf, with the same ETag."""
     return catalog.compute_once(
         "discovery.v2.proto", lambda now: Tagged(tuple(_protobuf(now, version)), tag(now, version))
     )
 
 
 def tag(catalog: Catalog, version: str) -> str:
-    """Return the ETag of the document without building it."""
+    """Return the ETag of the document, without building the document."""
     return catalog.compute_once(
         "discovery.v2.tag", lambda now: etag((common(), version.encode(), *map(fingerprint, _everything(now))))
     )
 
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
-    """Return the definitions in the document: name → the digest of its published parts."""
+    """Return name of the definition → digest of its published parts, for all definitions in the document."""
     return made_of(_everything(catalog))
 
 
@@ -64,7 +67,7 @@ def _everything(catalog: Catalog) -> Iterator[Published]:
 
 
 def _own(catalog: Catalog) -> list[PathItem]:
-    """Return the paths of the server itself."""
+    """Return the paths of discovery and of the version of the server."""
     lists = [
         item
         for group, versions in published(catalog).items()
@@ -104,12 +107,12 @@ def _encoded_types(models: tuple[str, ...]) -> bytes:
 
 
 def _models(catalog: Catalog) -> tuple[str, ...]:
-    """Return the models of built-in kinds' types that are part of the document."""
+    """Return the names of the models of built-in kinds that the document contains."""
     return model_names(one.version for one in _everything(catalog))
 
 
 def _connects(catalog: Catalog) -> bool:
-    """Report whether a resource has an endpoint that upstream forwards."""
+    """Report whether a resource has an endpoint that upstream forwards to a kubelet or pod."""
     return any(endpoint.connects for one in _everything(catalog) for endpoint in one.version.endpoints.values())
 
 
@@ -127,7 +130,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
-    # Serialized messages of one type merge by concatenation.
+    # The concatenation of serialized messages of one type is their merge.
     head = openapi_v2_proto.document(
         {}, _types(_models(catalog)), shared_parameters(_connects(catalog)), title=types.TITLE, version=version
     )

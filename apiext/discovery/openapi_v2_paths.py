@@ -1,4 +1,4 @@
-"""Write paths, operations and parameters of OpenAPI v2 (OAS-007, OAS-008)."""
+"""Encoder of paths, operations and parameters of OpenAPI v2 (OAS-007, OAS-008)."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,21 @@ from apiext.discovery.operations import Operation
 from apiext.discovery.schemas import V2_PREFIX, answer
 from apiext.documents.document import Document, View
 
-_PATCH_BODY = "body-78PwaGsr"  # upstream's names of the two shared bodies, which never change
+_PATCH_BODY = "body-78PwaGsr"  # upstream's constant names of the two shared bodies
 _DELETE_BODY = "body-2Y1dVQaQ"
 
 
 def _parameter(key: str, kind: str) -> Document:
-    """Return a parameter.
+    """Return a parameter: a reference for a shared parameter, else the complete parameter.
 
-    dryRun and fieldValidation are written out, since kubectl reads them there.
+    dryRun and fieldValidation are not shared, since kubectl reads them in each operation.
     """
     known = types.data().parameters[key]
     return _to_shared(known.shared) if known.shared else _written_out(known, kind)
 
 
 def shared_parameters(connections: bool) -> dict[str, View]:
-    """Return the shared parameters by name; those of connections only with ``connections``."""
+    """Return name → shared parameter. ``connections`` includes the parameters of connections, such as exec."""
     found: dict[str, View] = {
         _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
         _PATCH_BODY: _body(types.PATCH),

@@ -1,4 +1,4 @@
-"""Encode an OpenAPI v2 document as protobuf, with gnostic's message types (OAS-001)."""
+"""Encoder of OpenAPI v2 documents as protobuf, with the message types of gnostic (OAS-001)."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,7 +29,10 @@ def document(
     title: str = "",
     version: str = "",
 ) -> bytes:
-    """Return a serialized Document of JSON-form parts; without a title, the caller appends it to another one."""
+    """Return a serialized Document with these parts, which are in JSON form.
+
+    Without a title, it is a part that the caller appends to another Document.
+    """
     message = _document_class()()
     if title:
         message.swagger = "2.0"

@@ -1,4 +1,4 @@
-"""Make the OpenAPI v3 index, and a document for each group-version and path of the server (OAS-002…004)."""
+"""The OpenAPI v3 index, and the documents for group-versions and for paths of the server (OAS-002…004)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -20,12 +20,13 @@ from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
 from apiext.go_types.tables import model_files
 
-"""The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-002)."""
-_CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")  # title and version of the documents of definitions (recorded)
+"""The Content-Type of the protobuf form. Clients also request it with ``@`` instead of the second dot (OAS-002)."""
+# title and version of documents of custom resources, as recorded from upstream
+_CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 
 
 class _Page(Struct, frozen=True):
-    """The content of one document: resources, the server's own paths, and its title and version."""
+    """The content of a document: resources, paths of discovery, and (title, version)."""
 
     served: Sequence[Published]
     own: Sequence[PathItem]
@@ -33,7 +34,10 @@ class _Page(Struct, frozen=True):
 
 
 class _Part(Struct):
-    """The part of one served version in its document: encoded fields, and protobuf after the first request for it."""
+    """The part of a document for one served version: members of ``paths`` and ``schemas`` as JSON.
+
+    ``protobuf`` is set by the first request for the protobuf form.
+    """
 
     paths: bytes
     schemas: bytes
@@ -41,18 +45,19 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Parts live as long as their version is served, so a changed definition rebuilds only its own part."""
+"""Served version → its part. An entry exists while the version is served. So a change rebuilds only one part."""
 
 
 def index(catalog: Catalog, version: str) -> Tagged:
-    """Return the document of ``/openapi/v3``: a relative URL with the hash of each document."""
+    """Return the document of ``/openapi/v3``. It has the relative URL of each document, with a hash of its content."""
     return catalog.compute_once("discovery.v3", lambda now: _index(now, version))
 
 
 def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return a document as JSON, or None if it does not exist; its ETag is the quoted hash of the index.
+    """Return a document as JSON, None if it does not exist. Its ETag is the quoted hash from the index.
 
-    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or one of ``own_paths.pages``. ``version`` is the server's.
+    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or a key of ``own_paths.pages``. ``version`` is the version of
+    the server.
     """
     page = _pages(catalog, version).get(path)
     if page is None:
@@ -61,7 +66,7 @@ def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return the same document as protobuf; it has the same ETag."""
+    """Return the same document as protobuf, with the same ETag."""
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
@@ -71,7 +76,7 @@ def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
-    """Return the ETag of a document without building it, or None if the document does not exist."""
+    """Return the ETag of a document, without building the document; None if the document does not exist."""
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
@@ -79,7 +84,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
-    """Return the definitions in a document: name → the digest of its published parts."""
+    """Return name of the definition → digest of its published parts, for all definitions in a document."""
     page = _pages(catalog, version).get(path)
     return made_of(page.served) if page is not None else {}
 
@@ -113,7 +118,7 @@ def _tag(path: str, page: _Page) -> str:
 
 
 def _shared(page: _Page) -> list[tuple[str, ...]]:
-    """Return the sets of shared types that a document needs, as keys of ``_types``."""
+    """Return the arguments of ``_types`` for the shared types that a document needs."""
     scale = any(endpoint.model is SCALE_MODEL for one in page.served for endpoint in one.version.endpoints.values())
     models = {model for item in page.own for one in item.operations for model in one.answers.values()}
     if any(one.version.model.typed and "watch" in one.version.published.verbs for one in page.served):
@@ -127,7 +132,7 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
 
 @lru_cache(limits.DOCUMENTS_KEPT)
 def _own_within(models: tuple[str, ...]) -> frozenset[str]:
-    """Return the types of the server's own answers to which models refer."""
+    """Return the types of ``openapi_own.yaml`` to which models refer."""
     return frozenset(types.referred_to(model_schemas(models, v2=False)))
 
 
@@ -174,7 +179,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(page: _Page) -> list[bytes]:
-    # Serialized messages of one type merge by concatenation.
+    # The concatenation of serialized messages of one type is their merge.
     own = {item.path: PATHS.item(item) for item in page.own}
     return [
         openapi_v3_proto.head(*page.about),

@@ -1,4 +1,4 @@
-"""Write paths and operations of OpenAPI v3 (OAS-007, OAS-008)."""
+"""Encoder of paths, operations and parameters of OpenAPI v3 (OAS-007, OAS-008)."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from apiext.documents.document import Document
 
 
 def _parameter(key: str, kind: str) -> Document:
-    """Return a parameter; only the parameter ``name`` contains the kind."""
+    """Return a parameter. Only the parameter ``name`` contains the kind."""
     known = types.data().parameters[key]
     found: Document = {
         "name": known.name,

@@ -1,4 +1,4 @@
-"""Encode an OpenAPI v3 document as protobuf, with gnostic's message types (OAS-002)."""
+"""Encoder of OpenAPI v3 documents as protobuf, with the message types of gnostic (OAS-002)."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -22,7 +22,7 @@ def _document_class() -> Any:
 
 
 def head(title: str, version: str) -> bytes:
-    """Return a serialized Document that has only a head."""
+    """Return a serialized Document that has only title and version."""
     message = _document_class()(openapi="3.0.0")
     message.info.title, message.info.version = title, version
     serialised: bytes = message.SerializeToString()
@@ -30,7 +30,7 @@ def head(title: str, version: str) -> bytes:
 
 
 def document(paths: Mapping[str, View], schemas: Mapping[str, View]) -> bytes:
-    """Return a serialized Document of JSON-form parts, to be appended to a head."""
+    """Return a serialized Document with these parts, which are in JSON form. The caller appends it to a ``head``."""
     message = _document_class()()
     for name, item in paths.items():
         _path_item(message.paths.path.add(name=name).value, item)
@@ -118,7 +118,7 @@ def _additional(message: Any, values: Any) -> None:
 
 
 def _default(message: Any, value: Any) -> None:
-    message.default.SetInParent()  # upstream: empty for objects and lists
+    message.default.SetInParent()  # as upstream, which leaves the default of objects and arrays empty
     if isinstance(value, bool):
         message.default.boolean = value
     elif isinstance(value, int | float):

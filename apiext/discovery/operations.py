@@ -1,4 +1,4 @@
-"""List the paths and operations of a served version, independent of the OpenAPI version (OAS-007, OAS-008)."""
+"""The paths and operations of a served version, independent of the version of OpenAPI (OAS-007, OAS-008)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -37,23 +37,24 @@ _DELETE = (
     "propagationPolicy",
 )
 _DELETE_MANY = tuple(sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "watch"}))
-_BELOW = "path of *ProxyOptions"  # the parameter of the path below a proxy
+_BELOW = "path of *ProxyOptions"  # the key of the parameter for the path below a proxy
 _METHODS = {"get": "get", "create": "post", "update": "put", "delete": "delete", "patch": "patch"}
-"""Verb → method of an endpoint that upstream forwards."""
+"""Verb → HTTP method, for endpoints that upstream forwards to a kubelet or pod."""
 _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
 class Action(Struct, frozen=True):
-    """A kind of operation: its verb, method, words, parameters, answer codes and kind of body."""
+    """A kind of operation: its verb, HTTP method, texts, parameters, status codes of responses, and kind of body."""
 
     verb: str
     method: str
-    name: str  # x-kubernetes-action
-    word: str  # the first word of its operationId
-    phrase: str  # its description; {sub} is " status of" or empty, {article} is " a ", " an ", or " " for plurals
+    name: str  # the value of x-kubernetes-action
+    word: str  # the first word of the operationId
+    # the description; {sub} is "" or for example " status of"; {article} is " a ", " an ", or " " for a plural
+    phrase: str
     parameters: tuple[str, ...]
     codes: tuple[int, ...]
-    body: str = ""  # the object (itself), patch, delete options, or empty for none
+    body: str = ""  # "itself" (the object), "patch", "delete options", or "" for no body
 
 
 _COLLECTION = (
@@ -94,30 +95,30 @@ _WATCH_ONE = Action(
 
 
 class Operation(Struct, frozen=True):
-    """One operation of a path; ``gvk`` is (group, version, kind), or None for the server's own paths."""
+    """An operation of a path. ``gvk`` is (group, version, kind), None for paths of discovery."""
 
     method: str
     action: str
     operation_id: str
     description: str
     tag: str
-    answers: Mapping[int, str]  # code → model, empty for none
+    answers: Mapping[int, str]  # status code → model of the response, "" for none
     consumes: tuple[str, ...]
     produces: tuple[str, ...]
     parameters: tuple[str, ...] = ()
-    body: str = ""  # model, empty for none
+    body: str = ""  # model of the request body, "" for none
     body_required: bool = False
     gvk: tuple[str, str, str] | None = None
 
     def response_texts(self) -> Iterator[tuple[int, str, str]]:
-        """Yield code, description and model of each answer."""
+        """Yield (status code, description, model) of each response."""
         for code, model in self.answers.items():
             yield code, _DESCRIPTIONS[code], model
 
     def extensions(self, as_map: bool = False) -> Document:
         """Return the extensions (``x-kubernetes-…``) of the operation.
 
-        ``as_map``: the fields of the kind are sorted, since upstream decodes and encodes it as a map.
+        ``as_map``: sort the fields of the kind, as upstream does when it encodes the kind as a Go map.
         """
         if self.gvk is None:
             return {}
@@ -127,7 +128,7 @@ class Operation(Struct, frozen=True):
 
 
 class PathItem(Struct, frozen=True):
-    """One path with its operations, the names of their common parameters, and its kind."""
+    """A path with its operations, the keys of their common parameters, and the kind of its resource."""
 
     path: str
     operations: tuple[Operation, ...]
@@ -136,12 +137,12 @@ class PathItem(Struct, frozen=True):
 
 
 def tag(group: str, version: str) -> str:
-    """Return the tag of every operation of a group-version."""
+    """Return the tag of all operations of a group and version."""
     return f"{identifier(group_words(group))}_{identifier(version)}"
 
 
 def path_items(served: ServedVersion) -> list[PathItem]:
-    """Return the paths of a served version, sorted."""
+    """Return the sorted paths of a served version."""
     names = served.names
     root = f"/apis/{names.api_version}" if names.group else f"/api/{names.version}"
     below = f"namespaces/{{namespace}}/{names.resource}" if names.namespaced else names.resource
@@ -168,7 +169,7 @@ def path_items(served: ServedVersion) -> list[PathItem]:
 
 
 def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple[str, ...]) -> Iterator[PathItem]:
-    """Yield the deprecated watch paths, which only kinds with a Go type have."""
+    """Yield the deprecated watch paths. Only built-in kinds have them."""
     list_all = _operation(served, _WATCH_LIST, None, "List")
     yield _path(served, f"{root}/watch/{below}", [list_all], everywhere)
     one = _operation(served, _WATCH_ONE, None, "")
@@ -179,7 +180,10 @@ def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple
 
 
 def _connect_paths(served: ServedVersion, path: str, endpoint: Endpoint, named: tuple[str, ...]) -> Iterator[PathItem]:
-    """Yield the path of an endpoint that upstream forwards; a proxy also has the paths below it."""
+    """Yield the path of an endpoint that upstream forwards.
+
+    For a proxy, also yield the pattern of the paths below it.
+    """
     kind = endpoint.model.kind
     if endpoint.connects == "log":
         operation = replace(
@@ -228,7 +232,7 @@ def _connect_path(
 
 
 def _options(kind: str) -> Iterator[str]:
-    """Yield the parameters of the options of a connection."""
+    """Yield the keys of the parameters for a kind of options, such as PodExecOptions."""
     return (key for key, one in types.data().parameters.items() if one.options == kind)
 
 
@@ -243,7 +247,7 @@ def _allowed(
 
 
 def _path(served: ServedVersion, path: str, operations: Sequence[Operation], parameters: tuple[str, ...]) -> PathItem:
-    """Return the path; parameters that all its operations have are moved to the path."""
+    """Return a path item. Move parameters that all operations have from the operations to the path."""
     common = set.intersection(*(set(one.parameters) for one in operations)) if operations else set()
     trimmed = tuple(
         replace(one, parameters=tuple(name for name in one.parameters if name not in common)) for one in operations
@@ -277,14 +281,14 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
 
 
 def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
-    """Return the (group, version, kind) of an operation; for custom resources that of the resource, as upstream."""
+    """Return the (group, version, kind) of an operation. Operations of a custom resource always have its own kind."""
     if served.model.typed and endpoint is not None:
         return endpoint.model.group, endpoint.model.version, endpoint.model.kind
     return served.names.group, served.names.version, served.names.kind
 
 
 def _model(served: ServedVersion, endpoint: Endpoint | None) -> str:
-    """Return the model of the object that an endpoint shows."""
+    """Return the name of the model of the objects that an endpoint reads and writes."""
     if endpoint is None or not endpoint.partial:
         return types.model_name(served, served.names.kind)
     return types.typed_model_name(endpoint.model.group, endpoint.model.version, endpoint.model.kind)
@@ -295,7 +299,7 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
         return types.model_name(served, served.names.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    whole = (  # the operation of a namespace declares a Status
+    whole = (  # as upstream, the operation of namespaces declares a Status
         served.traits.returns_deleted and served.names.resource != "namespaces" and action.verb == "delete"
     )
     return types.STATUS if action.method == "delete" and not whole else model
@@ -314,18 +318,18 @@ def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
 
 
 def operation_id(word: str, group: str, version: str, subject: str) -> str:
-    """Return an operationId: ``read``, ``stable.example.com``, ``v1``, ``NamespacedX`` → readStableExampleComV1N…"""
+    """Return an operationId: read, stable.example.com, v1, NamespacedX → readStableExampleComV1NamespacedX."""
     return "".join((word, _capital(identifier(group_words(group))), _capital(identifier(version)), _capital(subject)))
 
 
 def group_words(group: str) -> str:
-    """Return a group in the form of tags and operation ids."""
+    """Return the group for tags and operationIds: "core" for the core group, else without the suffix .k8s.io."""
     return group.removesuffix(".k8s.io") if group else "core"
 
 
 @lru_cache(catalog_limits.NAMES_SEEN)
 def identifier(text: str) -> str:
-    """Return letters and digits of the text, with each part after the first capitalized."""
+    """Return the letters, digits and underscores of a text, with a capital after each gap: x-y.z → xYZ."""
     found = []
     capital = False
     for position, char in enumerate(text):
@@ -342,9 +346,9 @@ def _capital(text: str) -> str:
 
 
 def _article(kind: str) -> str:
-    """Return the article between a verb and a kind.
+    """Return the article between a verb and a kind, with blanks.
 
-    As upstream, a kind that ends in a single ``s`` counts as a plural.
+    As upstream, a kind that ends in a single ``s`` counts as a plural, which has no article.
     """
     if kind.endswith("s") and not kind.endswith("ss"):
         return " "

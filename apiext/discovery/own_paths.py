@@ -1,4 +1,4 @@
-"""OpenAPI of the server's own paths: discovery, and the version of the server (OAS-002)."""
+"""The OpenAPI paths of the server that serve no resource: discovery, and the version of the server (OAS-002)."""
 
 from collections.abc import Mapping
 
@@ -20,9 +20,9 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 
 
 def pages(catalog: Catalog) -> Mapping[str, PathItem]:
-    """Return the paths of discovery and of the version, by the name of the document for each.
+    """Return name of the document → path, for discovery and for the version.
 
-    As upstream, only the server's own groups have one.
+    As upstream, a group has such a path only if it has built-in kinds.
     """
     found = {
         "api": _get("/api/", "getCoreAPIVersions", "get available API versions", "core", f"{_META}.APIVersions"),
@@ -38,7 +38,10 @@ def pages(catalog: Catalog) -> Mapping[str, PathItem]:
 
 
 def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
-    """Return the path of a group-version's resource list; as upstream, none for groups of definitions."""
+    """Return the path of the resource list of a group and version.
+
+    As upstream, other groups than built-in ones have none.
+    """
     if group not in catalog.builtin_groups or version not in published(catalog).get(group, ()):
         return []
     path = f"/apis/{group}/{version}/" if group else f"/api/{version}/"

@@ -1,4 +1,4 @@
-"""Encode discovery documents as Kubernetes' protobuf (DIS-101, DIS-106)."""
+"""Encoder of discovery documents as Kubernetes' protobuf (DIS-101, DIS-106)."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""Publish the schema of a served version in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
+"""The published schemas of served versions in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -71,22 +71,23 @@ _ZERO_COUNTS = frozenset(
 
 
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
-    """Return the published schemas of a version by model name: those of its kind, its list, its endpoints."""
+    """Return name of the model → published schema, for the kind, the list and the subresources of a version."""
     found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
     if "list" in served.published.verbs:
         found[types.model_name(served, served.names.list_kind)] = list_schema(served, v2=v2)
     for one in served.endpoints.values():
         model = one.model
-        if one.partial and (schema := model.schema()) is not None:  # a Scale is published once for all resources
+        # Scale has no schema here, since it is published once for all resources
+        if one.partial and (schema := model.schema()) is not None:
             name = types.typed_model_name(model.group, model.version, model.kind)
             found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
-    if served.model.typed and not v2:  # v2 has all of these types once, for all groups
+    if served.model.typed and not v2:  # the v2 document has these types once, for all groups
         found |= types.own_types(types.referred_to(found))
     return found
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the sorted names of models that served versions refer to but do not define."""
+    """Return the sorted names of models to which served versions refer and which they do not define."""
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
@@ -102,7 +103,7 @@ def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
 
 @cache
 def _with_models() -> frozenset[str]:
-    """Return the groups of built-in kinds whose types are separate models."""
+    """Return the groups whose built-in kinds have types in separate models."""
     return frozenset(row.group for row in rows() if types_of(row.types).models)
 
 
@@ -112,7 +113,7 @@ def _models_within(name: str) -> frozenset[str]:
 
 
 def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
-    """Return the published schemas of models by name."""
+    """Return name → published schema of models."""
     found: dict[str, Document] = {}
     for name in names:
         _package, _, kind = name.rpartition(".")
@@ -123,11 +124,11 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 
 
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
-    """Return the published schema of a kind; without a structural schema it is a bare object (OAS-003)."""
+    """Return the published schema of a kind. If the schema is not structural, return only type object (OAS-003)."""
     schema = served.model.open_api
     anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))
     if not schema or anything or not (served.model.typed or _publishable(schema)):
-        found: Document = {"type": "object"}  # with properties here, kubectl would refuse all other fields
+        found: Document = {"type": "object"}  # if this had properties, kubectl would refuse all other fields
     else:
         found = _object(schema, v2)
         _merged(found, served.model.merge_keys)
@@ -148,15 +149,13 @@ def _object(schema: View, v2: bool) -> Document:
     }
     declared = found.get("properties", {})
     properties = declared | own
-    if _is_embedded(
-        found, v2
-    ):  # a root can be an embedded resource, too; its description is then that of an embedded resource
+    if _is_embedded(found, v2):  # a root that is an embedded resource, too, has the descriptions of embedded resources
         properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 
 
 def list_schema(served: ServedVersion, *, v2: bool) -> Document:
-    """Return the published schema of a kind's list (OAS-006)."""
+    """Return the published schema of the list of a kind (OAS-006)."""
     item = {"$ref": reference(types.model_name(served, served.names.kind), v2)}
     return {
         "description": f"{served.names.list_kind} is a list of {served.names.kind}",
@@ -177,7 +176,7 @@ def list_schema(served: ServedVersion, *, v2: bool) -> Document:
 
 
 def answer(model: str, v2: bool) -> Document:
-    """Return the schema of an answer: a reference to its model, or a string."""
+    """Return the schema of a response: a reference to a model, or a string."""
     return {"type": "string"} if model == types.TEXT else {"$ref": reference(model, v2)}
 
 
@@ -195,9 +194,9 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 
 
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
-    """Add the merge keys of lists for strategic merge patches: dotted path → key, empty for a set.
+    """Add the merge keys of lists for strategic merge patches. ``keys`` is dotted path → merge key, "" for a set.
 
-    Lists inside separate models are left out: those models have the keys.
+    Ignore lists in separate models, since these models themselves have the merge keys.
     """
     for path, key in keys.items():
         at: Document | None = found
@@ -222,7 +221,7 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
 def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
     """Return the published form of a schema.
 
-    It has only known keywords, int-or-string in full, and embedded types.
+    It has only known keywords. For int-or-string and embedded resources it has additional keywords.
     """
     if v2 and (reference := types.reference_in_v2(schema)) is not None:
         return reference
@@ -246,7 +245,7 @@ def _is_embedded(found: View, v2: bool) -> bool:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Return whether Go writes a value: Go omits empty values, except zeros of pointers."""
+    """Report whether Go encodes a value. Go omits empty values, but not zero if the field is a pointer."""
     if not value and key == "externalDocs":
         return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
@@ -257,7 +256,8 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
         found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2, in_junctor)
-    values = None if in_junctor else schema.get("additionalProperties")  # false is validated there, but not published
+    # as upstream, which does not publish it in a junctor
+    values = None if in_junctor else schema.get("additionalProperties")
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)
     elif values is not None:
@@ -273,9 +273,10 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
 
 
 def _unfold(found: Document) -> None:
-    """Describe an int-or-string with standard keywords (OAS-004)."""
+    """Add the standard keywords of an int-or-string: anyOf integer and string (OAS-004)."""
     branches = found.get("allOf", [])
-    if any("$ref" in branch for branch in branches):  # in a built-in kind, the referenced type describes it
+    # in a built-in kind, the referenced type has the standard keywords
+    if any("$ref" in branch for branch in branches):
         found.pop(_INT_OR_STRING, None)
         return
     said = [found.get("anyOf"), *(branch.get("anyOf") for branch in branches[:1])]
@@ -288,7 +289,7 @@ def _unfold(found: Document) -> None:
 
 
 def _reduce(found: Document, schema: View) -> None:
-    """Delete keywords that OpenAPI v2, or kubectl's parser of it, does not support (OAS-005)."""
+    """Delete keywords that OpenAPI v2 or kubectl's parser of OpenAPI v2 does not support (OAS-005)."""
     if found.pop("nullable", False):
         for key in ("type", "items", "properties"):
             found.pop(key, None)

@@ -1,4 +1,4 @@
-"""A document as sent: bytes in parts, and the ETag for conditional requests."""
+"""An encoded document with its ETag for conditional requests."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,19 +7,19 @@ from msgspec import Struct
 
 
 class Tagged(Struct, frozen=True):
-    """A document and its quoted ETag; several documents share parts, to save memory."""
+    """An encoded document and its quoted ETag. Documents can share parts, which saves memory."""
 
     parts: tuple[bytes, ...]
     etag: str
 
     @property
     def body(self) -> bytes:
-        """Return the document in one piece."""
+        """The complete document."""
         return b"".join(self.parts)
 
 
 def etag(texts: Iterable[bytes]) -> str:
-    """Return an ETag: quoted upper-case hex of the SHA-512 of the concatenated texts (DIS-107, OAS-001)."""
+    """Return the quoted SHA-512 of the concatenated texts, in upper-case hex (DIS-107, OAS-001)."""
     digest = hashlib.sha512()
     for text in texts:
         digest.update(text)
@@ -27,7 +27,7 @@ def etag(texts: Iterable[bytes]) -> str:
 
 
 def separated(members: Iterable[bytes]) -> list[bytes]:
-    """Return encoded JSON members with commas between them; empty ones are skipped."""
+    """Return the members with commas between them. A member is encoded JSON; empty members are skipped."""
     found: list[bytes] = []
     for member in members:
         if member:
@@ -36,5 +36,5 @@ def separated(members: Iterable[bytes]) -> list[bytes]:
 
 
 def joined(members: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return named, encoded JSON values as the members of one object, without braces."""
+    """Return the members of a JSON object without its braces, from pairs of name and encoded value."""
     return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members)

@@ -1,4 +1,4 @@
-"""Shared parts of OpenAPI documents: parameters, types, and names of models (OAS-006, OAS-011)."""
+"""Parts that OpenAPI documents share: parameters, types, and the names of models (OAS-006, OAS-011)."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ from apiext.documents.encoding import decode_yaml
 from apiext.go_types.tables import model_files
 
 TITLE = "Generic API Server"
-"""The title of documents about the server itself (recorded)."""
+"""The title of documents of built-in kinds and of the server itself, as recorded from upstream."""
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 OBJECT_META = f"{META}.ObjectMeta"
 LIST_META = f"{META}.ListMeta"
@@ -25,9 +25,9 @@ DELETE_OPTIONS = f"{META}.DeleteOptions"
 PATCH = f"{META}.Patch"
 WATCH_EVENT = f"{META}.WatchEvent"
 TEXT = "string"
-"""The model name for an answer that is not an object."""
+"""The name of the model for a response that is plain text."""
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
-_PACKAGES = {  # Go packages whose names differ from the first part of their group
+_PACKAGES = {  # group → Go package, if the name of the package does not follow the usual rule
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
 }
@@ -54,9 +54,9 @@ EMBEDDED_KIND = (
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter; ``shared`` is its name among OpenAPI v2's shared parameters, empty if it is written out.
+    """A parameter. ``shared`` is its name in the shared parameters of OpenAPI v2, "" if it is not shared.
 
-    ``options``: the kind of the options of a connection to which it belongs, empty for none.
+    ``options`` is the kind of options of a connection to which the parameter belongs, "" for none.
     """
 
     name: str
@@ -71,8 +71,8 @@ class Parameter(Struct, frozen=True):
 class Data(Struct, frozen=True):
     """The content of the data files.
 
-    ``parameters`` are by key. ``schemas`` are the types of all groups, and ``own`` those of the server's own answers,
-    in OpenAPI v3 form by model name. ``digest`` is a text that changes with the files.
+    ``parameters`` is key → parameter. ``schemas`` is name of the model → type in OpenAPI v3 form, for types that all
+    groups use. ``own`` is the same for types that only some documents need. ``digest`` changes with the files.
     """
 
     parameters: Mapping[str, Parameter]
@@ -83,7 +83,7 @@ class Data(Struct, frozen=True):
 
 @cache
 def data() -> Data:
-    """Return the contents of ``openapi.yaml`` and ``openapi_own.yaml``, read once."""
+    """Return the content of ``openapi.yaml`` and ``openapi_own.yaml``. Read the files only once."""
     texts = [(Path(__file__).parent / name).read_bytes() for name in ("openapi.yaml", "openapi_own.yaml")]
     document, own = (decode_yaml(text)[0] for text in texts)
     parameters = {
@@ -102,9 +102,9 @@ def data() -> Data:
 
 
 def model_name(served: ServedVersion, kind: str) -> str:
-    """Return the model name of a kind: reversed group, version, kind (OAS-006).
+    """Return the name of the model of a kind: reversed group, version, kind (OAS-006).
 
-    Kinds with a Go type are named after their package; no other kind gets such a name (OAS-011).
+    The model of a built-in kind is named after its Go package. No custom resource gets such a name (OAS-011).
     """
     if served.model.typed:
         return typed_model_name(served.names.group, served.names.version, kind)
@@ -113,18 +113,18 @@ def model_name(served: ServedVersion, kind: str) -> str:
 
 
 def typed_model_name(group: str, version: str, kind: str) -> str:
-    """Return the model name of a kind that has a Go type."""
+    """Return the name of the model of a built-in kind."""
     package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
     return f"{package}.{version}.{kind}"
 
 
 def shared_types(*, scale: bool) -> Mapping[str, View]:
-    """Return the types that every group-version needs; those of Scale only with ``scale``."""
+    """Return name → type, for the types that every group and version needs. ``scale`` includes the types of Scale."""
     return {name: schema for name, schema in data().schemas.items() if scale or not name.startswith(SCALE)}
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return these types of ``openapi_own.yaml``, with the types that they contain; other names are ignored."""
+    """Return name → type of ``openapi_own.yaml``, with the types to which these types refer. Ignore unknown names."""
     found: dict[str, Document] = {}
     todo = [name for name in models if name in data().own]
     while todo:
@@ -136,7 +136,7 @@ def own_types(models: Iterable[str]) -> dict[str, Document]:
 
 
 def referred_to(value: Any) -> list[str]:
-    """Return the types of ``openapi_own.yaml`` to which a schema refers."""
+    """Return the names of the types of ``openapi_own.yaml`` to which a schema refers."""
     text = orjson.dumps(value)
     return [name for name in data().own if f'/{name}"'.encode() in text]
 
@@ -145,7 +145,7 @@ _MODEL = re.compile(rb'"#/components/schemas/(io\.k8s\.[^"]+)"')
 
 
 def models_in(value: Any) -> set[str]:
-    """Return the models of built-in kinds' types to which a schema refers."""
+    """Return the names of the models of built-in kinds to which a schema refers."""
     files = model_files()
     return {name for found in _MODEL.findall(orjson.dumps(value)) if (name := found.decode()) in files}
 
@@ -153,7 +153,7 @@ def models_in(value: Any) -> set[str]:
 def in_v2(schema: View) -> Document:
     """Return a shared type in OpenAPI v2 form.
 
-    It has plain references and no defaults; a union of types becomes a string.
+    It has references without allOf, and no defaults. A union of types becomes a string.
     """
     if "oneOf" in schema:
         return {**{key: value for key, value in schema.items() if key != "oneOf"}, "type": "string"}
@@ -173,7 +173,7 @@ def _v2_property(schema: View) -> Document:
 
 
 def reference_in_v2(schema: View) -> Document | None:
-    """Return the OpenAPI v2 form of a schema that is only a reference, or None for any other."""
+    """Return the OpenAPI v2 form of a schema that is only a reference, None for any other schema."""
     only = list(schema.get("allOf") or ())
     target = only[0].get("$ref") if len(only) == 1 else schema.get("$ref")
     if target is None:

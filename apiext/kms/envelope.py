@@ -1,4 +1,4 @@
-"""The stored form of values encrypted with a plug-in's key, equal to upstream's bytes, and its validation."""
+"""The stored form of values that are encrypted with data keys of a KMS plug-in. The bytes are equal to upstream's."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,18 +12,22 @@ from apiext.meta import fields
 from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 
 KEY, SEED = 0, 1
-"""The kind of an encrypted data key: the AES-GCM key itself, or a seed from which each value's key is derived."""
+"""The kinds of an encrypted data key: an AES-GCM key, or a seed from which the key of each value is derived."""
 
-_DATA = b"\x0a"  # the tag of the first field in Go's order: the bytes after the data are equal for many values
+# the tag of the first field in Go's order; the bytes after this field are equal for all values with a data key
+_DATA = b"\x0a"
 MALFORMED = "proto: cannot parse invalid wire-format data"
 
 
 class InvalidEnvelope(ValueError):
-    """A stored value, or an answer of a plug-in, is invalid; the text is upstream's."""
+    """A stored value or a response of a plug-in is invalid. The text is upstream's."""
 
 
 class Envelope(NamedTuple):
-    """A parsed stored value; ``digest`` is equal for all values with the same data key."""
+    """A parsed stored value. ``source`` is the encrypted data key, ``kind`` its kind, and ``key_id`` the plug-in's key.
+
+    ``digest`` is equal for all values with the same data key.
+    """
 
     data: bytes
     kind: int
@@ -34,7 +38,7 @@ class Envelope(NamedTuple):
 
 
 def tail(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> bytes:
-    """Return the bytes that follow the data in each value with a key."""
+    """Return the bytes that follow the encrypted data in each value with this data key."""
     message = EncryptedObject(keyID=key_id, encryptedDEKSource=source, encryptedDEKSourceType=kind)
     message.annotations.update(annotations)
     return bytes(message.SerializeToString(deterministic=True))
@@ -46,7 +50,7 @@ def digest_of(rest: bytes) -> bytes:
 
 
 def packed(data: bytes, rest: bytes) -> bytes:
-    """Return the stored form of encrypted data: the data, and the tail that names its key."""
+    """Return the stored form of encrypted data: the field of the data, and then ``rest``, the result of ``tail``."""
     size, head = len(data), bytearray(_DATA)
     while size > 127:
         head.append(size & 127 | 128)
@@ -56,7 +60,7 @@ def packed(data: bytes, rest: bytes) -> bytes:
 
 
 def split(raw: bytes) -> tuple[bytes, bytes] | None:
-    """Return the data and the unparsed tail of a stored value, None if the data is not its first field."""
+    """Return the encrypted data and the unparsed tail of a stored value, None if the data is not the first field."""
     if raw[:1] != _DATA:
         return None
     size, shift, at = 0, 0, 1
@@ -90,7 +94,7 @@ def unpacked(raw: bytes) -> Envelope:
 
 
 def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
-    """Raise InvalidEnvelope for an invalid encrypted key."""
+    """Validate an encrypted data key; raise InvalidEnvelope."""
     if kind not in (KEY, SEED):
         raise InvalidEnvelope(f"unknown encryptedDEKSourceType: {kind}")
     why = "failed to validate encrypted DEK source: encrypted DEK source is"
@@ -105,7 +109,7 @@ def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, by
 
 
 def key_id_fault(key_id: str) -> tuple[str, str]:
-    """Return upstream's error code and error text for the name of a key, empty strings if it is valid."""
+    """Return upstream's error code and error text for the id of a key, two empty strings if it is valid."""
     size = len(key_id.encode())
     if not size:
         return "empty", "keyID is empty"
@@ -123,7 +127,7 @@ def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
 
 
 def _domain_faults(name: str) -> list[Any]:
-    """Return the error text of a fully qualified domain name, empty if it is valid."""
+    """Return the validation errors of a fully qualified domain name."""
     if not name:
         return [fields.required("annotations")]
     name = name.removesuffix(".")

@@ -1,4 +1,4 @@
-"""Protobuf messages of plug-ins and of encrypted values, from a private descriptor pool."""
+"""The protobuf messages of KMS plug-ins and of encrypted values, as classes from a private descriptor pool."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ POOL = pool_of(Path(__file__).parent / "pb" / "kms.binpb")
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message."""
+    """Return the class of a message of the protobuf package v2."""
     return class_of(POOL.FindMessageTypeByName(f"v2.{name}"))
 
 

@@ -1,4 +1,4 @@
-"""Metrics of plug-ins and their keys, under upstream's names (MTR-001)."""
+"""Metrics of KMS plug-ins and their keys, with upstream's names (MTR-001)."""
 
 import hashlib
 import time
@@ -8,15 +8,15 @@ from apiext.telemetry import Family, HistogramFamily, Slot
 
 FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"
 _SERVER = "apiserver_id_hash"
-_NO_SERVER = ""  # servers have no identity
+_NO_SERVER = ""  # this server has no identity
 _USE = ("transformation_type", "provider_name", "key_id_hash", _SERVER)
 
 
 class Recent(Family):
-    """A family with at most limits.KMS_LABELS label sets, the latest ones: plug-ins choose the names of their keys."""
+    """A family with at most limits.KMS_LABELS sets of labels, since plug-ins can send any number of key ids."""
 
     def slot(self, *values: str) -> Slot:
-        """Return the counter for these label values; a new one evicts the least recently used."""
+        """Return the counter for these label values. A new counter may evict the least recently used counter."""
         found = self._slots.pop(values, None) or Slot()
         self._slots[values] = found
         if len(self._slots) > limits.KMS_LABELS:
@@ -75,16 +75,16 @@ FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, STATUS_AT, INVA
 
 
 def hash_of(text: str) -> str:
-    """Return the hash of a key's name for logs and metrics; an empty string for an empty name."""
+    """Return the hash of a key id for logs and metrics, "" for an empty id."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" if text else ""
 
 
 def used(operation: str, provider: str, key_hash: str) -> None:
-    """Count a use of a key."""
+    """Count the use of a key of a plug-in."""
     USED.slot(operation, provider, key_hash, _NO_SERVER).value += 1
     USED_AT.slot(operation, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
 
 
 def status_seen(provider: str, key_id: str) -> None:
-    """Record the time at which a status named a key."""
+    """Record that a status contained this key id now."""
     STATUS_AT.slot(provider, hash_of(key_id), _NO_SERVER).value = round(time.time(), 3)

@@ -1,4 +1,4 @@
-"""Client of a KMS plug-in on a unix socket: three unary gRPC calls over the transport of the etcd client."""
+"""The client of a KMS plug-in on a unix socket. It uses the HTTP/2 transport of the etcd client."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from apiext.etcd.errors import DEADLINE_EXCEEDED, INTERNAL, UNKNOWN, EtcdError
 from apiext.etcd.transport import TLS, Endpoint, Transport
 from apiext.kms import limits, messages, metrics
 
-# Seconds between connection attempts to a plug-in while a call waits.
+# Seconds between two attempts to connect to a plug-in while a call waits.
 KMS_DIAL_EVERY = 0.25
 
 log = logging.getLogger(__name__)
@@ -34,17 +34,18 @@ _UNREADABLE = "grpc: failed to unmarshal the received message: proto: cannot par
 
 
 def code_name(code: int) -> str:
-    """Return the name of a gRPC status, as Go writes it."""
+    """Return the name of a gRPC status as Go prints it."""
     return _CODES[code] if 0 <= code < len(_CODES) else f"Code({code})"
 
 
 class PluginError(Exception):
-    """A call of a plug-in failed; ``reached`` if the plug-in itself reported the error."""
+    """A call of a plug-in has failed. ``reached`` is true if the plug-in itself reported the error."""
 
     def __init__(self, code: int, message: str, reached: bool) -> None:
         super().__init__(code, message, reached)
         self.code = code
-        self.status = code_name(code if code < len(_CODES) else UNKNOWN)  # for metrics: plug-ins can send any number
+        # the label in metrics, with UNKNOWN for invalid codes, since plug-ins can send any number
+        self.status = code_name(code if code < len(_CODES) else UNKNOWN)
         self.message = message[: limits.KMS_TEXT]
         self.reached = reached
 
@@ -53,9 +54,9 @@ class PluginError(Exception):
 
 
 def socket_of(endpoint: str) -> str:
-    """Return the socket path of an endpoint, ``@name`` for an abstract socket, empty if there is none.
+    """Return the socket path of an endpoint, ``@name`` for an abstract socket, "" if there is none.
 
-    The result is that of Go's url.Parse, except that ``unix:@name`` is accepted, too.
+    The result is equal to the result of Go's url.Parse, but ``unix:@name`` is also accepted.
     """
     rest = endpoint.partition(":")[2].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):
@@ -67,7 +68,7 @@ def socket_of(endpoint: str) -> str:
 
 
 class Plugin:
-    """A plug-in: a connection that is opened when it is needed, and calls that wait for it until their timeout."""
+    """A plug-in. A call opens a connection if there is none. ``timeout`` is the maximum time of a call in seconds."""
 
     def __init__(self, name: str, endpoint: str, timeout: float) -> None:
         self.name = name
@@ -78,24 +79,24 @@ class Plugin:
         self._unreached = _UNREACHED
 
     async def status(self) -> Any:
-        """Return the StatusResponse; raises PluginError, as all calls do."""
+        """Return the StatusResponse; raise PluginError."""
         return await self._call(messages.STATUS, messages.StatusRequest(), messages.StatusResponse)
 
     async def encrypt(self, uid: str, plain: bytes) -> Any:
-        """Return the EncryptResponse for a new key."""
+        """Return the EncryptResponse for a new data key; raise PluginError."""
         return await self._call(
             messages.ENCRYPT, messages.EncryptRequest(plaintext=plain, uid=uid), messages.EncryptResponse
         )
 
     async def decrypt(self, uid: str, source: bytes, key_id: str, annotations: Mapping[str, bytes]) -> bytes:
-        """Decrypt a data key."""
+        """Return the decrypted data key; raise PluginError."""
         request = messages.DecryptRequest(ciphertext=source, uid=uid, key_id=key_id)
         request.annotations.update(annotations)
         answer = await self._call(messages.DECRYPT, request, messages.DecryptResponse)
         return bytes(answer.plaintext)
 
     async def close(self) -> None:
-        """Close the connection; running calls fail."""
+        """Close the connection. Running calls fail."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -113,7 +114,10 @@ class Plugin:
             metrics.CALLS.observe(perf_counter() - began, self.name, path, status)
 
     async def _answer(self, path: str, request: bytes) -> bytes:
-        """Call until the deadline; repeat a call once if the connection is lost, even if the plug-in may have it."""
+        """Call the plug-in. If the connection is lost, repeat the call until the timeout.
+
+        A call that the plug-in may have received is repeated only once.
+        """
         sent = received = False
         try:
             async with asyncio.timeout(self.timeout):
@@ -149,5 +153,5 @@ class Plugin:
 
 
 def _never(work: Any) -> None:
-    """Discard the work: this transport has no background tasks."""
+    """Discard the coroutine, since this transport has no background tasks."""
     work.close()

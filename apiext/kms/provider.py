@@ -1,4 +1,4 @@
-"""A KMS provider: its current data key, the data keys of stored values, and the state of the plug-in."""
+"""A KMS provider: its current data key, the data keys of stored values, and the health of its plug-in."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ from apiext.kms.envelope import (
 from apiext.kms.plugin import Plugin, PluginError
 from apiext.meta import fields
 
-# Seconds between Status calls of a healthy plug-in (upstream: kmsv2PluginHealthzPositiveInterval).
+# Seconds between Status calls of a healthy plug-in, as upstream's kmsv2PluginHealthzPositiveInterval.
 KMS_POLL = 60.0
-# Seconds between Status calls of a failing plug-in (upstream: kmsv2PluginHealthzNegativeInterval).
+# Seconds between Status calls of a failing plug-in, as upstream's kmsv2PluginHealthzNegativeInterval.
 KMS_POLL_FAILED = 10.0
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,14 @@ _NO_STATE = "got unexpected nil transformer"
 _NON_GRPC = "unknown-non-grpc"
 _NIL = "<nil>"
 _ZERO = "0001-01-01T00:00:00Z"
-_CACHE_LOCK = threading.Lock()  # threads decrypt large values
+_CACHE_LOCK = threading.Lock()  # several threads use the caches, since threads decrypt large values
 
 
 class KeyUnavailable(Exception):
-    """A key is not available; ``status`` is the label in metrics; ``tried``: an immediate retry is useless."""
+    """A data key is not available.
+
+    ``status`` is the label in metrics. ``tried``: an immediate retry would fail, too.
+    """
 
     def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
         super().__init__(text)
@@ -55,7 +58,7 @@ class KeyUnavailable(Exception):
 
 
 class PluginCalls(Protocol):
-    """The calls of a plug-in that a provider needs."""
+    """The interface of a plug-in for its provider."""
 
     timeout: float
 
@@ -69,11 +72,11 @@ class PluginCalls(Protocol):
         """Decrypt a data key."""
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the plug-in."""
 
 
 class DataKey(Struct, frozen=True):
-    """A decrypted data key, the id of the plug-in's key, and the hash of the id."""
+    """A decrypted data key (``key``), the id of the plug-in's key, and the hash of this id."""
 
     kind: int
     key: bytes
@@ -85,7 +88,7 @@ class DataKey(Struct, frozen=True):
 
 
 class CurrentKey(Struct, frozen=True):
-    """The seed that encrypts values until a time, and the bytes that are stored with each value."""
+    """The seed that encrypts values until the time ``until``. ``tail`` is stored with each value."""
 
     seed: bytes
     key_id: str
@@ -103,7 +106,10 @@ class _Refused(NamedTuple):
 
 
 class Provider:
-    """The state of a ``kms`` provider of the current configuration. Reads of it never wait."""
+    """A ``kms`` provider of the configuration. The properties and methods for reads and writes never wait.
+
+    ``fault`` is the last error of the plug-in, "" if it is healthy. ``current`` is the key for new values.
+    """
 
     def __init__(
         self,
@@ -132,13 +138,13 @@ class Provider:
     # -- life
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Get the status of the plug-in once, within its timeout, then repeatedly; a failure is not fatal."""
+        """Get the status of the plug-in once, then start to get it periodically. A failed call is not an error."""
         self._group = group
         await self.check()
         self._spawn(self._poll())
 
     async def stop(self) -> None:
-        """Stop the calls, and close the connection."""
+        """Cancel the calls, and close the connection."""
         self._group = None
         tasks = list(self._tasks)
         for task in tasks:
@@ -147,25 +153,28 @@ class Provider:
         await self._plugin.close()
 
     async def wait_until_healthy(self) -> None:
-        """Get the status until the plug-in is healthy."""
+        """Get the status repeatedly until the plug-in is healthy."""
         while self.fault:
             await asyncio.sleep(limits.KMS_TTL_FAILED)
             await self.check()
 
     def probe(self) -> str:
-        """Return the last error of the plug-in, empty if it is healthy; get a new status if it is old."""
+        """Return the last error of the plug-in, "" if it is healthy.
+
+        If the status is old, start to get a new status.
+        """
         if self._group is not None and self._clock() >= self._valid_until and not self._checking.locked():
             self._spawn(self.check())
         return self.fault
 
     async def check(self) -> None:
-        """Get the status, unless it is recent, and generate a data key if the plug-in has a new key."""
+        """Get the status, unless it is recent. If the plug-in has a new key, generate a data key."""
         async with self._checking:
             if self._clock() < self._valid_until:
                 return
             try:
                 fault = await self._check_status()
-            except Exception as error:  # any error: the next check follows
+            except Exception as error:  # the next check must follow after any error
                 log.exception("the call of the KMS provider %s failed", self.name)
                 fault = str(error) or type(error).__name__
             if fault != self.fault:
@@ -219,10 +228,10 @@ class Provider:
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
 
     async def _use_key(self, key_id: str) -> str:
-        """Make a data key for the plug-in's key the current one, or extend its time; return the error of a failed call.
+        """Use a data key of this key of the plug-in for new values. Return the error of a failed call, else "".
 
-        The time begins before the call, so it ends early rather than late. If there is no new key, the last one is used
-        until it expires.
+        If the current data key has this key id, extend its time. Otherwise generate a data key. The time begins before
+        the call, so that it never ends too late. After an error, the last data key is used until it expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current
@@ -256,7 +265,7 @@ class Provider:
         )
 
     def current_key(self) -> CurrentKey:
-        """Return the current data key; raise KeyUnavailable. Thread-safe."""
+        """Return the data key for new values; raise KeyUnavailable. A thread may call this method."""
         current = self.current
         if current is None:
             raise KeyUnavailable(_NO_STATE)
@@ -268,7 +277,7 @@ class Provider:
         return current
 
     def _time(self, moment: float) -> str:
-        """Return a time of the clock in Go's format."""
+        """Return a time of ``clock`` in Go's format."""
         at = datetime.fromtimestamp(time.time() + moment - self._clock(), UTC).astimezone()
         text = at.isoformat(timespec="seconds")
         return f"{text[:-6]}Z" if text.endswith("+00:00") else text
@@ -276,7 +285,10 @@ class Provider:
     # -- data keys of stored values
 
     def data_and_key(self, raw: bytes) -> tuple[bytes, DataKey]:
-        """Return the encrypted data of a stored value and its data key; raise KeyUnavailable. Thread-safe."""
+        """Return the encrypted data of a stored value, and its data key; raise KeyUnavailable.
+
+        A thread may call this method.
+        """
         parts = split(raw)
         found = self._aliases.get(digest_of(parts[1])) if parts is not None else None
         if parts is not None and found is not None:
@@ -292,13 +304,16 @@ class Provider:
         return envelope.data, found
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Call the plug-in for missing keys of stored values; cache a failure for limits.KMS_TTL_FAILED seconds."""
+        """Call the plug-in to decrypt the missing data keys of stored values, and wait for the results.
+
+        A failure is cached for limits.KMS_TTL_FAILED seconds.
+        """
         missing = {it.digest: it for raw in values if (it := self._missing_key_of(raw)) is not None}
         if missing and self._group is not None:
             await asyncio.wait([self._call_for(envelope) for envelope in missing.values()])
 
     def _missing_key_of(self, raw: bytes) -> Envelope | None:
-        """Return the envelope of the missing key of a value; None if no key helps or is needed."""
+        """Return the envelope of a value if a call of the plug-in may provide its data key, else None."""
         parts = split(raw)
         if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
             return None
@@ -322,7 +337,7 @@ class Provider:
         return KeyUnavailable("failed to decrypt DEK, error: the plug-in was not called yet", tried=False)
 
     def _call_for(self, envelope: Envelope) -> asyncio.Task[None]:
-        """Return the call for a key, which all callers share; the cancellation of a caller does not cancel it."""
+        """Return the task that decrypts a data key. All callers share it; it continues if a caller is cancelled."""
         known = self._running_calls.get(envelope.digest)
         if known is None:
             known = self._running_calls[envelope.digest] = self._spawn(self._decrypt(envelope))
@@ -333,7 +348,7 @@ class Provider:
         try:
             async with self._calls:
                 if self._missing(digest).tried:
-                    return  # another call has found that the plug-in is not available
+                    return  # another call has found in the meantime that the plug-in is not available
                 metrics.MISSES.slot().value += 1
                 uid = str(uuid.uuid4())
                 key = await self._plugin.decrypt(uid, envelope.source, envelope.key_id, envelope.annotations)
@@ -342,7 +357,7 @@ class Provider:
             self._refuse(digest, KeyUnavailable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
         except KeyUnavailable as error:
             self._refuse(digest, error, reached=True)
-        except Exception as error:  # any error: waiting callers continue without the key
+        except Exception as error:  # after any error, waiting callers continue without the key
             log.exception("the call of the KMS provider %s failed", self.name)
             self._refuse(digest, KeyUnavailable(f"failed to decrypt DEK, error: {error}"), reached=True)
         else:
@@ -356,7 +371,7 @@ class Provider:
         _put(self._refused, digest, refused)
         if not reached:
             self._down = refused
-            self._valid_until = self._clock()  # the health check reports it
+            self._valid_until = self._clock()  # so that the next health check gets a new status
 
     def _cache(self, digest: bytes, found: DataKey) -> None:
         _put(self._keys, digest, found)
@@ -372,7 +387,7 @@ def _validate_key(kind: int, key: bytes) -> None:
 
 
 def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
-    """Cache a value; evict the oldest over limits.KMS_KEYS."""
+    """Cache a value. If the cache has more than limits.KMS_KEYS values, evict the oldest."""
     with _CACHE_LOCK:
         kept[digest] = value
         if len(kept) > limits.KMS_KEYS:
@@ -380,23 +395,23 @@ def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
 
 
 def service(name: str, endpoint: str, timeout: float) -> Provider:
-    """Return a provider for the plug-in at an endpoint; ``timeout`` is that of each call in seconds."""
+    """Return a provider for the plug-in at an endpoint. ``timeout`` is the maximum time of a call in seconds."""
     return Provider(name, Plugin(name, endpoint, timeout))
 
 
 def faults_of(providers: Iterable[Provider]) -> str:
-    """Return the errors of all plug-ins for /readyz/kms-providers."""
+    """Return the errors of all plug-ins as the text for /readyz/kms-providers, "" if there are none."""
     found = ((number, provider.probe()) for number, provider in enumerate(providers))
     faults = [f"kms-provider-{number}: {fault}" for number, fault in found if fault]
     return fields.aggregate(faults) if faults else ""
 
 
 async def start_all(providers: Iterable[Provider], group: asyncio.TaskGroup) -> None:
-    """Start providers concurrently, so that none waits for the plug-in of another one."""
+    """Start providers concurrently, so that a provider does not wait for the plug-in of another provider."""
     await asyncio.gather(*(provider.start(group) for provider in providers))
 
 
 async def stop_all(providers: Iterable[Provider]) -> None:
-    """Stop providers."""
+    """Stop all providers."""
     for provider in providers:
         await provider.stop()

@@ -1,1 +1,1 @@
-"""The event loop: budgets of its iterations, work in slices, and shares of the threads."""
+"""Scheduling of work on the event loop and in threads."""

@@ -1,4 +1,4 @@
-"""Budgets of the event loop: long work yields to it, so that no iteration computes longer than LOOP_BUDGET."""
+"""Time budgets for long work on the event loop. No iteration of the loop should take longer than LOOP_BUDGET."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LoopBudget:
-    """The time that a piece of work has before it yields: half of limits.LOOP_BUDGET."""
+    """The time budget of a task before it yields to the event loop: half of limits.LOOP_BUDGET."""
 
     __slots__ = ("_until",)
 
@@ -20,18 +20,18 @@ class LoopBudget:
 
     @property
     def exhausted(self) -> bool:
-        """True if the work must yield; a hot loop reads this before ``pause``, which saves a coroutine."""
+        """True if the task must yield. A hot loop tests this before it calls ``pause``, which saves a coroutine."""
         return perf_counter() > self._until
 
     async def pause(self) -> None:
-        """Yield to the event loop if the budget is exhausted, and begin another one."""
+        """If the budget is exhausted, yield to the event loop and begin a new budget."""
         if self.exhausted:
             await asyncio.sleep(0)
             self._until = perf_counter() + limits.LOOP_BUDGET / 2
 
 
 async def collect(items: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
-    """Return the items that ``wanted`` accepts; yield to the event loop while an iterator makes them."""
+    """Return the items for which ``wanted`` returns True. Yield to the event loop between items."""
     loop_budget, found = LoopBudget(), list[T]()
     for item in items:
         if wanted(item):

@@ -1,4 +1,4 @@
-"""Shares of the threads: how many threads one user, definition or kind of work may hold at a time."""
+"""Limits for threads: one user, definition or kind of work ("holder") may use only some threads at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class _Share:
-    """The threads of one holder, and the number of calls that hold or await one."""
+    """The free threads of one holder, and the number of calls that use a thread or wait for a thread."""
 
     __slots__ = ("calls", "free")
 
@@ -25,10 +25,11 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 
 
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
-    """Run ``work`` in a thread once each holder has fewer than THREADS_SHARE threads; return its result.
+    """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads. Return its result.
 
-    All callers name their holders in the same order: the user, then the definition. So a user that waits for a
-    definition does not block other users of it. A thread is held until its work ends, even if the caller is cancelled.
+    All callers pass holders in the same order: first the user, then the definition. So the requests of one user that
+    wait for a definition do not block other users of this definition. The holders use the thread until the work ends,
+    even if the caller is cancelled.
     """
     loop = asyncio.get_running_loop()
     known = _shares.setdefault(loop, {})
@@ -45,7 +46,8 @@ async def in_thread(work: Callable[[], T], *holders: str) -> T:
     def ended(done: asyncio.Future[T]) -> None:
         _release(known, taken)
         if not done.cancelled():
-            done.exception()  # marks it as retrieved; the caller raises it, unless it is cancelled
+            # marks the exception as retrieved; ``shield`` raises it in the caller, unless the caller was cancelled
+            done.exception()
 
     working.add_done_callback(ended)
     return await asyncio.shield(working)

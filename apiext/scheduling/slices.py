@@ -1,4 +1,4 @@
-"""Slices of work that many connections need at once: the first pieces now, the rest in later loop iterations."""
+"""Work that many connections need at once, distributed over several iterations of the event loop."""
 
 import asyncio
 from collections import deque
@@ -9,17 +9,20 @@ from apiext import limits
 
 
 class Slices:
-    """Does ``at_once`` pieces of work at once; further ones for half a LOOP_BUDGET in each loop iteration."""
+    """Calls the first ``at_once`` functions of an iteration of the event loop at once. Later iterations call the rest.
+
+    Each later iteration calls functions for half of LOOP_BUDGET.
+    """
 
     __slots__ = ("_at_once", "_left", "_now")
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._left: deque[Callable[[], None]] = deque()
-        self._now = 0  # pieces of this loop iteration
+        self._now = 0  # number of calls of ``put`` in this iteration of the event loop
 
     def put(self, work: Callable[[], None]) -> None:
-        """Call ``work`` now, or in a later loop iteration."""
+        """Call ``work`` at once, or in a later iteration of the event loop."""
         if not self._now and not self._left:
             asyncio.get_running_loop().call_soon(self._step)
         self._now += 1
@@ -34,6 +37,6 @@ class Slices:
         try:
             while self._left and perf_counter() < until:
                 self._left.popleft()()
-        finally:  # the other pieces are done even if one raises
+        finally:  # the remaining functions are called even if one raises an exception
             if self._left:
                 asyncio.get_running_loop().call_soon(self._step)

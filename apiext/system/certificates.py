@@ -1,4 +1,4 @@
-"""TLS certificates that Go accepts, even if this version of Python refuses them or warns about them."""
+"""Support for TLS certificates that Go accepts and that some versions of Python refuse or warn about."""
 
 import contextlib
 import os
@@ -16,10 +16,11 @@ _OPEN_FILES = "/proc/self/fd"
 
 
 def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Let a context accept certificates as Go does: without extensions of RFC 5280, and an intermediate as a root.
+    """Change a context to accept the same certificates as Go, and return the context.
 
-    Since 3.13 Python's default contexts refuse certificates without these extensions, which are frequent among
-    self-made authorities. Returns the context.
+    Certificates need not have the extensions of RFC 5280, and an intermediate certificate can be a root. Since Python
+    3.13, default contexts refuse certificates without these extensions. Many private authorities issue such
+    certificates.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -28,13 +29,16 @@ def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Suppress warnings of ``cryptography`` about certificates that Go accepts: serial number 0, a long name."""
+    """Suppress warnings of ``cryptography`` about certificates with serial number 0 or a long name.
+
+    Go accepts these.
+    """
     with warnings.catch_warnings(category=UserWarning, action="ignore"):
         yield
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Parse a certificate that TLS has verified (DER); raise ValueError if ``cryptography`` cannot."""
+    """Parse a certificate (DER) that TLS has verified; raise ValueError if ``cryptography`` cannot parse it."""
     from cryptography import x509
 
     with unwarned():
@@ -42,28 +46,31 @@ def read_certificate(der: bytes) -> "x509.Certificate":
 
 
 def subject_of(certificate: "x509.Certificate") -> "x509.Name":
-    """Return the subject of a certificate, whose parts may exceed 64 characters."""
+    """Return the subject of a certificate. Parts of the subject may be longer than 64 characters."""
     with unwarned():
         return certificate.subject
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None) -> None:
-    """Load a certificate and its key (PEM files; without ``key``, one file has both) into a context.
+    """Load a certificate and its key from PEM files into a context; raise OSError.
 
-    Raises OSError, and ValueError for a key with a passphrase.
+    If ``key`` is None, the file ``certificate`` contains both. Raise ValueError for a key with a passphrase.
     """
     context.load_cert_chain(certificate, key, password=_no_passphrase)
 
 
 def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a certificate and its key (PEM) into a context by a temporary file. Raises as ``load_pair``."""
+    """Load a certificate and its key (PEM) into a context, with a temporary file.
+
+    Raises the errors of ``load_pair``.
+    """
     with _lent(certificate + b"\n" + key) as name:
         load_pair(context, name)
 
 
 @contextlib.contextmanager
 def _lent(content: bytes) -> Iterator[str]:
-    """Yield the name of a temporary file; it is in memory if possible, since no directory may be writable."""
+    """Yield the path of a temporary file. It is in memory if possible, since perhaps no directory is writable."""
     in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
     with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else _file_on_disk() as file:
         file.write(content)
@@ -80,4 +87,4 @@ def _file_on_disk() -> "tempfile._TemporaryFileWrapper[bytes]":
 def _no_passphrase() -> str:
     raise ValueError(
         "its key is encrypted with a passphrase, which the server cannot ask for"
-    )  # OpenSSL would wait for input
+    )  # without this error, OpenSSL would wait for input

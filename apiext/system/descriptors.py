@@ -1,7 +1,8 @@
-"""Load the protobuf messages of a package from a descriptor set, which scripts/gen-proto generates.
+"""Protobuf messages of a package, from a descriptor set that scripts/gen-proto generates.
 
-``google.protobuf.descriptor_pool`` imports protobuf's implementation in Python, although the one in C is in use. That
-takes a twentieth of the start, so a stand-in replaces it. The stand-in imports the module if it is used after all.
+``google.protobuf.descriptor_pool`` imports the Python implementation of protobuf, even if the C implementation is used.
+This import takes a twentieth of the start of the server, so a stand-in replaces it. If some code uses the stand-in, the
+stand-in imports the module.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ with standing_in([_IN_PYTHON] if api_implementation.Type() == "upb" else []):
 
 Pool = descriptor_pool.DescriptorPool
 class_of = message_factory.GetMessageClass
-"""Returns the class of a message from its descriptor."""
+"""(descriptor of a message) → class of the message."""
 
 
 def pool_of(path: Path) -> Pool:
@@ -33,7 +34,7 @@ def pool_of(path: Path) -> Pool:
 
 
 def _files(descriptor_set: bytes) -> Iterator[bytes]:
-    """Yield each encoded FileDescriptorProto: all are field 1, each has one tag byte and its length as a varint."""
+    """Yield each encoded FileDescriptorProto. Each is a field 1, so a tag byte and a varint length precede it."""
     at = 0
     while at < len(descriptor_set):
         length, shift, at = 0, 0, at + 1

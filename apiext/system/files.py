@@ -1,6 +1,6 @@
-"""Files that the server writes, reads as secrets and removes: only where no other user can have them mean another file.
+"""Writes, checks and removals of files of the server, safe against other users of the machine.
 
-A user is trusted with our files if it is the user of this process, or root.
+Another user must not be able to exchange a file of the server. Trusted users are the user of this process and root.
 """
 
 import errno
@@ -12,19 +12,19 @@ from pathlib import Path
 
 from apiext.system.streams import is_descriptor, is_stream, write_stream
 
-_LINKS = 40  # followed at most, as Linux has it
+_LINKS = 40  # maximum number of followed links, as in Linux
 
 
 def target(path: Path) -> Path:
-    """Return the file that a path means: links of this user and of root are followed, those of other users never.
+    """Return the path of a file after following links of this user and of root.
 
-    Raises PermissionError for a link or pipe of another user. The directories before the name stay as they are:
-    /proc/1/root/x is not /x.
+    Raise PermissionError for a link or pipe of another user. Links in the directories of the path are not resolved,
+    since for example /proc/1/root/x is not /x.
     """
     for _ in range(_LINKS):
         try:
             found = path.lstat()
-        except OSError:  # whatever uses the path reports it
+        except OSError:  # the caller gets the error when it opens the path
             return path
         if stat.S_ISLNK(found.st_mode) and not is_descriptor(path):
             _check_owner(path, found, "link")
@@ -37,13 +37,13 @@ def target(path: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, so that a reader sees all of it or nothing.
+    """Write a file atomically. Only its owner may read it.
 
-    Raises PermissionError where another user could exchange it: for a link of another user, in a directory of another
-    user, or for a file of another user in a directory that all users share. Raises OSError as well.
+    Raises PermissionError if another user could exchange the file: a link of another user, a directory of another user,
+    or a file of another user in a directory to which all users may write. Raises OSError for other errors.
     """
     path = target(path)
-    if is_stream(path):  # /dev/null is not to be replaced
+    if is_stream(path):  # a device such as /dev/null must not be replaced by a file
         write_stream(path, content)
         return
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -65,7 +65,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there and ours; raises OSError."""
+    """Remove a file if it exists and belongs to the user of this process; raise OSError."""
     try:
         if path.lstat().st_uid == os.geteuid():
             path.unlink()
@@ -74,10 +74,11 @@ def remove(path: Path) -> None:
 
 
 def check_private(root: Path, names: Iterable[str]) -> None:
-    """Raise PermissionError if another user owns a directory or one of the names in it, or may write to them.
+    """Raise PermissionError if another user owns or may write to a directory or one of the files ``names`` in it.
 
-    The owner of a mounted volume is trusted, and the volume itself may be writable for all users: containers get both
-    from the machine. A group may write if this process is a member, as with the volumes of a pod.
+    If the directory is a mounted volume, its owner is trusted, and all users may have write access to the directory
+    itself, as is usual for volumes of containers. A group of this process may have write access, as with volumes of a
+    pod.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []
@@ -98,7 +99,7 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 
 
 def _check_directory(path: Path, found: os.stat_result) -> bool:
-    """Return whether all users may make files in a directory; PermissionError if they may exchange ours there."""
+    """Report whether all users may create files in a directory; raise PermissionError if they may replace ours."""
     shared = bool(found.st_mode & stat.S_IWOTH)
     if found.st_mode & stat.S_ISVTX:
         return shared

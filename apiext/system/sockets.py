@@ -1,4 +1,4 @@
-"""Listening sockets; one socket serves IPv4 and IPv6 for all addresses of a machine, as with Go."""
+"""Listening sockets and addresses. For all addresses of a machine, one socket serves IPv4 and IPv6, as in Go."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ _MAPPED = "::ffff:"
 
 
 def is_unspecified(address: str) -> bool:
-    """Report whether an address means all addresses of the machine: ``0.0.0.0`` or ``::``, which are equal upstream."""
+    """Report whether an address means all addresses of the machine (``0.0.0.0`` or ``::``, as upstream)."""
     try:
         return ipaddress.ip_address(address).is_unspecified
     except ValueError:
@@ -19,7 +19,7 @@ def is_unspecified(address: str) -> bool:
 
 
 def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a socket bound to all addresses, to those of IPv4 only without IPv6; raises OSError."""
+    """Return a socket that is bound to all addresses; raise OSError. Without IPv6, bind to all IPv4 addresses."""
     try:
         return _bound(socket.AF_INET6, "::", port, reuse_port)
     except OSError as error:
@@ -29,7 +29,7 @@ def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
 
 
 def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
-    """Bind sockets to all addresses of a host name, with the same port; return the port. Raises OSError."""
+    """Bind sockets to all addresses of a host name, with the same port. Return the port; raise OSError."""
     if is_unspecified(host):
         return int(stack.enter_context(everywhere(port)).getsockname()[1])
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -44,7 +44,7 @@ def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Report whether another process listens at an address of this host name and port."""
+    """Report whether another process listens on this port at an address of the host name."""
     try:
         with contextlib.ExitStack() as stack:
             hold(stack, host, port)
@@ -54,7 +54,7 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def shown(address: str) -> str:
-    """Return a client's address for logs: an IPv4 address without the prefix that such a socket adds."""
+    """Return the address of a client for logs: an IPv4 address without the prefix that an IPv6 socket adds."""
     return address.removeprefix(_MAPPED) if "." in address else address
 
 
@@ -72,7 +72,7 @@ def _bound(family: socket.AddressFamily, address: str, port: int, reuse_port: bo
 
 
 def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: int) -> None:
-    """Set a socket option if the platform and the kind of socket have it."""
+    """Set a socket option. Do nothing if the operating system or the kind of socket does not support it."""
     option = getattr(socket, name, None)
     found = transport.get_extra_info("socket")
     if option is not None and found is not None:
@@ -81,7 +81,7 @@ def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: i
 
 
 def own_address() -> str:
-    """Return the address of this machine on its default route, empty if it has none; no packet is sent."""
+    """Return the IPv4 address of this machine for its default route, "" if there is none. Send no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

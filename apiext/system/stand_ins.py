@@ -1,4 +1,4 @@
-"""Stand-ins for modules whose names a library imports, but whose values this server does not use (decision 36)."""
+"""Stand-ins for modules that a library imports and that this server does not use (decision 36)."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ _ORIGIN = "_origin"
 
 
 class StandIn(ModuleType):
-    """A module, or a name of a module, that is imported when its value is used."""
+    """A stand-in for a module or for a name in a module. The module is imported when the stand-in is used."""
 
     def __init__(self, module: str, attribute: str = "") -> None:
         super().__init__(f"{module}.{attribute}" if attribute else module)
@@ -36,9 +36,9 @@ def value_of(stand_in: StandIn) -> Any:
 
 @contextmanager
 def standing_in(names: Iterable[str], others: Mapping[str, ModuleType] | None = None) -> Iterator[None]:
-    """Put stand-ins for modules, and other replacements by name, into ``sys.modules`` during an import.
+    """Put stand-ins for the modules ``names`` into ``sys.modules`` during an import.
 
-    Modules that are imported already are not replaced.
+    ``others`` is name of a module → its replacement. Modules that are imported already are not replaced.
     """
     modules: dict[str, ModuleType] = {**(others or {}), **{name: StandIn(name) for name in names}}
     placed = {name: module for name, module in modules.items() if name not in sys.modules}

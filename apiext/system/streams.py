@@ -1,20 +1,23 @@
-"""Paths of devices, pipes and open descriptors, such as /dev/stdout: they are written to, never replaced."""
+"""Paths of devices, pipes and open file descriptors, such as /dev/stdout. The server writes to them in place."""
 
 import os
 import re
 from pathlib import Path
 
 _DESCRIPTOR = re.compile(r"/proc/([0-9]+)(?:/task/[0-9]+)?/fd/([0-9]+)")
-_LINKS = 40  # limit of followed links, as in Linux
+_LINKS = 40  # maximum number of followed links, as in Linux
 
 
 def is_stream(path: Path) -> bool:
-    """Report whether a path is a device, a pipe or an open descriptor of a process."""
+    """Report whether a path is a device, a pipe or an open file descriptor of a process."""
     return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
 
 
 def write_stream(path: Path, content: bytes) -> None:
-    """Write to a stream; an own descriptor is used as it is, since processes may share its file. Raises OSError."""
+    """Write to a stream; raise OSError.
+
+    A descriptor of this process is used directly, not opened again, since several processes may share its file.
+    """
     process, number = _descriptor(path) or (0, -1)
     own = process == os.getpid()
     descriptor = number if own else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -28,12 +31,12 @@ def write_stream(path: Path, content: bytes) -> None:
 
 
 def is_descriptor(path: Path) -> bool:
-    """Report whether a path itself, without following a link, is an open descriptor of a process."""
+    """Report whether a path itself is an open file descriptor of a process, without following links."""
     return _DESCRIPTOR.fullmatch(os.path.join(os.path.realpath(path.parent), path.name)) is not None
 
 
 def _descriptor(path: Path) -> tuple[int, int] | None:
-    """Return the process and number of the descriptor that a path leads to."""
+    """Return (process id, descriptor number) of the file descriptor to which a path leads, None if there is none."""
     for _ in range(_LINKS):
         path = Path(os.path.realpath(path.parent), path.name)
         if (found := _DESCRIPTOR.fullmatch(str(path))) is not None:

@@ -120,7 +120,8 @@ class Aggregation:
         found: dict[Rule, None] = {}
         for selector in role.selectors:
             for other in sorted(self._roles):
-                one = self._roles.get(other)  # None if the role was deleted in the meantime, which starts another run
+                # None if the role was deleted in the meantime; the deletion starts another run
+                one = self._roles.get(other)
                 if one is not None and other != name and selector.matches(one.labels):
                     found |= dict.fromkeys(await one.rules())
         return tuple(found)
@@ -134,7 +135,7 @@ class Aggregation:
         wanted = {
             "apiVersion": served.names.api_version,
             "kind": served.names.kind,
-            "metadata": {"name": name, "uid": uid},  # the uid prevents that apply creates a deleted role again
+            "metadata": {"name": name, "uid": uid},  # with the uid, apply does not create a deleted role again
             "rules": list(map(document_of, rules)),
         }
         query = {"fieldManager": [AGGREGATION], "force": ["true"]}

@@ -26,7 +26,7 @@ class Approval:
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition if it does not match the annotation."""
+        """Write the condition if it does not match the approval annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
             # in a thread, since the first import is slow

@@ -213,8 +213,8 @@ def _read_large(entry: Entry) -> Facts | None:
     """Fast path: return the facts of a large definition without decoding its schemas. None means: use the slow path.
 
     This server stores objects with sorted keys. So validation and versions (an array) are the last fields of the spec,
-    and the status follows. If another program stored a schema with other order of keys, its digest differs, which at
-    worst causes a needless compilation.
+    and the status follows. If another program stored a schema with keys in another order, the digest differs,
+    which at worst causes a needless compilation.
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2

@@ -196,6 +196,9 @@ class Dependents:
 
 
 def _may_block(key: str, owner: str) -> bool:
-    """Report whether a dependent may block an owner. It must be another object, and in a namespace of the owner."""
+    """Report whether a dependent may block an owner.
+
+    It must be another object. If the owner has a namespace, the dependent must have the same namespace.
+    """
     namespace = split(owner)[1]
     return key != owner and namespace in ("", split(key)[1])

@@ -20,7 +20,7 @@ from apiext.telemetry import Family, HistogramFamily
 
 # Seconds between two checks of inode, time and size of the configuration file.
 ENCRYPTION_CHECK_EVERY = 1.0
-# Every check with this number reads the file even if these are unchanged, as upstream does after
+# After this number of checks, the file is read even if inode, time and size are unchanged, as upstream does after
 # EncryptionConfigFileChangePollDuration.
 ENCRYPTION_CHECKS = 60
 
@@ -154,7 +154,7 @@ class EncryptionReload:
                 await start_all(services, self._group)
                 await asyncio.gather(*(service.wait_until_healthy() for service in services))
         except TimeoutError as error:
-            fault, self._stamp = faults_of(services), None  # retry at the next check
+            fault, self._stamp = faults_of(services), None  # None, so that the next check reads the file again
             await stop_all(services)
             raise ConfigurationError(
                 f"health check for new transformers failed, polling error context deadline exceeded: {fault}"

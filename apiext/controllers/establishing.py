@@ -50,7 +50,10 @@ class Establishing:
         return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition if ``wanted``. Its status is False if the conversion webhook has an invalid CA bundle."""
+        """Write the condition if it is ``wanted``.
+
+        The status is False if the conversion webhook has an invalid CA bundle.
+        """
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return

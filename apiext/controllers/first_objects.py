@@ -109,7 +109,10 @@ class FirstObjects:
         change: Callable[[Document], Document | None] = lambda _: None,
         name: str = NAME,
     ) -> None:
-        """Store the result of ``make`` if the object is missing, else the result of ``change``. Do not store None."""
+        """Store the result of ``make`` if the object is missing, else the result of ``change``.
+
+        If the result is None, store nothing.
+        """
         collection = self._store.collection(resource)
         if collection is None:
             return

@@ -173,7 +173,7 @@ class Garbage:
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
         """Return uid → state of the owners of a dependent in this namespace ("": cluster scope).
 
-        If the cache has an owner, the owner exists. Owners that the cache lacks are read, together for each kind.
+        If the cache has an owner, the owner exists. Other owners are read, all owners of a kind together.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}

@@ -14,7 +14,7 @@ from apiext.storage.heap import HEAP
 GC_NEW = 2_000
 # The number of collections of the newest generation before a collection of all new objects (about 1 millisecond).
 GC_ROUNDS = 4
-# The minimum of seconds between two full collections.
+# Minimum number of seconds between two full collections.
 GC_EVERY = 2.0
 # The number of collections of all new objects after which a full collection is worthwhile.
 GC_WORTH = 8
@@ -25,7 +25,7 @@ _SIZE = 200  # approximate bytes of a collected object, with all objects to whic
 
 
 def collect_new_only() -> None:
-    """Exempt existing objects from collections, since objects such as code live as long as the server."""
+    """Collect only new objects from now on, since existing objects, such as code, live as long as the server."""
     gc.freeze()
     gc.set_threshold(GC_NEW, GC_ROUNDS, _NEVER)
     gc.enable()

@@ -119,7 +119,10 @@ class Guards:
         raise Unavailable(f"the guard of {name} keeps changing")
 
     async def _check_uid(self, name: str, uid: str) -> None:
-        """Raise RevisionChanged if the stored definition has not this uid. Call this after the guard was read."""
+        """Raise RevisionChanged if the definition does not exist or has another uid.
+
+        Call this after the guard was read.
+        """
         entry = await self._store.current(self._definitions.collection, "", name)
         now = self._definitions.of(entry) if entry is not None else None
         if entry is None or (now is not None and now.uid != uid):

@@ -17,7 +17,8 @@ class LoopLag:
     """Sets a timer about every LAG_EVERY seconds, and observes the delay of the timer.
 
     The pauses are random, so that the timers do not coincide with other periodic work. A long delay prevents further
-    timers. It is also observed once for each of these, since otherwise it would hardly change the quantiles.
+    timers. The delay is also observed once for each prevented timer, since otherwise a long delay would hardly change
+    the quantiles.
     """
 
     def __init__(self) -> None:

@@ -95,7 +95,7 @@ class _Migration(Struct, frozen=True):
 class _Pass(Struct):
     """One pass over the objects of a resource.
 
-    ``failed`` is an error that ends the migration; ``temporary`` are others.
+    ``failed`` is an error that ends the migration. ``temporary`` are errors after which a retry may succeed.
     """
 
     migration: _Migration
@@ -130,7 +130,7 @@ class Migrations:
         self._definitions = definitions
         self._statuses = Statuses(verbs.store, verbs.catalog, collection, "v1", _MANAGER)
         self._marks = Statuses(verbs.store, verbs.catalog, definitions, "v1", _RUNNER)
-        self._turns = Turns(limits.MIGRATE_RATE)  # shared by all migrations
+        self._turns = Turns(limits.MIGRATE_RATE)  # all migrations share this rate limit
         self._loop = Loop("migrations", self._reconcile, width=5)
         self._migrations: dict[str, dict[str, _Migration]] = {}  # str(resource) → name of the migration → migration
 
@@ -407,7 +407,10 @@ def _read_migration(entry: Entry) -> _Migration | None:
 
 
 def _next(migrations: Iterable[_Migration]) -> _Migration | None:
-    """Return the next migration to process: first with a result to record, then running, then by age."""
+    """Return the migration to process next.
+
+    This is a migration with a result to record, else a running migration, else the oldest migration.
+    """
 
     def order(migration: _Migration) -> tuple[bool, bool, str, str]:
         has_result = migration.running and migration.ended

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 Due = tuple[bool, int, str]
-"""The order of decisions: (False if a client removed the accepted names, revision, name of the definition)."""
+"""The sort key of decisions: (False if a client has removed the accepted names, else True; revision; name)."""
 
 
 class _Run:

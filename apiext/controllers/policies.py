@@ -96,7 +96,8 @@ class _Kinds:
 
     def check(self, policy: View) -> list[Document]:
         """Return the type errors of the expressions of a policy. This may be slow, so call it in a thread."""
-        from apiext.admission.type_checks import warnings_of  # imported late, in this thread: it imports CEL
+        # imported here, in the thread, since the module imports CEL
+        from apiext.admission.type_checks import warnings_of
 
         return warnings_of(policy, self._named, self._schema)
 

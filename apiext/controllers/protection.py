@@ -33,8 +33,8 @@ IsUser = Callable[[View, View], bool]
 class Row(NamedTuple):
     """A controller: the protected resource, the finalizer, and the service account of the controller.
 
-    ``users`` is resource whose objects may use a protected object → test. ``is_kept`` reports whether the state of the
-    protected object itself shows that it is in use.
+    ``users`` is resource → test whether an object of this resource uses a protected object. ``is_kept`` reports whether
+    the state of the protected object itself shows that it is in use.
     """
 
     resource: GroupResource

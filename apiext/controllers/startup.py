@@ -112,7 +112,7 @@ class Controllers:
         self._compaction.start(group)
 
     def _empty_namespaces(self, group: asyncio.TaskGroup) -> None:
-        """Start the loop that empties namespaces which are being deleted."""
+        """Start the loop that empties terminating namespaces."""
         self._namespaces.wake = self._emptying.add
         self._namespaces.wake_after = self._emptying.add_after
         self._namespaces.collection.feed.subscribe(self._namespace_changed)

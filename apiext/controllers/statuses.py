@@ -37,7 +37,7 @@ class Statuses:
         self._manager = manager
 
     def decode(self, entry: Entry) -> Document:
-        """Return the object in the version of this instance."""
+        """Return the object, decoded in the version that this instance writes."""
         resource = self._resource
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None

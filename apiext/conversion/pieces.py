@@ -30,9 +30,9 @@ class Listed(NamedTuple):
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
     """Return the response with only the last of its ``count`` objects, and the offsets of all objects.
 
-    Return None if the objects cannot be separated. Each must begin with the same bytes as the first object, up to its
-    metadata. If the shortened response and all separated objects are valid JSON, the complete response is valid JSON
-    with these objects.
+    Return None if the objects cannot be separated. Each object must begin with the same bytes as the first object, up
+    to its metadata. If the shortened response and all separated objects are valid JSON, the complete response is valid
+    JSON with these objects.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None

@@ -97,7 +97,10 @@ class ConvertedObjects(Sequence[Any]):
 
     @classmethod
     def split(cls, last: Any, listed: Listed, whole: Callable[[], Sequence[Any]]) -> "ConvertedObjects":
-        """Return objects of which only the last is decoded. ``whole`` decodes all, if one is invalid JSON."""
+        """Return objects of which only the last is decoded.
+
+        ``whole()`` decodes all, for the error of an invalid object.
+        """
         made = cls(listed.raw, (last,))
         made.listed, made._whole = listed, whole
         return made

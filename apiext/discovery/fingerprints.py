@@ -29,7 +29,7 @@ def fingerprint(one: Published) -> bytes:
 
 
 def made_of(served: Iterable[Published]) -> dict[str, bytes]:
-    """Return name of the definition → digest of its published parts, for these resources without built-in ones."""
+    """Return name of the definition → digest of its published parts. Ignore built-in resources."""
     found: dict[str, bytes] = {}
     for one in served:
         if not one.resource.builtin:

@@ -83,7 +83,8 @@ def _set_example(message: Any, value: Any) -> None:
 
 
 def _yaml(value: Any) -> str:
-    from apiext.documents.yaml_text import yaml_in_order  # in a thread (decision 36)
+    # imported here, since only a thread that encodes a document needs it (decision 36)
+    from apiext.documents.yaml_text import yaml_in_order
 
     return yaml_in_order(value)
 

@@ -22,7 +22,7 @@ def _parameter(key: str, kind: str) -> Document:
 
 
 def shared_parameters(connections: bool) -> dict[str, View]:
-    """Return name → shared parameter. ``connections`` includes the parameters of connections, such as exec."""
+    """Return name → shared parameter. If ``connections``, include the parameters of connections, such as exec."""
     found: dict[str, View] = {
         _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
         _PATCH_BODY: _body(types.PATCH),

@@ -281,7 +281,10 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
 
 
 def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
-    """Return the (group, version, kind) of an operation. Operations of a custom resource always have its own kind."""
+    """Return the (group, version, kind) of an operation.
+
+    Operations of a custom resource always have the kind of the resource.
+    """
     if served.model.typed and endpoint is not None:
         return endpoint.model.group, endpoint.model.version, endpoint.model.kind
     return served.names.group, served.names.version, served.names.kind
@@ -329,7 +332,7 @@ def group_words(group: str) -> str:
 
 @lru_cache(catalog_limits.NAMES_SEEN)
 def identifier(text: str) -> str:
-    """Return the letters, digits and underscores of a text, with a capital after each gap: x-y.z → xYZ."""
+    """Drop characters that are not allowed in an identifier, and capitalize the letter after them: x-y.z → xYZ."""
     found = []
     capital = False
     for position, char in enumerate(text):

@@ -40,7 +40,7 @@ def pages(catalog: Catalog) -> Mapping[str, PathItem]:
 def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
     """Return the path of the resource list of a group and version.
 
-    As upstream, other groups than built-in ones have none.
+    As upstream, return no path if the group has no built-in kinds.
     """
     if group not in catalog.builtin_groups or version not in published(catalog).get(group, ()):
         return []

@@ -221,7 +221,7 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
 def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
     """Return the published form of a schema.
 
-    It has only known keywords. For int-or-string and embedded resources it has additional keywords.
+    Unknown keywords are dropped. For int-or-string and embedded resources, keywords are added.
     """
     if v2 and (reference := types.reference_in_v2(schema)) is not None:
         return reference
@@ -256,7 +256,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
         found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2, in_junctor)
-    # as upstream, which does not publish it in a junctor
+    # as upstream, which does not publish additionalProperties below allOf, anyOf, oneOf and not
     values = None if in_junctor else schema.get("additionalProperties")
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)

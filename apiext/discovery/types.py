@@ -119,7 +119,10 @@ def typed_model_name(group: str, version: str, kind: str) -> str:
 
 
 def shared_types(*, scale: bool) -> Mapping[str, View]:
-    """Return name → type, for the types that every group and version needs. ``scale`` includes the types of Scale."""
+    """Return name → type, for the types that every group and version needs.
+
+    If ``scale``, include the types of Scale.
+    """
     return {name: schema for name, schema in data().schemas.items() if scale or not name.startswith(SCALE)}
 
 

@@ -10,7 +10,7 @@ RUN = 512  # the number of keys of a new run; a run has at most twice this numbe
 Span = tuple[bytes, bytes]
 """A range of keys, as in etcd: (start, end), without the end. End ``b""`` means only the key ``start``.
 
-End ``b"\0"`` means all keys from ``start`` on.
+End ``b"\\0"`` means all keys from ``start`` on.
 """
 
 _revision = attrgetter("revision")
@@ -139,9 +139,9 @@ class Index:
         return list(self._past)
 
     def drop_before(self, key: bytes, revision: int) -> Iterator[Record]:
-        """Drop and yield the records of a key that were replaced up to a revision, and a deletion before it.
+        """Drop and yield records of a key: those replaced at or before a revision, and a deletion before the revision.
 
-        A deletion at exactly this revision stays, since a watch may begin at it.
+        A deletion at exactly this revision stays, since a watch may begin at this revision.
         """
         past = self._past.get(key)
         if past is None:

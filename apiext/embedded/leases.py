@@ -18,7 +18,10 @@ class Lease:
 
 
 class Leases:
-    """All leases (``known``: id → lease). When a lease expires, ``expire(id, keys)`` is called, which must drop it."""
+    """All leases (``known``: id → lease).
+
+    When a lease expires, ``expire(id, keys)`` is called. It must drop the lease.
+    """
 
     def __init__(self, expire: Callable[[int, list[bytes]], None]) -> None:
         self.known: dict[int, Lease] = {}

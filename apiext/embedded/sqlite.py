@@ -1,7 +1,7 @@
 """The back end of servers: a SQLite file. One thread writes it, another thread reads it.
 
 SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log if two connections write or checkpoint at the same time. So only
-the connection of the writing thread does either.
+the connection of the writing thread writes and checkpoints.
 """
 
 import errno
@@ -423,7 +423,7 @@ def _allocate(descriptor: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return
-    block = bytes(1 << 20)  # macOS
+    block = bytes(1 << 20)  # on macOS, which has no posix_fallocate
     for place in range(0, size, len(block)):
         os.pwrite(descriptor, block, place)
 

@@ -411,7 +411,7 @@ class Store:
     def _with_values(
         self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, around: tuple[bytes, bytes]
     ) -> None:
-        """Respond with keys and their values. ``around`` are the bytes of the response before and after these."""
+        """Respond with keys and their values. ``around`` are the bytes of the response before and after the keys."""
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):
@@ -472,7 +472,7 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Start to delete the records that the compaction allows to delete, unless this is running already."""
+        """Start to delete the records that the compaction allows to delete, unless a deletion is running already."""
         if not self._sweeping:
             self._sweeping = True
             self._delete_rows(self._deletable(self.compacted), self.compacted)

@@ -1,7 +1,7 @@
 """Encoder and decoder of the frequent messages of etcd, without the protobuf library.
 
-The messages are defined in proto/etcd.proto. Responses have the same order of fields as those of etcd, since
-etcd/answers.py depends on it.
+The messages are defined in proto/etcd.proto. Responses have etcd's order of fields, since etcd/answers.py depends on
+this order.
 """
 
 from collections.abc import Iterator

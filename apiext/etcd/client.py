@@ -52,7 +52,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 def _own_dial() -> Dial:
-    from apiext.etcd.dial import dial  # imported late: a store in this process does not need it
+    from apiext.etcd.dial import dial  # imported only here, since a store in this process does not need it
 
     return dial
 

@@ -21,7 +21,7 @@ from apiext.etcd.h2call import Call, OnEnd, OnMessage, unacknowledged
 WINDOW_UPDATE_AFTER = limits.RECEIVE_WINDOW >> 2  # received bytes after which the client sends a WINDOW_UPDATE
 SWEEP = 0.25  # seconds between two checks of all deadlines
 
-# Flags that select the slow path: an ordinary HEADERS frame has END_HEADERS and neither of the other two.
+# Flags that select the slow path: an ordinary HEADERS frame has END_HEADERS, but neither PADDED nor PRIORITISED.
 _UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS
 
 

@@ -115,7 +115,7 @@ class Call:
     def feed(self, payload: bytes) -> EtcdError | None:
         """Add the payload of a DATA frame to a stream, and deliver complete messages.
 
-        Return an error if it is malformed.
+        Return an error if a message is malformed.
         """
         rest = self.body
         if rest is None:
@@ -136,5 +136,5 @@ class Call:
         if at == size:
             self.body = None
         elif at or rest is None:
-            self.body = bytearray(data[at:])  # a bytearray, since appending to bytes copies all of them
+            self.body = bytearray(data[at:])  # a bytearray, since appending to a bytes object copies the object
         return None

@@ -21,7 +21,8 @@ KMS_ANNOTATIONS = 32 * 1024
 KMS_ANSWER = 4 * 1024 * 1024
 # Characters of an error message of a plug-in. Beyond: the message is truncated.
 KMS_TEXT = 1024
-# Decrypted data keys of a provider in memory. Beyond: the oldest key is evicted. Upstream: a day, without a limit.
+# Decrypted data keys of a provider in memory. Beyond: the oldest key is evicted. Upstream: no limit, but keys are
+# evicted after a day.
 KMS_KEYS = 10_000
 # Concurrent Decrypt calls of a provider. Beyond: further calls wait.
 KMS_CALLS = 16

@@ -63,13 +63,13 @@ class PluginCalls(Protocol):
     timeout: float
 
     async def status(self) -> Any:
-        """Return the StatusResponse; raises PluginError, as all calls do."""
+        """Return the StatusResponse; raise PluginError."""
 
     async def encrypt(self, uid: str, plain: bytes) -> Any:
-        """Return the EncryptResponse for a new key."""
+        """Return the EncryptResponse for a new data key; raise PluginError."""
 
     async def decrypt(self, uid: str, source: bytes, key_id: str, annotations: Mapping[str, bytes]) -> bytes:
-        """Decrypt a data key."""
+        """Return the decrypted data key; raise PluginError."""
 
     async def close(self) -> None:
         """Close the connection to the plug-in."""

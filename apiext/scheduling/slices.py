@@ -9,7 +9,9 @@ from apiext import limits
 
 
 class Slices:
-    """Calls the first ``at_once`` functions of an iteration of the event loop at once. Later iterations call the rest.
+    """Calls the first ``at_once`` functions of an iteration of the event loop at once.
+
+    Later iterations call the remaining functions.
 
     Each later iteration calls functions for half of LOOP_BUDGET.
     """

@@ -33,7 +33,8 @@ class Backfills:
     async def fill(self, col: Collection, start: int) -> None:
         """Add every change after the revision ``start`` to the history of a collection.
 
-        Raises Compacted if etcd has compacted them or they exceed limits.HISTORY_BYTES, and Unavailable.
+        Raises Compacted if etcd has compacted these changes, or if they exceed limits.HISTORY_BYTES. Raises
+        Unavailable.
         """
         async with col.feed.backfilling:
             while start < col.feed.history.floor:
@@ -97,7 +98,7 @@ class _Retry(Exception):
 
 
 class _PastWatch:
-    """One watch of past changes below a prefix, with its readers. It ends with its last reader."""
+    """One watch of past changes below a prefix, with its readers. It ends when its last reader leaves."""
 
     def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
         self._etcd = etcd

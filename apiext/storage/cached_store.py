@@ -48,7 +48,10 @@ class CachedStore:
     def __init__(
         self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None, encryptions: Encryptions | None = None
     ) -> None:
-        """``seconds`` measures calls of etcd, by operation and resource; ``encryptions`` encrypt stored values."""
+        """``seconds`` is the histogram of the durations of etcd calls.
+
+        ``encryptions`` is the encryption of stored values.
+        """
         self.etcd = etcd
         self.keys = keys
         self.lagging: set[DecryptionBuffer] = set()
@@ -128,7 +131,7 @@ class CachedStore:
     def switch_encryption(self, encryptions: Encryptions) -> None:
         """Use a new encryption configuration.
 
-        Fill a collection again if it can change which values are readable (RV-019).
+        Fill a collection again if the configuration can change which of its values are readable (RV-019).
         """
         self._encryptions = encryptions
         for col in self._collections.values():
@@ -195,7 +198,7 @@ class CachedStore:
             raise col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error)) from error
 
     async def unchanged(self, col: Collection, revision: int) -> bool:
-        """Report whether the cache has the state of a revision. Waits and raises as ``at_revision``."""
+        """Report whether the cache has the state of a revision. Waits, and raises the errors, as ``at_revision``."""
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
             # raises Compacted if etcd has compacted the revision, which the cache does not record

@@ -305,7 +305,10 @@ class CipherEncryptions:
         self._providers = _by_resource(rules)
 
     def of(self, resource: GroupResource) -> Encryption | None:
-        """Return the encryption of a resource, None for plain text. The server's own keys are never encrypted."""
+        """Return the encryption of a resource, None for plain text.
+
+        Objects of the server itself are never encrypted.
+        """
         if resource.group.startswith("."):
             return None
         for rule in (resource, GroupResource(resource.group, "*"), _ANY):

@@ -125,11 +125,11 @@ class Collection:
     ) -> Watcher:
         """Open a watch. Its first bytes are written in a later iteration of the event loop.
 
-        ``start``: the revision after which events are sent; None: from now. Raises Compacted if the changes are not in
-        memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection. ``initial``:
-        send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark after the
-        initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send this result
-        of ``select`` as the initial events; raises Compacted if later changes are not in memory.
+        ``start``: the revision after which events are sent; None: only later events. Raises Compacted if the changes
+        are not in memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection.
+        ``initial``: send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark
+        after the initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send
+        this result of ``select`` as the initial events; raises Compacted if later changes are not in memory.
         """
         state, history = self.state, self.feed.history
         # a watch with initial events must send all objects, so an unreadable object is an error

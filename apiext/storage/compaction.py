@@ -30,7 +30,7 @@ class Compactor:
         self._head = 0
 
     async def run(self, every: float = COMPACT_EVERY) -> None:
-        """Call ``turn`` every ``every`` seconds, until the task is cancelled."""
+        """Call ``turn`` at intervals of ``every`` seconds, until the task is cancelled."""
         while True:
             await asyncio.sleep(every)
             await self.turn()

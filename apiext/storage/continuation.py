@@ -11,7 +11,8 @@ import orjson
 from apiext.documents.encoding import decode_json, json_kind
 
 _VERSION = "meta.k8s.io/v1"
-_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n")  # Go ignores line ends
+# with line ends, which Go's decoder ignores
+_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n")
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
 
 

@@ -14,7 +14,7 @@ from apiext.storage.state import CachedState
 from apiext.storage.store import NotReady, StoreError
 from apiext.storage.stored_values import StoredValues
 
-# Seconds until values without a data key are decrypted again.
+# Seconds until the first retry to decrypt values without a data key.
 KMS_AGAIN_FIRST = 1.0
 
 log = logging.getLogger(__name__)
@@ -43,14 +43,14 @@ class OwnerStore(Protocol):
 
     @property
     def revision(self) -> int:
-        """The revision that the store's watch has reached."""
+        """The revision that the root watch of the store has reached."""
 
     @property
     def lagging(self) -> "set[DecryptionBuffer]":
-        """The buffers of all collections that are not empty."""
+        """The decryption buffers that are not empty, of all collections."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task."""
+        """Run a coroutine as a task."""
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
         """Return the value and revision of a key of etcd, None if it does not exist; raise StoreError."""
@@ -87,7 +87,7 @@ class DecryptionBuffer:
 
     @property
     def revision(self) -> int:
-        """The revision of the collection's objects."""
+        """The revision of the objects of the collection."""
         return self.held_revision - 1 if self.held_revision else self._store.revision
 
     def buffer(self, change: EarlyChange) -> None:

@@ -69,7 +69,7 @@ class Encryption(Protocol):
         """True if plug-ins have keys, so that ``decrypt`` may raise MissingKey."""
 
     def encrypt(self, key: str, plain: bytes) -> bytes:
-        """Return the encrypted value of an etcd key; raise EncryptionError."""
+        """Encrypt the value of an etcd key; raise EncryptionError."""
 
     def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
         """Return the decrypted value and its key; raise EncryptionError."""
@@ -113,8 +113,8 @@ def decrypt_all(
 
 
 class NoEncryption:
-    """No resource is encrypted."""
+    """A configuration without encryption."""
 
     def of(self, resource: GroupResource) -> Encryption | None:
-        """Return None."""
+        """Return None, since no resource is encrypted."""
         return None

@@ -35,7 +35,7 @@ from apiext.storage.envelopes import KMS
 _GROUP_VERSION = "apiserver.config.k8s.io/v1"
 _KIND = "EncryptionConfiguration"
 _KINDS = {
-    ("v1", "EncryptionConfig"),  # its earlier name
+    ("v1", "EncryptionConfig"),  # the earlier name of the kind
     (_GROUP_VERSION, _KIND),
 }
 _OTHER_KINDS = frozenset(
@@ -152,7 +152,7 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{member} of type string"
             raise DecodeError(f"couldn't get version/kind; json parse error: {what}")
     for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-        if not found.get(member):  # without the file, which contains keys; upstream's error contains it
+        if not found.get(member):  # the text omits the file, since it contains keys; upstream's text contains the file
             raise DecodeError(f"Object '{shown}' is missing")
     version, kind = found["apiVersion"], found["kind"]
     if (version, kind) not in _KINDS:

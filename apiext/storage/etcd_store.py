@@ -36,7 +36,7 @@ from apiext.storage.values import Broken
 from apiext.telemetry import HistogramFamily
 
 _NO_LEASE = "requested lease not found"  # the error text of etcd
-_OVERHEAD = 430  # bytes of a cached object besides its value
+_OVERHEAD = 430  # estimated bytes of a cached object in addition to its value
 _NO_MEMORY = "the server has too little memory left"
 
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
@@ -77,9 +77,9 @@ class EtcdStore:
     """Objects read from and written to etcd, without a cache."""
 
     def __init__(self, etcd: Etcd, memory: FreeMemory | None = None, seconds: HistogramFamily | None = None) -> None:
-        """``memory`` is the free memory for reads and writes, by default that of this process.
+        """``memory`` reports the free memory, by default of this process.
 
-        ``seconds`` measures calls, by operation and resource.
+        ``seconds`` is the histogram of the durations of etcd calls.
         """
         self.etcd = etcd
         self._memory = memory or FreeMemory()
@@ -111,7 +111,7 @@ class EtcdStore:
             except errors.EtcdError as error:
                 if _NO_LEASE not in error.message or isinstance(error, errors.UnknownOutcome):
                     raise
-            self._leases.remove(lease)  # another client revoked it
+            self._leases.remove(lease)  # another client has revoked the lease
             lease = await self._leases.lease(ttl)
             return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
         except errors.EtcdError as error:

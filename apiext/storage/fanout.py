@@ -310,8 +310,8 @@ class Group:
     def end(self, data: bytes | None, oldest: int = 0) -> None:
         """Write these bytes, and end all watches.
 
-        None: write an ERROR 410 with the revision of the watch and the oldest available revision (``oldest``, 0: that
-        of the history).
+        If ``data`` is None, write an ERROR 410 with the revision of the watch and the revision ``oldest`` (0: the
+        oldest revision of the history).
         """
         for watcher in list(self.members):
             self._end_watch(watcher, data, oldest)

@@ -25,8 +25,9 @@ class _Lease(Struct):
 class Leases:
     """Time to live → current lease. Objects that are written shortly after each other share a lease.
 
-    So an object may expire later than its time to live: by at most LEASE_SHARE of it, and at most LEASE_SHARED seconds
-    (as upstream's leaseManager). With a time to live below 20 seconds, each object has its own lease.
+    So an object may expire later than its time to live: by at most this time multiplied by LEASE_SHARE, and at most
+    LEASE_SHARED seconds (as upstream's leaseManager). With a time to live below 20 seconds, each object has its own
+    lease.
     """
 
     def __init__(self, etcd: Granter) -> None:

@@ -25,7 +25,8 @@ VIEW_BYTES = 12 * 1024 * 1024
 CHECKED_BYTES = 512 * 1024
 # Cached representations of a list segment, such as table rows, besides JSON. Beyond: the oldest is evicted.
 FORMS = 2
-# Bytes of events read from etcd for one resumed watch. Beyond: the watch ends with 410, and the client lists again.
+# Bytes of events read from etcd for one resumed watch. Beyond: the watch request fails with 410, and the client lists
+# again.
 HISTORY_BYTES = 64 * 1024 * 1024
 # Objects of a list segment. Beyond: the list has another segment.
 SEGMENT = 100

@@ -72,9 +72,10 @@ class _Endings:
 
 
 class Pump:
-    """A queue of work. An iteration of the event loop does at most limits.PUMP_SLICE writes.
+    """A queue of work.
 
-    It ends earlier after half of server_limits.LOOP_BUDGET.
+    In one iteration of the event loop, the pump does at most limits.PUMP_SLICE writes, and works at most for half of
+    server_limits.LOOP_BUDGET.
     """
 
     __slots__ = ("_ended", "_endings", "_queue", "_scheduled")

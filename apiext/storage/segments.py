@@ -65,7 +65,7 @@ class Segments:
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
-        # not a LoopBudget, which costs more time than a piece whose views exist, as most do
+        # a deadline instead of a LoopBudget, whose calls cost more time than a piece whose views exist already
         until = perf_counter() + server_limits.LOOP_BUDGET / 2
         for piece in self._pieces[len(self._joined) :]:
             self._joined.append(_join(piece, self._viewer))

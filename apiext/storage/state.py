@@ -44,7 +44,7 @@ class CachedState:
         """Return the cached object, None if it does not exist; raise Malformed if it cannot be read (RV-020).
 
         ``listed``: raise the error of a list. ``stale``: if the object cannot be read, return its last readable state,
-        if this server has cached that.
+        if this server has cached it.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -63,7 +63,7 @@ class CachedState:
         return self.by_key(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
-        """Return the objects in key order (RV-008); raise Malformed if one cannot be read."""
+        """Return the objects in key order (RV-008); raise Malformed if an object cannot be read."""
         low, high = bounds(namespace)
         self.require_readable(low, high)
         return self.snapshot.entries(low, high)
@@ -148,7 +148,7 @@ class CachedState:
         return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
 
     def require_readable(self, low: str, high: str, start: str = "") -> None:
-        """Raise Malformed if a value between two keys cannot be read, NotReady before the first fill."""
+        """Raise Malformed if a value between two keys cannot be read. Raise NotReady before the first fill."""
         if not self.ready:
             raise NotReady(f"{self.resource} is not in the cache")
         if self.broken and (broken := self._broken_between(low + start, high)):

@@ -104,7 +104,7 @@ class StoredValues:
     def stale(self, entry: Entry) -> bool:
         """Report whether an entry is encrypted with an old key.
 
-        The server must store such an object even if unchanged.
+        The server must store such an object even if the object is unchanged.
         """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 

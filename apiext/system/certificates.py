@@ -79,7 +79,7 @@ def _lent(content: bytes) -> Iterator[str]:
 
 
 def _file_on_disk() -> "tempfile._TemporaryFileWrapper[bytes]":
-    import tempfile  # a start on Linux does not use it (decision 36)
+    import tempfile  # imported here, since it is not used on Linux (decision 36)
 
     return tempfile.NamedTemporaryFile()
 

@@ -246,7 +246,7 @@ def _hash(spec: bytes) -> str:
 def _read(entry: Entry, document: Any) -> Facts:
     spec = document["spec"]
     if not isinstance(spec, dict):
-        raise TypeError("its spec is no object")
+        raise TypeError("its spec is not an object")
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     position = slice(0)
     if len(text) > SPEC_SEARCHED:

@@ -168,7 +168,7 @@ class Converter:
             return []
         hook = self._hook(resource)
         if request and hook.waiting >= limits.CONVERSIONS_WAITING:
-            text = f"{hook.waiting} requests are waiting for its answers already"
+            text = f"{hook.waiting} requests are waiting for its responses already"
             raise ConversionError(review.failure_text(needs[0].document, text), CALL)
         keys = [need.key for need in needs]
         calls = self._calls_for(hook, needs, keys)

@@ -56,7 +56,7 @@ class Connection:
             if answer is None or answer.done():
                 continue
             if deadline <= now:
-                answer.set_exception(EtcdError(DEADLINE_EXCEEDED, "the disk of the store does not answer"))
+                answer.set_exception(EtcdError(DEADLINE_EXCEEDED, "the disk of the store does not respond"))
             else:
                 left.append((deadline, weak))
         self._open = left

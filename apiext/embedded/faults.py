@@ -85,4 +85,4 @@ def closed() -> EtcdError:
 
 def broken(text: str) -> EtcdError:
     """Return the error of a call on a store that has failed."""
-    return EtcdError(UNAVAILABLE, f"the embedded store cannot go on: {text}")
+    return EtcdError(UNAVAILABLE, f"the embedded store has failed: {text}")

@@ -32,7 +32,7 @@ async def open_store(
                 raise
             if not warned:
                 warned = True
-                warn(f"{used}; waiting {limits.LOCK_PATIENCE:g}s for it")
+                warn(f"{used}; waiting {limits.LOCK_PATIENCE:g}s for its end")
             await asyncio.sleep(POLL)
         else:
             return store

@@ -103,7 +103,7 @@ class SqliteBackend:
             self.close()
             if error.errno == errno.ENOSPC:
                 raise
-            text = "let this user write to the directory, or name another --data-dir"
+            text = "give this user write access to the directory, or use another --data-dir"
             raise StoreFault(f"{self.path} cannot be written ({error.strerror or error}): {text}") from error
         except BaseException:
             self.close()
@@ -137,11 +137,10 @@ class SqliteBackend:
             with suppress(FileNotFoundError):
                 found = path.lstat()
                 if not stat.S_ISREG(found.st_mode):
-                    raise StoreFault(f"{path} is no regular file: remove it, or name another --data-dir")
+                    raise StoreFault(f"{path} is not a regular file: remove it, or use another --data-dir")
                 if found.st_uid != os.geteuid():
                     raise StoreFault(
-                        f"{path} belongs to user {found.st_uid}: give it to this one with chown, or name another "
-                        "--data-dir"
+                        f"{path} belongs to user {found.st_uid}: change the owner with chown, or use another --data-dir"
                     )
         self._lock = _locked(self._lock_file, self.path)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
@@ -162,16 +161,17 @@ class SqliteBackend:
         if new:
             db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # must precede the first table
         elif _one(db, "PRAGMA application_id") != APPLICATION:
-            raise StoreFault(f"{self.path} is no store of apiext: move it away, or name another --data-dir")
+            raise StoreFault(f"{self.path} is not a store of apiext: move it, or use another --data-dir")
         elif made > FORMAT:
             raise StoreFault(
-                f"{self.path} was written by a newer apiext (format {made}, this one knows {FORMAT}): start that one"
+                f"{self.path} was written by a newer apiext (format {made}; this version supports {FORMAT}): "
+                "start the newer version"
             )
         mode = _one(db, "PRAGMA journal_mode=WAL")
         if mode != "wal":
             raise StoreFault(
-                f"{self.path} cannot have a write-ahead log on its file system (journal mode {mode}), as on network "
-                "and host-shared ones: name a --data-dir on a local disk"
+                f"{self.path} cannot have a write-ahead log on its file system (journal mode {mode}), such as a "
+                "network file system or a shared folder: use a --data-dir on a local disk"
             )
         db.execute("PRAGMA synchronous=FULL")
         if sys.platform == "darwin":
@@ -200,12 +200,12 @@ class SqliteBackend:
     def _explained(self, error: sqlite3.Error) -> StoreFault:
         code = _code(error)
         if code in _DAMAGED:
-            return StoreFault(f"{self.path} is damaged ({error}): {RECIPE} tells what can be saved")
+            return StoreFault(f"{self.path} is damaged ({error}): see {RECIPE} to save its content")
         if code == sqlite3.SQLITE_FULL:
-            return StoreFault(f"{self.path} finds no room on its disk: free some, then start again")
+            return StoreFault(f"{self.path} does not fit on its disk: free disk space, then start again")
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return StoreFault(f"{self.path} is locked by another program: end that one")
-        text = "let this user write to the directory, or name another --data-dir"
+            return StoreFault(f"{self.path} is locked by another program: end this program")
+        text = "give this user write access to the directory, or use another --data-dir"
         return StoreFault(f"{self.path} cannot be opened ({error}): {text}")
 
     def close(self) -> None:
@@ -413,7 +413,9 @@ def _locked(path: Path, store: Path) -> int:
         os.close(lock)
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise
-        raise StoreInUse(f"{store} is in use by process {holder}: end that one, or name another --data-dir") from error
+        raise StoreInUse(
+            f"{store} is in use by process {holder}: end this process, or use another --data-dir"
+        ) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock

@@ -296,7 +296,7 @@ class Store:
             self._measured(outcome, len(batch.changes))
             self._stored(batch, calls, after)
             if outcome.was_full:
-                log.error("the disk of the store was full; its reserve is released, and puts are refused")
+                log.error("the disk of the store was full; the reserve was released, and the store refuses puts")
                 self._relieve()
         if self._calls or self._after or self._batch.changes or not self._batch.plain:
             self._schedule()

@@ -156,7 +156,7 @@ def read_txn(raw: bytes) -> Txn:
             else:
                 raise unimplemented("a transaction of several writes")
     except (IndexError, TypeError) as error:
-        raise EtcdError(INTERNAL, "the request is no TxnRequest") from error
+        raise EtcdError(INTERNAL, "the request is not a TxnRequest") from error
     if written is None:
         raise unimplemented("a transaction without a write")
     return Txn(compares, *written, otherwise)

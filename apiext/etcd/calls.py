@@ -79,7 +79,7 @@ class Caller:
             except EtcdError as error:
                 await self.recover(transport, error, began)
                 if now() + pause > deadline:
-                    raise Unavailable(UNAVAILABLE, f"etcd does not answer: {error.message}") from error
+                    raise Unavailable(UNAVAILABLE, f"etcd does not respond: {error.message}") from error
             await asyncio.sleep(jittered(pause))
             pause = min(pause * 2, 1.0)
             began = now()
@@ -101,7 +101,7 @@ class Caller:
         # A member that has lost its peers still sends frames, but responds only after 7 seconds.
         last_sign = transport.last_response_at if has_others else transport.last_byte_at
         if error.code == DEADLINE_EXCEEDED and error.sent and last_sign <= began:
-            self.channel.retire(transport, "no answer within a call's deadline")
+            self.channel.retire(transport, "no response within the deadline of a call")
         elif has_others and (is_isolated(error) or (is_proxy_error(error) and transport.last_response_at <= began)):
             self.channel.retire(transport, error.message)
 

@@ -54,7 +54,7 @@ class Channel:
     def retire(self, transport: Transport, reason: str) -> None:
         """Close a connection whose member does not respond, and connect to the next endpoint."""
         if transport.live:
-            log.warning("leaving an etcd connection: %s", reason)
+            log.warning("closing a connection to etcd: %s", reason)
             self.reason = reason
             if self.live is transport:
                 self.live = None
@@ -98,7 +98,7 @@ class Channel:
             except EtcdError as error:
                 fault = classify(error)
                 if self.reason != fault.message:
-                    log.warning("no etcd connection: %s", fault.message)
+                    log.warning("no connection to etcd: %s", fault.message)
                 self.reason = fault.message
                 if isinstance(fault, AuthError):
                     self._refuse(fault)

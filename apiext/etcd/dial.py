@@ -31,7 +31,9 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = li
     except EtcdError as error:
         raise EtcdError(error.code, f"{endpoint}: {error.message}", sent=False) from error
     except TimeoutError as error:
-        raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {limits.CONNECT_TIMEOUT:g}s", sent=False) from error
+        raise EtcdError(
+            UNAVAILABLE, f"{endpoint}: no response within {limits.CONNECT_TIMEOUT:g}s", sent=False
+        ) from error
     except (OSError, ValueError) as error:  # malformed certificates raise ValueError
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {_reason(error, endpoint)}", sent=False) from error
     finally:

@@ -266,7 +266,7 @@ class Connection(asyncio.Protocol):
         if call.on_message is None:
             call.collect(payload)
             if call.size > self._largest:
-                self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the answer is too large"))
+                self.reset(call, EtcdError(RESOURCE_EXHAUSTED, "the response is too large"))
         else:
             fault = call.feed(payload)
             if fault is not None:

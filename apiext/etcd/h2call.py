@@ -101,14 +101,14 @@ class Call:
         """Set the result of the future to the unary response, which must be exactly one message."""
         head = self.body
         if head is None or len(head) < 5:
-            answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
+            answer.set_exception(EtcdError(INTERNAL, "the response has no message"))
             return
         compressed, length = PREFIX.unpack_from(head)
         body = bytes(head[5:]) if self._parts is None else b"".join(self._parts)
         if compressed:
-            answer.set_exception(EtcdError(INTERNAL, "the answer is compressed"))
+            answer.set_exception(EtcdError(INTERNAL, "the response is compressed"))
         elif len(body) != length:
-            answer.set_exception(EtcdError(INTERNAL, "the answer is not one message"))
+            answer.set_exception(EtcdError(INTERNAL, "the response is not one message"))
         else:
             answer.set_result(body)
 

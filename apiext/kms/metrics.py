@@ -51,7 +51,7 @@ INVALID = Family(
 KEYS = Family(
     "apiserver_envelope_encryption_dek_source_cache_size",
     "gauge",
-    "Number of decrypted data keys in memory: a restart decrypts about as many.",
+    "Number of decrypted data keys in memory. A restart of the server decrypts about the same number.",
     ("provider_name",),
 )
 CALLS = HistogramFamily(

@@ -49,7 +49,10 @@ class Fills:
                     await col.wait_ready()
         except TimeoutError:
             late = ", ".join(str(col.resource) for col in waited if not col.state.ready)
-            log.warning("ready before the objects of %s are read: lists of them get 429 responses until then", late)
+            log.warning(
+                "the server is ready, but the objects of %s are not read yet; until then, lists of them fail with 429",
+                late,
+            )
         self.complete = True
 
     async def fill(self, col: Collection) -> None:

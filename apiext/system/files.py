@@ -92,9 +92,9 @@ def check_private(root: Path, names: Iterable[str]) -> None:
         mode = stat.S_IMODE(found.st_mode)
         sticky = stat.S_ISDIR(found.st_mode) and mode & stat.S_ISVTX
         if mode & stat.S_IWOTH and not sticky:
-            raise _refused(path, f"all users may write to it (mode {mode:o}): take that away with chmod o-w")
+            raise _refused(path, f"all users may write to it (mode {mode:o}): remove this permission with chmod o-w")
         if mode & stat.S_IWGRP and not sticky and found.st_gid not in _groups():
-            text = f"group {found.st_gid} may write to it (mode {mode:o}): take that away with chmod g-w"
+            text = f"group {found.st_gid} may write to it (mode {mode:o}): remove this permission with chmod g-w"
             raise _refused(path, text)
 
 

@@ -169,7 +169,7 @@ def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path, workers: str
         flags = [workers, f"--data-dir={tmp_path}", "--etcd-servers=http://127.0.0.1:1"]
         process = start_process([*SERVE, *OWN, *flags], log)
         try:
-            until(lambda: b"no etcd connection" in (tmp_path / "log").read_bytes(), "it tries")
+            until(lambda: b"no connection to etcd" in (tmp_path / "log").read_bytes(), "it tries")
             began = time.monotonic()
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 4
@@ -208,7 +208,7 @@ def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path
     with running_server(flags, tmp_path), (tmp_path / "log").open("wb+") as log:
         second = start_process([*SERVE, *flags, f"--data-dir={tmp_path}"], log)
         try:
-            until(lambda: b"waiting 10s for it" in (tmp_path / "log").read_bytes(), "it says what it waits for")
+            until(lambda: b"waiting 10s for its end" in (tmp_path / "log").read_bytes(), "it says what it waits for")
             began = time.monotonic()
             second.send_signal(signal.SIGTERM)
             assert second.wait(30) == 1
@@ -337,7 +337,7 @@ def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:
     with log.open("wb+") as stream:
         process = start_process([*SERVE, *OWN, *flags], stream)
         try:
-            until(lambda: b"no etcd connection" in log.read_bytes(), "it tries")
+            until(lambda: b"no connection to etcd" in log.read_bytes(), "it tries")
             assert not stale.exists()
         finally:
             stop(process)

@@ -81,7 +81,7 @@ def test_a_server_that_is_ready_has_read_its_objects(tmp_path: Path) -> None:
             left = api.get(widgets.path(), limit=1).expect(200)["metadata"]["remainingItemCount"]
             assert left == MANY
             if not there:
-                assert "ready before the objects of" in server.log_tail()
+                assert "the server is ready, but the objects of" in server.log_tail()
 
 
 def test_memory_is_gone_with_the_process(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}", f"--ready-file={tmp_path}/ready.json")
         assert ended.returncode == 1
-        held = f"{tmp_path}/store.db is in use by process {server.pid}: end that one, or name another --data-dir"
+        held = f"{tmp_path}/store.db is in use by process {server.pid}: end this process, or use another --data-dir"
         assert last_line(ended) == held
         assert json.loads((tmp_path / "ready.json").read_text()) == server.ready
         assert Client(server.url).get("/readyz").status == 200
@@ -109,7 +109,7 @@ def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database" * 1000)
     ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}")
     assert ended.returncode == 4
-    text = "is damaged (file is not a database): docs/recipes/repair-a-store.md tells what can be saved"
+    text = "is damaged (file is not a database): see docs/recipes/repair-a-store.md to save its content"
     assert last_line(ended) == f"{tmp_path}/store.db {text}"
 
 

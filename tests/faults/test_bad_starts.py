@@ -70,7 +70,7 @@ def test_an_etcd_that_is_silent_at_first(tmp_path: Path) -> None:
         flags = [f"--etcd-servers={etcd.url}", f"--data-dir={tmp_path / 'server'}", f"--ready-file={ready}"]
         server = start_process([*SERVE, *OWN, *flags, "--etcd-wait=30"], out)
         try:
-            until(lambda: b"no etcd connection" in log.read_bytes(), "it says what it waits for")
+            until(lambda: b"no connection to etcd" in log.read_bytes(), "it says what it waits for")
             etcd.process.send_signal(signal.SIGCONT)
             url = str(json.loads(until(lambda: ready.exists() and ready.read_text(), "it is ready"))["url"])
             serve(Client(url)).create("a")

@@ -112,7 +112,7 @@ def test_a_webhook_that_hangs_holds_up_nobody_else(api: Client, hook: Webhook) -
     texts = [found.json["message"].partition(" failed: ")[2] for found in answers]
     assert {found.status for found in answers} == {500}
     late = [text for text in texts if text.endswith('?timeout=30s": context deadline exceeded')]
-    refused = [text for text in texts if text == "100 requests are waiting for its answers already"]
+    refused = [text for text in texts if text == "100 requests are waiting for its responses already"]
     assert len(late) + len(refused) == len(names)
     assert len(late) == 100
     assert took > 29

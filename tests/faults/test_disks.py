@@ -296,5 +296,6 @@ def test_a_read_only_directory_ends_the_start_with_one_sentence(tmp_path: Path) 
     if first != "mounted":
         pytest.skip(f"no directory can be mounted, which root or a user namespace may do: {first}")
     assert ended.returncode == 4
-    text = "cannot be written (Read-only file system): let this user write to the directory, or name another --data-dir"
+    fault = "cannot be written (Read-only file system)"
+    text = f"{fault}: give this user write access to the directory, or use another --data-dir"
     assert errors("\n".join(lines)) == [f"{directory}/store.db {text}"]

@@ -318,7 +318,7 @@ def test_a_start_that_waits_for_a_silent_etcd_can_be_ended(tmp_path: Path) -> No
         flags = [f"--etcd-servers={url}", f"--data-dir={tmp_path / 'server'}", f"--ready-file={ready}"]
         server = start_process([*SERVE, "--insecure", "--port=0", *flags], out)
         try:
-            until(lambda: b"leaving an etcd connection" in log.read_bytes(), "etcd is silent")
+            until(lambda: b"closing a connection to etcd" in log.read_bytes(), "etcd is silent")
             assert not ready.exists()
             server.send_signal(signal.SIGTERM)
             began = time.monotonic()

@@ -247,7 +247,7 @@ async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, mon
     found = await asyncio.gather(*tries, return_exceptions=True)
     errors = [it for it in found if isinstance(it, ConversionError)]
     assert [str(error).partition(" failed: ")[2] for error in errors] == [
-        "2 requests are waiting for its answers already"
+        "2 requests are waiting for its responses already"
     ] * 2
     assert errors[0].failure == CALL
     told: list[Any] = []

@@ -142,7 +142,7 @@ async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path):
         second = Store(SqliteBackend(path))
-        with pytest.raises(StoreInUse, match=f"{path} is in use by process {os.getpid()}: end that one"):
+        with pytest.raises(StoreInUse, match=f"{path} is in use by process {os.getpid()}: end this process"):
             await second.open()
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
         assert reader.execute("SELECT count(*) FROM kv").fetchone() == (0,)  # a backup can read beside a server
@@ -201,18 +201,18 @@ def directory(path: Path) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], None], str]] = [
-    (newer, "was written by a newer apiext (format 2, this one knows 1): start that one"),
-    (foreign, "is no store of apiext: move it away, or name another --data-dir"),
+    (newer, "was written by a newer apiext (format 2; this version supports 1): start the newer version"),
+    (foreign, "is not a store of apiext: move it, or use another --data-dir"),
     (
         truncated,
-        "is damaged (database disk image is malformed): docs/recipes/repair-a-store.md tells what can be saved",
+        "is damaged (database disk image is malformed): see docs/recipes/repair-a-store.md to save its content",
     ),
     (
         scribbled,
-        "is damaged (database disk image is malformed): docs/recipes/repair-a-store.md tells what can be saved",
+        "is damaged (database disk image is malformed): see docs/recipes/repair-a-store.md to save its content",
     ),
-    (text, "is damaged (file is not a database): docs/recipes/repair-a-store.md tells what can be saved"),
-    (directory, "is no regular file: remove it, or name another --data-dir"),
+    (text, "is damaged (file is not a database): see docs/recipes/repair-a-store.md to save its content"),
+    (directory, "is not a regular file: remove it, or use another --data-dir"),
 ]
 
 
@@ -269,14 +269,14 @@ async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await fill(path)
     os.chown(path, 12345, 12345)
-    told = "belongs to user 12345: give it to this one with chown, or name another --data-dir"
+    told = "belongs to user 12345: change the owner with chown, or use another --data-dir"
     assert await refusal(path) == f"{path} {told}"
 
 
 async def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "store.db"
     said = await refusal(path)
-    text = "let this user write to the directory, or name another --data-dir"
+    text = "give this user write access to the directory, or use another --data-dir"
     assert said == f"{path} cannot be written (No such file or directory): {text}"
 
 

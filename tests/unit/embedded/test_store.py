@@ -208,7 +208,7 @@ async def test_a_back_end_that_fails_ends_the_store() -> None:
     assert await store.failed == "the disk is gone"
     third = connection.unary(messages.STATUS, b"", 1)
     for answer in (first, second, third):
-        with pytest.raises(EtcdError, match="cannot go on: the disk is gone") as failed:
+        with pytest.raises(EtcdError, match="has failed: the disk is gone") as failed:
             await answer
         assert (failed.value.code, failed.value.sent) == (errors.UNAVAILABLE, True)  # a write may have happened
     assert len(ends) == 1
@@ -347,7 +347,7 @@ REFUSED = [
     ("/etcdserverpb.KV/Put", b"", errors.UNIMPLEMENTED, "unknown method Put for service etcdserverpb.KV"),
     (messages.TXN, b"", errors.UNIMPLEMENTED, "a transaction without a write"),
     (messages.TXN, b"\x0a\x02\x10\x01", errors.UNIMPLEMENTED, "this compare"),
-    (messages.TXN, b"\x12\xff", errors.INTERNAL, "no TxnRequest"),
+    (messages.TXN, b"\x12\xff", errors.INTERNAL, "the request is not a TxnRequest"),
     (messages.RANGE, b"\x0a\xff", errors.INTERNAL, "cannot be read"),
     (messages.LEASE_GRANT, LONG_LEASE, errors.OUT_OF_RANGE, "etcdserver: too large lease TTL"),
 ]

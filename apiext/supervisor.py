@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from apiext import cli, launch, limits
 from apiext.config import Config, ConfigError, Listening, Worker
 from apiext.etcd.channel import jittered
-from apiext.system.sockets import hold, is_unspecified
+from apiext.system.sockets import bind_all, is_unspecified
 from apiext.system.worker_progress import WorkerProgress
 
 # Seconds before a failed worker is restarted for the first time.
@@ -298,7 +298,7 @@ def reserved(listening: Listening) -> Iterator[int]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            port = hold(stack, listening.bind_address, listening.port)
+            port = bind_all(stack, listening.bind_address, listening.port)
             host = "::" if is_unspecified(listening.bind_address) else listening.bind_address
             _bind_name(stack, f"\0apiext {os.geteuid()} {host}:{port}")
         except OSError as error:

@@ -302,7 +302,7 @@ def shape(raw: bytes) -> str:
     for holder in (spec, *(spec.get("versions") or ())):
         for key in ("schema", "validation"):
             if isinstance(holder.get(key), dict):
-                holder[key] = _bare(holder[key])
+                holder[key] = _without_prose(holder[key])
     accepted = (document.get("status") or {}).get("acceptedNames")
     return _digest({"spec": spec, "accepted": accepted, "uid": document["metadata"].get("uid")}).hex()
 
@@ -316,7 +316,7 @@ def streams(raw: bytes) -> dict[str, str]:
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}
-    shown = {version["name"]: _shown(version, spec) for version in spec.get("versions") or ()}
+    by_version = {version["name"]: _watched_fields(version, spec) for version in spec.get("versions") or ()}
     stored = {version["name"] for version in spec.get("versions") or () if version.get("storage")}
     stored.update(status.get("storedVersions") or ())
     shared = {
@@ -324,18 +324,18 @@ def streams(raw: bytes) -> dict[str, str]:
         "preserveUnknownFields": bool(spec.get("preserveUnknownFields")),
         "accepted": status.get("acceptedNames"),
         "uid": document["metadata"].get("uid"),
-        "stored": {name: shown[name]["schema"] for name in stored if name in shown},
-        "versions": sorted(shown),
+        "stored": {name: by_version[name]["schema"] for name in stored if name in by_version},
+        "versions": sorted(by_version),
     }
-    return {name: _digest([parts, shared]).hex() for name, parts in shown.items()}
+    return {name: _digest([parts, shared]).hex() for name, parts in by_version.items()}
 
 
-def _shown(version: View, spec: View) -> dict[str, Any]:
+def _watched_fields(version: View, spec: View) -> dict[str, Any]:
     """Return the fields of a version on which its watches depend. The default is the field at the top of the spec."""
-    return {below: _bare(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
+    return {below: _without_prose(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 
-def _bare(schema: Any) -> Any:
+def _without_prose(schema: Any) -> Any:
     """Return a schema without descriptions, titles and examples."""
     if not isinstance(schema, dict):
         return schema
@@ -344,11 +344,11 @@ def _bare(schema: Any) -> Any:
         if key in _PROSE:
             continue
         if key in _SCHEMA_MAPS and isinstance(value, dict):
-            bare[key] = {name: _bare(inner) for name, inner in value.items()}
+            bare[key] = {name: _without_prose(inner) for name, inner in value.items()}
         elif key in _SCHEMA_LISTS and isinstance(value, list):
-            bare[key] = [_bare(inner) for inner in value]
+            bare[key] = [_without_prose(inner) for inner in value]
         elif key in _SCHEMAS:
-            bare[key] = [_bare(inner) for inner in value] if isinstance(value, list) else _bare(value)
+            bare[key] = [_without_prose(inner) for inner in value] if isinstance(value, list) else _without_prose(value)
         else:
             bare[key] = value
     return bare

@@ -27,7 +27,7 @@ class _Controller(Protocol):
         """Cancel running work."""
 
 
-class Late:
+class LateController:
     """Starts a controller when the first object of its resource exists.
 
     The controller is ``class_name(verbs, collection, *more)`` of the module ``apiext.controllers.<module>``.

@@ -71,7 +71,7 @@ class Naming:
         self._statuses = statuses
         self._clock = clock
         # name of the definition → names that are accepted, or that were accepted and are still requested
-        self._had: dict[str, Names] = {}
+        self._own_names: dict[str, Names] = {}
         self._index = NameIndex()
         self._undecided: dict[str, Due] = {}
         self._due: set[str] = set()  # names of undecided definitions whose outcome may have changed
@@ -82,11 +82,11 @@ class Naming:
         """Record the names of a definition. Called for each change, and for all definitions at the start."""
         facts = self._definitions.get(name)
         if facts is None:
-            self._had.pop(name, None)
+            self._own_names.pop(name, None)
         elif facts.outline.names == facts.outline.accepted:
-            self._had[name] = facts.outline.names
-        elif self._had.get(name) != facts.outline.names:
-            self._had.pop(name, None)  # the definition requests other names
+            self._own_names[name] = facts.outline.names
+        elif self._own_names.get(name) != facts.outline.names:
+            self._own_names.pop(name, None)  # the definition requests other names
         self._put(name, facts)
 
     def everything(self) -> Iterable[str]:
@@ -117,7 +117,7 @@ class Naming:
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
             # as upstream, which decides a changed definition before definitions that wait for the freed names
-            lost_names = self._had.get(name) == facts.outline.names
+            lost_names = self._own_names.get(name) == facts.outline.names
             self._undecided[name] = (not lost_names, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):
             self._enqueue(other)

@@ -20,7 +20,7 @@ from apiext.controllers.definitions import DEFINITIONS, Definitions
 from apiext.controllers.first_objects import FirstObjects
 from apiext.controllers.garbage import Garbage
 from apiext.controllers.guards import GUARDS, Guards
-from apiext.controllers.late import PROTECTIONS, Late
+from apiext.controllers.late import PROTECTIONS, LateController
 from apiext.controllers.loop import Loop
 from apiext.controllers.migrations import MIGRATIONS, Migrations
 from apiext.controllers.namespaces import NAMESPACES, Namespaces
@@ -160,11 +160,11 @@ class Controllers:
         """Start the controllers that protect volumes, claims and classes in use from deletion."""
         for name, resource in PROTECTIONS.items():
             if self._apis.runs(name):
-                self._start(Late(verbs, resource, "protection", "Protection", name), group)
+                self._start(LateController(verbs, resource, "protection", "Protection", name), group)
 
     def start_quotas(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
         """Start the controller of the status of quotas. Call this after ``start``."""
-        self._start(Late(verbs, QUOTAS, "quotas", "Quotas"), group)
+        self._start(LateController(verbs, QUOTAS, "quotas", "Quotas"), group)
 
     def start_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
         """Start the controller that checks the types in policies. ``version`` is the version in OpenAPI documents."""

@@ -28,7 +28,7 @@ def fingerprint(one: Published) -> bytes:
     return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()
 
 
-def made_of(served: Iterable[Published]) -> dict[str, bytes]:
+def published_parts(served: Iterable[Published]) -> dict[str, bytes]:
     """Return name of the definition → digest of its published parts. Ignore built-in resources."""
     found: dict[str, bytes] = {}
     for one in served:
@@ -47,6 +47,6 @@ def _content(one: Published) -> str:
         endpoints = [(name, one.verbs, one.model.kind) for name, one in served.endpoints.items()]
         names, published = served.names, served.published
         called = (names.group, names.resource, names.kind, names.list_kind, names.namespaced)
-        made_of = (called, published.preserve, endpoints, list(published.selectable), served.model.open_api)
-        known = _SCHEMAS[served] = hashlib.blake2b(orjson.dumps(made_of), digest_size=32).hexdigest()
+        parts = (called, published.preserve, endpoints, list(published.selectable), served.model.open_api)
+        known = _SCHEMAS[served] = hashlib.blake2b(orjson.dumps(parts), digest_size=32).hexdigest()
     return known

@@ -25,7 +25,7 @@ class Paths:
     ) -> None:
         self._operation = operation
         self._parameter = parameter
-        self._remembered = lru_cache(catalog_limits.NAMES_SEEN)(self._fragment)
+        self._cached_fragment = lru_cache(catalog_limits.NAMES_SEEN)(self._fragment)
 
     def item(self, item: PathItem) -> Document:
         """Return a path item as a document."""
@@ -42,7 +42,8 @@ class Paths:
         return found
 
     def _encoded(self, key: str, kind: str) -> orjson.Fragment:
-        return self._remembered(key, kind if key == "name" else "")  # only the parameter ``name`` contains the kind
+        # only the parameter ``name`` contains the kind
+        return self._cached_fragment(key, kind if key == "name" else "")
 
     def _fragment(self, key: str, kind: str) -> orjson.Fragment:
         return orjson.Fragment(orjson.dumps(self._parameter(key, kind)))

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import openapi_v2_proto, own_paths, types
-from apiext.discovery.fingerprints import common, fingerprint, made_of
+from apiext.discovery.fingerprints import common, fingerprint, published_parts
 from apiext.discovery.groups import Published, published
 from apiext.discovery.openapi_v2_paths import PATHS, shared_parameters
 from apiext.discovery.operations import PathItem, path_items
@@ -57,7 +57,7 @@ def tag(catalog: Catalog, version: str) -> str:
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
     """Return name of the definition → digest of its published parts, for all definitions in the document."""
-    return made_of(_everything(catalog))
+    return published_parts(_everything(catalog))
 
 
 def _everything(catalog: Catalog) -> Iterator[Published]:

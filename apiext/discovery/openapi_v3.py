@@ -10,7 +10,7 @@ from msgspec import Struct
 from apiext.catalog.endpoints import SCALE_MODEL
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import limits, openapi_v3_proto, own_paths, types
-from apiext.discovery.fingerprints import common, fingerprint, made_of
+from apiext.discovery.fingerprints import common, fingerprint, published_parts
 from apiext.discovery.groups import Published, published
 from apiext.discovery.openapi_v3_paths import PATHS
 from apiext.discovery.operations import PathItem, path_items
@@ -86,7 +86,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
     """Return name of the definition → digest of its published parts, for all definitions in a document."""
     page = _pages(catalog, version).get(path)
-    return made_of(page.served) if page is not None else {}
+    return published_parts(page.served) if page is not None else {}
 
 
 def _pages(catalog: Catalog, version: str) -> Mapping[str, _Page]:

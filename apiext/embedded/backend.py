@@ -55,24 +55,24 @@ class Batch:
 
     ``revision`` is the revision of the last change, ``size`` the number of bytes of all changes. ``granted`` are new
     leases as (id, time to live), ``revoked`` are the ids of expired leases. ``compacted`` is the new compacted
-    revision, 0 if there is none. ``forgotten`` are the rows that a compaction deletes.
+    revision, 0 if there is none. ``deleted_rows`` are the rows that a compaction deletes.
     """
 
-    __slots__ = ("changes", "compacted", "forgotten", "granted", "revision", "revoked", "size")
+    __slots__ = ("changes", "compacted", "deleted_rows", "granted", "revision", "revoked", "size")
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self.granted: list[tuple[int, int]] = []
         self.revoked: list[int] = []
         self.compacted = 0
-        self.forgotten: list[int] = []
+        self.deleted_rows: list[int] = []
         self.revision = 0
         self.size = 0
 
     @property
     def plain(self) -> bool:
         """True if the batch contains only changes."""
-        return not (self.granted or self.revoked or self.compacted or self.forgotten)
+        return not (self.granted or self.revoked or self.compacted or self.deleted_rows)
 
 
 class NoRoom(Exception):

@@ -47,7 +47,7 @@ class MemoryBackend:
             self._changes[row] = change
             self._rows.append(row)
             self._used += len(change.key) + len(change.value or b"") + OVERHEAD
-        for row in batch.forgotten:
+        for row in batch.deleted_rows:
             gone = self._changes.pop(row)
             self._used -= len(gone.key) + len(gone.value or b"") + OVERHEAD
         if len(self._rows) > 2 * len(self._changes) + SEARCHED:

@@ -245,7 +245,7 @@ class SqliteBackend:
                 raise NoRoom from again
         took = perf_counter() - began
         self._unmeasured += batch.size
-        if self._unmeasured > MEASURE_EVERY or batch.forgotten:
+        if self._unmeasured > MEASURE_EVERY or batch.deleted_rows:
             self._measure()
         return Commit(took, was_full)
 
@@ -263,7 +263,7 @@ class SqliteBackend:
             db.executemany("DELETE FROM lease WHERE id = ?", [(lease,) for lease in batch.revoked])
             if batch.compacted:
                 db.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (batch.compacted,))
-            for rows in _parts(batch.forgotten):
+            for rows in _parts(batch.deleted_rows):
                 db.execute(f"DELETE FROM kv WHERE id IN ({_marks(len(rows))})", rows)
 
     @property

@@ -323,7 +323,7 @@ class Store:
             self._leases.drop(lease)
         again, self._calls, self._after = Batch(), [], []
         again.compacted = max(batch.compacted, late.compacted)
-        again.forgotten = batch.forgotten + late.forgotten
+        again.deleted_rows = batch.deleted_rows + late.deleted_rows
         for lease in batch.revoked + late.revoked:
             self._leases.add(
                 lease, limits.SHORTEST, [k for k, r in self.index.now.items() if r.version and r.lease == lease]
@@ -494,7 +494,7 @@ class Store:
             return
         rows = next(sweep, None)
         if rows is not None:
-            self._batch.forgotten += rows
+            self._batch.deleted_rows += rows
             self._after.append(partial(self._delete_rows, sweep, revision))
             self._schedule()
             return

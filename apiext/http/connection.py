@@ -28,7 +28,7 @@ from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.heap import HEAP
-from apiext.system.sockets import set_option, shown
+from apiext.system.sockets import log_address, set_option
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -305,7 +305,9 @@ class ApiHandler(Incoming):
         """Return the request target as it was sent, and the address of the client, empty for a Unix socket."""
         request, transport = self.request, self.transport
         peer = transport.get_extra_info("peername") if transport is not None else None
-        return request.message.path if request is not None else "", shown(peer[0]) if isinstance(peer, tuple) else ""
+        return request.message.path if request is not None else "", log_address(peer[0]) if isinstance(
+            peer, tuple
+        ) else ""
 
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER

@@ -65,13 +65,13 @@ MISSES = Family(
     "counter",
     "Number of calls of a plug-in to decrypt a data key.",
 )
-MADE = HistogramFamily(
+GENERATION = HistogramFamily(
     "apiserver_storage_data_key_generation_duration_seconds",
     "Latencies in seconds of the generation of data keys.",
     (),
     [5e-6 * 2**power for power in range(14)],
 )
-FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, STATUS_AT, INVALID, KEYS, CALLS, MISSES, MADE)
+FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, STATUS_AT, INVALID, KEYS, CALLS, MISSES, GENERATION)
 
 
 def hash_of(text: str) -> str:

@@ -241,7 +241,7 @@ class Provider:
         uid, used, fault = str(uuid.uuid4()), "", _NIL
         began = time.perf_counter()
         seed = os.urandom(_SEED_SIZE)
-        metrics.MADE.observe(time.perf_counter() - began)
+        metrics.GENERATION.observe(time.perf_counter() - began)
         try:
             answer = await self._plugin.encrypt(uid, seed)
             source, annotations = bytes(answer.ciphertext), dict(answer.annotations)

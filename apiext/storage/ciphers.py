@@ -65,7 +65,7 @@ class Rule(Struct, frozen=True):
     providers: tuple[Provider, ...]
 
 
-class _Part(Protocol):
+class _Cipher(Protocol):
     """A cipher with its key, or several ciphers."""
 
     @property
@@ -147,13 +147,13 @@ class _Secretbox:
         return plain, self.secret
 
 
-_CIPHERS: Mapping[str, Callable[[Secret], _Part]] = {AES_CBC: _AesCbc, AES_GCM: _AesGcm, SECRETBOX: _Secretbox}
+_CIPHERS: Mapping[str, Callable[[Secret], _Cipher]] = {AES_CBC: _AesCbc, AES_GCM: _AesGcm, SECRETBOX: _Secretbox}
 
 
 class _Choice:
     """Several ciphers, each with a prefix. The first cipher encrypts. The first cipher that succeeds decrypts."""
 
-    def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Part]], none: str) -> None:
+    def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Cipher]], none: str) -> None:
         self._resource = resource
         self._parts = tuple(parts)
         self._none = none
@@ -247,7 +247,7 @@ class ServiceEncryption(_Encryption):
         super().__init__(resource, providers)
         self._enveloped = [(prefix, part) for prefix, part in map(_enveloped, providers) if part is not None]
         services = [OfProvider(part.provider.name) for _, part in self._enveloped]
-        self.secrets: Container[Secret] = _Any([frozenset(_secrets_of(providers)), *services])
+        self.secrets: Container[Secret] = _Union([frozenset(_secrets_of(providers)), *services])
 
     @property
     def secret(self) -> Secret:
@@ -263,7 +263,7 @@ class ServiceEncryption(_Encryption):
         return not all(part.provider.fault for _, part in self._enveloped)
 
 
-class _Any:
+class _Union:
     def __init__(self, containers: Sequence[Container[Secret]]) -> None:
         self._containers = containers
 
@@ -281,7 +281,7 @@ def _enveloped(provider: Provider) -> tuple[bytes, Enveloped | None]:
     return b"k8s:enc:kms:v2:%b:" % provider.service.name.encode(), Enveloped(provider.service)
 
 
-def _part(resource: str, provider: Provider) -> tuple[bytes, _Part]:
+def _part(resource: str, provider: Provider) -> tuple[bytes, _Cipher]:
     prefix, part = _enveloped(provider)
     if part is not None:
         return prefix, part
@@ -326,7 +326,9 @@ def _by_resource(rules: Sequence[Rule]) -> Mapping[GroupResource, list[Provider]
             resource = group_resource(text)
             for earlier in (GroupResource(resource.group, "*"), _ANY):
                 if earlier in found:
-                    raise MaskedError(f'resource "{_shown(resource)}" is masked by earlier rule "{_shown(earlier)}"')
+                    raise MaskedError(
+                        f'resource "{_text_of(resource)}" is masked by earlier rule "{_text_of(earlier)}"'
+                    )
             found.setdefault(resource, []).extend(rule.providers)
     return found
 
@@ -337,5 +339,5 @@ def group_resource(text: str) -> GroupResource:
     return GroupResource(group, resource)
 
 
-def _shown(resource: GroupResource) -> str:
+def _text_of(resource: GroupResource) -> str:
     return str(resource) if resource.group or resource.resource != "*" else "*."

@@ -42,8 +42,8 @@ _OTHER_KINDS = frozenset(
     ("AdmissionConfiguration", "AuthenticationConfiguration", "AuthorizationConfiguration", "TracingConfiguration")
 )
 _SIZES: Mapping[str, Sequence[int]] = {AES_GCM: (16, 24, 32), AES_CBC: (16, 24, 32), SECRETBOX: (32,)}
-_FOUND_ORDER = (AES_GCM, AES_CBC, SECRETBOX, IDENTITY, KMS)
-_SHOWN = {AES_GCM: "AESGCM", AES_CBC: "AESCBC", SECRETBOX: "Secretbox", IDENTITY: "Identity", KMS: "KMS"}
+_PROVIDER_ORDER = (AES_GCM, AES_CBC, SECRETBOX, IDENTITY, KMS)
+_GO_NAMES = {AES_GCM: "AESGCM", AES_CBC: "AESCBC", SECRETBOX: "Secretbox", IDENTITY: "Identity", KMS: "KMS"}
 _NO_REST = frozenset(("apiserveripinfo", "serviceipallocations", "servicenodeportallocations"))
 _REDACTED = "REDACTED"
 _ANY = GroupResource("*", "*")
@@ -147,13 +147,13 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             r'Kind string "json:\"kind,omitempty\"" }'
         )
     found: Mapping[str, Any] = document or {}
-    for member in ("kind", "apiVersion"):
-        if not isinstance(value := found.get(member) or "", str):
-            what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{member} of type string"
+    for field in ("kind", "apiVersion"):
+        if not isinstance(value := found.get(field) or "", str):
+            what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{field} of type string"
             raise DecodeError(f"couldn't get version/kind; json parse error: {what}")
-    for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-        if not found.get(member):  # the text omits the file, since it contains keys; upstream's text contains the file
-            raise DecodeError(f"Object '{shown}' is missing")
+    for field, go_name in (("kind", "Kind"), ("apiVersion", "apiVersion")):
+        if not found.get(field):  # the text omits the file, since it contains keys; upstream's text contains the file
+            raise DecodeError(f"Object '{go_name}' is missing")
     version, kind = found["apiVersion"], found["kind"]
     if (version, kind) not in _KINDS:
         if version != _GROUP_VERSION or kind not in _OTHER_KINDS:
@@ -172,10 +172,10 @@ def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Itera
     for name in sorted(value):
         field_path = fields.child(path, name)
         if name not in known:
-            stuck = (
+            contains_secret = (
                 struct == "Key" and value[name] is None
             )  # in ``{secret:VALUE}``, without a blank, YAML reads ``secret:VALUE`` as the name of a field
-            yield f'unknown field "{fields.child(path, _REDACTED) if stuck else field_path}"'
+            yield f'unknown field "{fields.child(path, _REDACTED) if contains_secret else field_path}"'
             continue
         kind, inside = known[name]
         go_path = f"{go}.{name}" if go else name
@@ -292,7 +292,7 @@ def _misnamed(name: str) -> str:
 
 
 def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
-    kinds = [kind for kind in _FOUND_ORDER if provider.get(kind) is not None]
+    kinds = [kind for kind in _PROVIDER_ORDER if provider.get(kind) is not None]
     if not kinds:
         why = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
         yield _provider_error(provider, path, why)
@@ -308,13 +308,13 @@ def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -
 
 def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
     """Return the error of a provider. The text contains its fields in the order of Go's struct, without secrets."""
-    shown = orjson.dumps({name: _shown(provider.get(kind), kind) for kind, name in _SHOWN.items()}).decode()
-    return FieldError(fields.INVALID, path, f"Invalid value: {shown}: {why}")
+    redacted = orjson.dumps({name: _redacted(provider.get(kind), kind) for kind, name in _GO_NAMES.items()}).decode()
+    return FieldError(fields.INVALID, path, f"Invalid value: {redacted}: {why}")
 
 
-def _shown(value: Mapping[str, Any] | None, kind: str) -> Any:
+def _redacted(value: Mapping[str, Any] | None, kind: str) -> Any:
     if value is not None and kind == KMS:
-        return kms_config.shown(value)
+        return kms_config.go_fields(value)
     if value is None or kind not in _SIZES:
         return None if value is None else {}
     return {"Keys": [{"Name": (key or {}).get("name", ""), "Secret": _REDACTED} for key in value.get("keys") or []]}
@@ -359,7 +359,7 @@ def _rules(document: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _provider(provider: Mapping[str, Any]) -> Provider:
-    kind = next(kind for kind in _FOUND_ORDER if provider.get(kind) is not None)
+    kind = next(kind for kind in _PROVIDER_ORDER if provider.get(kind) is not None)
     if kind == KMS:
         try:
             return Provider(kind, service=kms_config.provider(provider[KMS]))

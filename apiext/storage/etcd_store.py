@@ -176,7 +176,7 @@ class EtcdStore:
     async def read_collection(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:
         """Read a collection at a revision (0: now). Return its state, its unreadable values, and the revision."""
         found = await self.read(col, col.prefix, revision)
-        return await Snapshot.made(found.entries), found.broken, found.revision
+        return await Snapshot.from_entries(found.entries), found.broken, found.revision
 
     async def _page(self, low: bytes, end: bytes, size: int, revision: int) -> RangeResult:
         try:

@@ -95,7 +95,7 @@ def _version(found: Mapping[str, Any]) -> str:
     return found.get("apiVersion") or V1
 
 
-def shown(found: Mapping[str, Any]) -> dict[str, Any]:
+def go_fields(found: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a provider for error texts, in the order of Go's struct."""
     size = found.get("cachesize")
     return {

@@ -86,7 +86,7 @@ def _apply_stream(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
 
 def _hsalsa20(key: bytes, nonce: bytes) -> bytes:
     words, number = struct.unpack("<8I", key), struct.unpack("<4I", nonce)
-    state = _stirred(_state(words, number), _lanes(1)[0])
+    state = _after_rounds(_state(words, number), _lanes(1)[0])
     return struct.pack("<8I", *(state[at] for at in (0, 5, 10, 15, 6, 7, 8, 9)))
 
 
@@ -95,7 +95,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
     numbers = counting + first * ones
     start = [word * ones for word in _state(key, (*nonce, 0, 0))]
     start[8], start[9] = numbers & low, numbers >> 32 & low
-    words = [(begin + end) & low for begin, end in zip(start, _stirred(start, low), strict=True)]
+    words = [(begin + end) & low for begin, end in zip(start, _after_rounds(start, low), strict=True)]
     out = array("Q", bytes(_BLOCK * count))
     for pair in range(8):
         both = words[2 * pair] | words[2 * pair + 1] << 32
@@ -115,7 +115,7 @@ def _state(key: tuple[int, ...], rest: tuple[int, ...]) -> list[int]:
     return [_SIGMA[0], *key[:4], _SIGMA[1], *rest, _SIGMA[2], *key[4:], _SIGMA[3]]
 
 
-def _stirred(state: list[int], low: int) -> list[int]:
+def _after_rounds(state: list[int], low: int) -> list[int]:
     """Return the state after Salsa20's twenty rounds, applied to each lane."""
     x = list(state)
     for _ in range(_DOUBLE_ROUNDS):

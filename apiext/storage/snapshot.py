@@ -162,7 +162,7 @@ class Snapshot:
             self._append(batch)
 
     @classmethod
-    async def made(cls, entries: Iterable[Entry]) -> "Snapshot":
+    async def from_entries(cls, entries: Iterable[Entry]) -> "Snapshot":
         """Return a snapshot of entries in key order. Yields to the event loop."""
         found, loop_budget = cls(), LoopBudget()
         for batch in _cut((relative(entry.namespace, entry.name), entry) for entry in entries):

@@ -28,7 +28,7 @@ def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
     return _bound(socket.AF_INET, "0.0.0.0", port, reuse_port)
 
 
-def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
+def bind_all(stack: contextlib.ExitStack, host: str, port: int) -> int:
     """Bind sockets to all addresses of a host name, with the same port. Return the port; raise OSError."""
     if is_unspecified(host):
         return int(stack.enter_context(everywhere(port)).getsockname()[1])
@@ -47,13 +47,13 @@ def is_taken(host: str, port: int) -> bool:
     """Report whether another process listens on this port at an address of the host name."""
     try:
         with contextlib.ExitStack() as stack:
-            hold(stack, host, port)
+            bind_all(stack, host, port)
     except OSError as error:
         return error.errno == errno.EADDRINUSE
     return False
 
 
-def shown(address: str) -> str:
+def log_address(address: str) -> str:
     """Return the address of a client for logs: an IPv4 address without the prefix that an IPv6 socket adds."""
     return address.removeprefix(_MAPPED) if "." in address else address
 

@@ -64,7 +64,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/first_objects.py FirstObjects.start": (SERVICES,),
     "controllers/garbage.py Garbage._follow": (CONFIG_MAPS,),
     "controllers/instances.py Sweep.__init__": (CONFIG_MAPS,),
-    "controllers/late.py Late.start": (QUOTAS, *PROTECTED),
+    "controllers/late.py LateController.start": (QUOTAS, *PROTECTED),
     "controllers/migrations.py Migrations.start": (MIGRATIONS,),
     "controllers/peers.py Peers.follow": (DEFINITIONS, NAMESPACES),
     "controllers/policies.py Policies.start": (f"{ADMISSION}/validatingadmissionpolicies",),

@@ -258,7 +258,7 @@ async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -
     entries = [Entry("n", f"o{number:05}", number, b"1") for number in range(1000)]
     turns = 0
     async with asyncio.TaskGroup() as group:
-        making = group.create_task(Snapshot.made(entries))
+        making = group.create_task(Snapshot.from_entries(entries))
         while not making.done():
             turns += 1
             await asyncio.sleep(0)

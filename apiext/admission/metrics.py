@@ -53,7 +53,12 @@ class Metrics:
             "Admission webhook rejections; error_type names the failed part, rejection_code is its code.",
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
-        self._open = _counter("webhook_fail_open_count", "Failed admission webhooks that were ignored.", "name", "type")
+        self._open = _counter(
+            "webhook_fail_open_count",
+            "Failed calls of admission webhooks that their failurePolicy ignored.",
+            "name",
+            "type",
+        )
         self._configured: dict[str, Callable[[], Iterable[str]]] = {}
         for family in (self._webhooks, self._rejections, self._open, self._requests):
             family.lasting = self._lasting

@@ -57,7 +57,7 @@ class ServingCertificate:
         self.family = Family(
             "apiext_certificate_expiration_timestamp_seconds",
             "gauge",
-            "Expiry of a certificate of this server, as Unix time: of the serving one, and of its own authority.",
+            "Expiration of the serving certificate or of the server's certificate authority, as Unix time.",
             ("certificate",),
         )
         self._load = load

@@ -1,4 +1,4 @@
-"""Questions about widgets of two versions, and what may be answered."""
+"""Conversion requests for widgets of two versions, and possible responses."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ ROOTS = st.fixed_dictionaries(
 
 
 def served(written: str, schema: dict[str, Any]) -> ServedResource:
-    """Return a resource whose versions differ, ready as a request finds it."""
+    """Return a resource of two versions, prepared for requests."""
     first, second = version("v1", ROOTED), version("v2", schema)
     made = resource(*((first, second) if written == "v1" else (second, first)), conversion=HOOK)
     for one in made.versions.values():
@@ -79,14 +79,14 @@ def served(written: str, schema: dict[str, Any]) -> ServedResource:
 
 
 def request(of: ServedResource, raw: bytes) -> NeedsConversion:
-    """Return what v2 asks about stored bytes."""
+    """Return the conversion that v2 needs for stored bytes."""
     with pytest.raises(NeedsConversion) as needed:
         of.versions["v2"].codec.view(raw, 7)
     return needed.value
 
 
 def kept(need: NeedsConversion, answer: Any) -> Converted | str | None:
-    """Return the object that the slow path caches for a converted one, or its error."""
+    """Return the object that the slow path caches for a converted object, or the text of its error."""
     try:
         return need.keep(*review.accepted(need, ConvertedObjects(b"", []), answer, 0))
     except (ConversionError, ValueError, TypeError) as error:

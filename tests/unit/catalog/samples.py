@@ -71,6 +71,6 @@ def resource(*versions: dict[str, Any], **spec: Any) -> ServedResource:
 
 
 def widget(uid: str = "8c9f7a64-4f0e-4d3a-9a55-1a2b3c4d5e6f", **parts: Any) -> Document:
-    """Return a widget as verbs would hand it to be encoded."""
+    """Return a widget as verbs pass it to be encoded."""
     metadata = {"name": "x", "namespace": "n", "uid": uid, "generation": 1, **parts.pop("metadata", {})}
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, **parts}

@@ -1,4 +1,4 @@
-"""Environments of admission expressions: the types of mutations, and their results."""
+"""Environments of admission expressions: types and results of mutations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = [
     ("{'spec': {}}", APPLY, "must evaluate to Object but got map(string, map(dyn, dyn))"),
     ("object", APPLY, "must evaluate to Object but got dyn"),
     ("Object{}", BOOL, "must evaluate to bool but got Object"),
-    # the type is looked at before anything is planned
+    # the type is checked before the expression is planned
     ("type(1) == timestamp", APPLY, "must evaluate to Object but got bool"),
     ("Object", APPLY, "must evaluate to Object but got type(Object)"),
     ("Object == Object", BOOL, "program instantiation failed: reference to undefined type: Object"),

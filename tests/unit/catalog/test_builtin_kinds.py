@@ -1,4 +1,5 @@
-"""The tables of built-in kinds: they agree with each other, cost nothing unread, and a further kind is a table."""
+"""The tables of built-in kinds agree with each other, are loaded only when read, and can be extended by another
+table."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def _described(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "row",
-    # of types that are models of their own, kinds and their important fields are described
+    # types with models of their own: only kinds and their important fields have descriptions
     [pytest.param(row, id=f"{row.api_version}.{row.kind}") for row in ROWS if not types_of(row.types).models],
 )
 @pytest.mark.rows("OAS-003")
@@ -118,7 +119,7 @@ def test_types_and_messages_have_the_same_fields(row: Row) -> None:
     compare(row.kind, protobuf.messages()[row.api_version, row.kind])
 
 
-# --- any object of any kind survives every form ---
+# --- any object of any kind is unchanged by each encoding ---
 
 _TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=1000), max_size=5)
 _VALUES: Mapping[str, st.SearchStrategy[Any]] = {
@@ -153,7 +154,7 @@ def _values(types: Types, name: str) -> st.SearchStrategy[Any]:
 
 
 def _without_empty_lists(value: Any) -> Any:
-    """Return a document with null for empty lists: protobuf does not tell them apart, in Go either."""
+    """Return a document with null for empty lists: protobuf does not distinguish them, nor does Go."""
     if isinstance(value, dict):
         return {name: _without_empty_lists(member) for name, member in value.items()}
     return [_without_empty_lists(item) for item in value] or None if isinstance(value, list) else value
@@ -253,7 +254,7 @@ def test_scalars(scalar: Any, given_value: Any, wanted: Any) -> None:
     assert (str(into.fault) if into.fault else found) == wanted
 
 
-# --- cost, and the recipe ---
+# --- cost, and the example of the recipe ---
 
 
 @pytest.mark.rows("DIS-101")

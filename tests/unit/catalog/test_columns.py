@@ -1,4 +1,4 @@
-"""Table columns: which there are, and what stands in their cells."""
+"""The columns of Tables and the values of their cells."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_ages_of_objects() -> None:
 
 
 def test_each_column_that_tells_an_age_says_so() -> None:
-    """Cells of other columns know no clock: they are equal at all times."""
+    """Cells of other columns do not depend on the time."""
     columns = [
         column
         for resource in builtin_resources()

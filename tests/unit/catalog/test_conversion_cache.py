@@ -78,7 +78,7 @@ def test_any_type_and_metadata(
 
 
 def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], convert: Callable[[Any], Any]) -> None:
-    """See what both ways make of an answer."""
+    """Check that the fast and the slow path cache the same bytes for a webhook's response."""
     raw = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)
     quick, careful = served(written, schema), served(written, schema)
     quick_v2, careful_v2 = quick.versions["v2"], careful.versions["v2"]
@@ -98,7 +98,7 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
         assert quick_v2.codec.view(raw, revision) == careful_v2.codec.view(raw, revision)
     assert taken.size == full.size
     new = {**widget(spec={}), "apiVersion": "example.com/v2"}
-    if written == "v2":  # both have seen whether defaults were lacking
+    if written == "v2":  # both have checked for missing defaults
         stored = quick_v2.codec.encode(new)
         assert stored == careful_v2.codec.encode(new)
         assert quick_v2.codec.view(stored, 8) == careful_v2.codec.view(stored, 8)
@@ -153,7 +153,7 @@ def test_cases_of_the_slow_path(change: dict[str, Any]) -> None:
 
 
 def remembered(view: bytes) -> Entry:
-    """Return an entry that remembers a view."""
+    """Return an entry with a cached view."""
     entry = Entry("n", "x", 1, b"{}")
     entry.cache_view(lambda raw, revision: b"", view)
     return entry
@@ -184,7 +184,7 @@ def test_cached_conversions_occupy_their_length(keep: Callable[[bytes], object])
 def test_lookup_returns_the_same_requests() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
-    of.versions["v1"].codec.view(raws[2], 7)  # known to be as it is stored, unlike that before
+    of.versions["v1"].codec.view(raws[2], 7)  # known to be equal to its stored form, unlike the one before
     first = request(of, raws[0])
     unseen = [b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""]
     second, third, *none = first.lookup([raws[1], raws[2], *unseen])
@@ -202,7 +202,7 @@ def test_lookup_returns_the_same_requests() -> None:
 
 
 class Held(Converted):
-    """A conversion with weak references, so that a test sees when it is freed."""
+    """A conversion that supports weak references, so that a test can check when it is freed."""
 
     __slots__ = ("__weakref__",)
 

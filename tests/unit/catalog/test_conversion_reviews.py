@@ -1,4 +1,4 @@
-"""Objects cut out of the text of a review are cached with the same bytes as decoded ones."""
+"""Objects cut from the text of a review are cached with the same bytes as decoded objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rows("VER-003", "VER-006", "VER-007", "VER-012")
 
 
 def in_go(document: Any) -> Any:
-    """Return a document with metadata in the order of Go's type: names come first."""
+    """Return a document with metadata in the order of Go's type, that is, names first."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         return document
@@ -39,12 +39,12 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
 
 
 def read(asked: list[NeedsConversion], raw: bytes) -> ConvertedObjects:
-    """Return the objects of the response to a review "u"."""
+    """Return the objects of the response to the review with the uid "u"."""
     return asyncio.run(webhook.converted_objects("v1", "u", asked, raw))
 
 
 def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -> ConvertedObjects:
-    """Return an answer that brings objects, as a webhook writes them."""
+    """Return the objects of a response, as ``writer`` formats it."""
     objects = [*map(in_go, converted)] if writer == "in Go" else converted
     response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}}
     kind = {"kind": review.KIND, "apiVersion": f"{review.GROUP}/v1"}
@@ -105,7 +105,7 @@ def test_the_fast_path_caches_the_bytes_of_the_slow_path(writer: str, rows: list
         return {**kept, "metadata": {**kept["metadata"], **change}, **parts}
 
     for raw in raws:
-        of.versions["v1"].codec.view(raw, 7)  # so that it is known where the resourceVersion goes
+        of.versions["v1"].codec.view(raw, 7)  # finds the place of the resourceVersion
     asked = [request(of, raw) for raw in raws]
     converted = [
         convert(number, {**orjson.loads(need.text), "apiVersion": "example.com/v2"})

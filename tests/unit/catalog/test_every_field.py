@@ -1,4 +1,4 @@
-"""Every field of every built-in kind survives each form: a Go type, protobuf, the store, OpenAPI, server-side apply."""
+"""Each field of each built-in kind is kept by Go types, protobuf, the store, OpenAPI and server-side apply."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ WRITE_ONLY = {("v1", "Secret", "stringData"): "it is merged into data"}
 
 
 class Kind(NamedTuple):
-    """A kind under test: its version, its own struct, and whether objects of it are stored."""
+    """A kind under test: its version, its struct, and whether its objects are stored."""
 
     version: ServedVersion
     struct: Struct
@@ -103,7 +103,7 @@ EACH = pytest.mark.parametrize(
 
 
 def value_of(of: GoType, variant: int, above: tuple[str, ...] = ()) -> Any:
-    """Return a value with every field of a type; a struct within itself has few."""
+    """Return a value with every field of a type; a struct within itself has few fields."""
     if isinstance(of, List):
         return [value_of(of.item, variant, above)]
     if isinstance(of, Map):
@@ -113,13 +113,13 @@ def value_of(of: GoType, variant: int, above: tuple[str, ...] = ()) -> Any:
             return LEAF
         within = (
             above and {"apiVersion", "kind", "metadata"} <= of.fields.keys()
-        )  # protobuf has no names of kinds there
+        )  # protobuf messages have no apiVersion and kind there
         fields = {name: field for name, field in of.fields.items() if not (within and name in ("apiVersion", "kind"))}
         return {name: value_of(field.type, variant, (*above, of.name)) for name, field in fields.items()}
     if isinstance(of, Special):
         values = UNIONS[of.go.rpartition(".")[2]]
         return values[variant % len(values)]
-    found = VALUES.get(of.go, "x")  # texts with a Go name of their own
+    found = VALUES.get(of.go, "x")  # string types of Go
     return 80 if of.go == "intstr.IntOrString" and variant else found
 
 
@@ -131,7 +131,7 @@ def full(kind: Kind, variant: int) -> dict[str, Any]:
 
 
 def lost(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths whose values are not those that are wanted; more fields are allowed."""
+    """Yield the paths with other values than those expected; additional fields are allowed."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for name, below in wanted.items():
             yield from lost(below, found.get(name), f"{path}.{name}")
@@ -169,9 +169,7 @@ def test_every_field_survives_json_protobuf_and_the_store(kind: Kind, variant: i
         assert list(lost(document, read)) == []
     else:
         assert version.names.api_version == "apiextensions.k8s.io/v1beta1", "upstream has no protobuf of it"
-    if (
-        kind.stored and version.names.api_version != "apiextensions.k8s.io/v1beta1"
-    ):  # both of its forms are not allowed at once
+    if kind.stored and version.names.api_version != "apiextensions.k8s.io/v1beta1":  # its two forms exclude each other
         stored = {**document, "metadata": {**document["metadata"], "resourceVersion": ""}}
         assert list(lost({**wanted, "metadata": METADATA}, version.codec.decode(version.codec.encode(stored), 7))) == []
 

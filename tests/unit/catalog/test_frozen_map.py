@@ -1,4 +1,5 @@
-"""The frozen mapping behind a catalog: it reads as a dict, its copies are apart, and a change copies little of it."""
+"""The frozen mapping of a catalog reads like a dict; its copies are independent, and a change copies a small part of
+it."""
 
 from __future__ import annotations
 

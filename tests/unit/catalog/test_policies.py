@@ -1,4 +1,4 @@
-"""Policies and bindings as kinds: which expressions may use all of the language, cells, warnings, enumerations."""
+"""Kinds of policies and bindings: the language available to expressions, cells, warnings and enumerations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The serialized objects of k8s.io/api, of its newest and its older releases, go through JSON, YAML and protobuf."""
+"""The serialized objects of k8s.io/api, of new and old releases, are unchanged by JSON, YAML and protobuf."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def needed() -> Path:
 
 
 def message(raw: bytes, kind: Kind) -> Any:
-    """Return the protobuf message within an envelope; Go also writes fields that are zero, which are equal here."""
+    """Return the protobuf message within an envelope; a zero that Go writes equals a missing field."""
     names = kind.version.names
     assert raw.startswith(protobuf.PREFIX)
     envelope = message_class("Unknown").FromString(raw[len(protobuf.PREFIX) :])
@@ -56,7 +56,7 @@ def message(raw: bytes, kind: Kind) -> Any:
 
 
 def cases() -> list[Any]:
-    """Return each kind with each release that has it; without the module one release, whose tests are skipped."""
+    """Return each kind with each release that contains it; without the module, one release whose tests are skipped."""
     folder = cached()
     if folder is None:
         return [pytest.param(kind, "HEAD", id=stem(kind)) for kind in KINDS]
@@ -72,7 +72,7 @@ def cases() -> list[Any]:
 def test_an_object_goes_through_each_form(kind: Kind, release: str) -> None:
     folder = needed() / release
     given = orjson.loads((folder / f"{stem(kind)}.json").read_bytes())
-    # where fields were added or removed since, upstream keeps the result beside the object
+    # for fields that were added or removed since, upstream has a file with the result
     after = folder / f"{stem(kind)}.after_roundtrip.json"
     wanted = orjson.loads(after.read_bytes()) if after.exists() else given
     written = (after if after.exists() else folder / f"{stem(kind)}.json").with_suffix(".pb").read_bytes()

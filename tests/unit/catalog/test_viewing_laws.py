@@ -180,7 +180,7 @@ def test_stored_bytes_are_read_the_same_twice(body: dict[str, Any], revision: in
     assert served.codec.view(raw, revision) == first
     again = _one()
     shown = again.codec.view(first, revision)
-    assert shown == first or re.sub(rb"-0([],}])", rb"0\1", first) == shown  # -0.0 prints as -0, an integer (Go, too)
+    assert shown == first or re.sub(rb"-0([],}])", rb"0\1", first) == shown  # -0.0 becomes -0, as in Go
 
 
 @given(widgets())

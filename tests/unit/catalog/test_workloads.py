@@ -1,4 +1,4 @@
-"""Preparation of workloads: jobs with generated names, and fields of features that are off."""
+"""Preparation of workloads: jobs with generated names, and fields of disabled features."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_a_label_of_the_client_stays() -> None:
 
 
 def has_field(found: Any, names: list[str]) -> bool:
-    """Report whether a Go type has a field, through lists; ``*`` is a value of a map."""
+    """Report whether a Go type has the field at a path; lists are skipped, and ``*`` is the values of a map."""
     for name in names:
         while isinstance(found, List):
             found = found.item

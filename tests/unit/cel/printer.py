@@ -23,18 +23,18 @@ _ESCAPES = {
 
 
 def parse_text(text: str, macros: Macros) -> tuple[Parsed | None, Issues]:
-    """Return a parsed expression or None, and the error."""
+    """Return a parsed expression, or None if there is an error; and the issues."""
     issues = Issues(Source(text))
     return parse(text, macros, issues), issues
 
 
 def text_of(parsed: Parsed) -> str:
-    """Return an expression as text, macros as they were called."""
+    """Return an expression as text; macros appear as their calls."""
     return _Printer(parsed).show(parsed.root, 0)
 
 
 def literal(value: Scalar) -> str:
-    """Return a value as it is written."""
+    """Return a value as a literal."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -60,7 +60,7 @@ class _Printer:
         self.macros = parsed.macros
 
     def show(self, node: Node, level: int) -> str:
-        """Return a node that binds at least as tight as ``level``; else in parentheses."""
+        """Return the text of a node, in parentheses if it binds less tightly than ``level``."""
         macro = self.macros.get(node.id)
         if macro is not None:
             function, target, args = macro
@@ -94,13 +94,13 @@ class _Printer:
         name, args = node.function, node.args
         if name in _BINARY:
             own, symbol = _BINARY[name]
-            # both sides of the balanced && and || need parentheses to stay where they are
+            # both sides of && and || need parentheses, as the parser balances their trees
             left = own + 1 if own <= 2 else own
             shown = f"{self.show(args[0], left)} {symbol} {self.show(args[1], own + 1)}"
             return f"({shown})" if own < level else shown
         if name in _SIGNS:
             inner = self.show(args[0], _MEMBER)
-            # a sign before a sign or a number would be read as one with it
+            # the parser would join a sign with a following sign or number
             odd = inner.startswith(_SIGNS[name]) or (name == "-_" and inner[0] in "0123456789.")
             shown = _SIGNS[name] + (f"({inner})" if odd else inner)
             return f"({shown})" if level > _UNARY else shown

@@ -1,4 +1,4 @@
-"""Structural schemas as declared types, as tables of rules are written against them."""
+"""Convert structural schemas of rule tables to declared types."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ REQUEST = 3 * 1024 * 1024
 def declare(
     schema: dict[str, Any], root: bool = False, name: str = "selfType", capped: bool = True
 ) -> tuple[Declared, int] | None:
-    """Return the declared type of a schema and the least size of its JSON; None when expressions cannot see it."""
+    """Return the declared type of a schema and the minimum size of its JSON; None if expressions cannot access it."""
     nullable = bool(schema.get("nullable"))
     if schema.get("x-kubernetes-int-or-string"):
         most = schema["maxLength"] * 4 if "maxLength" in schema else REQUEST - 2
@@ -23,7 +23,8 @@ def declare(
 
 
 def with_meta(schema: dict[str, Any], capped: bool = True) -> dict[str, Any]:
-    """Return a schema with the fields that are always there; ``capped``: names have their limits in estimates."""
+    """Return a schema with the fields that each object has; ``capped`` adds the maximum lengths of names, for
+    estimates."""
     properties = dict(schema.get("properties") or {})
     known = (properties.get("metadata") or {}).get("properties") or {}
     if (

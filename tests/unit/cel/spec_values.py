@@ -1,4 +1,4 @@
-"""Types and values of the language's own tables of cases as this engine has them."""
+"""Convert types and values of the test cases of CEL's specification to those of this engine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _nanoseconds(told: dict[str, Any]) -> int:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are alike to the type of each number, and NaN like NaN."""
+    """Return whether two values are equal including the types of numbers; NaN equals NaN."""
     if isinstance(other, float) and other != other:
         return isinstance(one, float) and one != one
     if isinstance(other, Type) or isinstance(one, Type):

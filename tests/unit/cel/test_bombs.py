@@ -1,4 +1,4 @@
-"""Rules made to do much for little cost: they end, soon, and in little memory."""
+"""Rules that do much work for little cost end soon and in little memory."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ DATA: dict[str, Any] = {
     "w": [f"x{number}" * 100 for number in range(1000)], "m": {f"k{number}": "v" * 100 for number in range(1000)},
 }  # fmt: skip
 OVER = "operation cancelled: actual cost limit exceeded"
-CPU = 12.0  # seconds for both engines, on a slow and busy machine; on a quiet one the longest case takes two for each
-MEMORY = 160  # MiB of address space above that of the interpreter
+CPU = 12.0  # seconds for both engines on a slow, busy machine; on an idle one each takes two for the longest case
+MEMORY = 160  # MiB of address space in addition to the interpreter's
 
 
 def expanded(text: str) -> str:
-    """Return a rule with its nests written out."""
+    """Return a rule with its nested loops expanded."""
 
     def nest(found: re.Match[str]) -> str:
         made = found[1]
@@ -56,7 +56,7 @@ def compiled(text: str) -> Program:
 
 
 def outcomes(text: str) -> list[Evaluation]:
-    """Return what both engines say."""
+    """Return the evaluations by both engines."""
     program = compiled(text)
     return [program.evaluate({"self": DATA}), program.interpret({"self": DATA})]
 
@@ -78,7 +78,7 @@ def test_bomb(case: Case) -> None:
 
 
 def test_memory() -> None:
-    """All bombs, in an interpreter that gets no more memory than this."""
+    """Run all cases in a Python process with at most MEMORY more address space."""
     code = f"""
 import resource
 from tests.unit.cel import test_bombs as t
@@ -96,7 +96,7 @@ def test_the_last_place_of_a_long_part_is_found_in_time_that_grows_with_the_text
     began = time.process_time()
     assert _last_index_of(text, part) == -1
     assert _last_index_of(part + text, part) == 0
-    prompt(time.process_time() - began, 0.3)  # each place looked at takes seconds
+    prompt(time.process_time() - began, 0.3)  # comparing at each position would take seconds
 
 
 @hypothesis.given(

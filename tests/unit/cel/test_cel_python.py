@@ -1,4 +1,4 @@
-"""The engine and cel-python give equal values, or both an error, for expressions that cel-python supports."""
+"""The engine and cel-python return equal values, or both an error, for expressions that cel-python supports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = [Case(row) for row in read(Path(__file__).parent / "cases" / "cel_python
 
 @pytest.fixture(autouse=True, scope="module")
 def _recursion() -> Iterator[None]:
-    """Put back what cel-python's environments set for the whole process."""
+    """Restore the recursion limit, which cel-python's environments change for the whole process."""
     before = sys.getrecursionlimit()
     yield
     sys.setrecursionlimit(before)
@@ -52,7 +52,7 @@ def nanoseconds(span: timedelta) -> int:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of cel-python as ours."""
+    """Convert a value of cel-python to a value of this engine."""
     if isinstance(value, list):
         return [plain(inner) for inner in value]
     if isinstance(value, celtypes.MapType):
@@ -78,7 +78,7 @@ def given(case: Case) -> dict[str, Any]:
 
 
 def by_cel_python(case: Case) -> Any:
-    """Return the result of cel-python; its ValueError counts as an error, too."""
+    """Return the result of cel-python, with its exceptions and ValueError as ERROR."""
     environment = celpy.Environment()
     variables = {name: json_to_cel(value) for name, value in given(case).items()}
     try:
@@ -88,7 +88,7 @@ def by_cel_python(case: Case) -> Any:
 
 
 def ours(case: Case) -> Any:
-    """Return what both engines say."""
+    """Return the result of both engines, which must be equal."""
     found = declare(SCHEMAS[case.kind], name="T") if case.kind else None
     program = Environment(dict.fromkeys(given(case), found[0]) if found else {}).compile(case.text)
     if not isinstance(program, Program):

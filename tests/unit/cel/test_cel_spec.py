@@ -1,4 +1,4 @@
-"""The language's own tables of cases, as far as they lie in the dialect; the rest is named with its reason."""
+"""The test cases of CEL's specification, for Kubernetes' dialect; other cases are skipped with a reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SKIPS: dict[str, dict[str, Any]] = read(Path(__file__).parent / "cases" / "cel_s
 
 
 def reason(case: dict[str, Any]) -> str | None:
-    """Return why a case is left out."""
+    """Return the reason for skipping a case, or None."""
     if case["file"] in SKIPS["files"]:
         return str(SKIPS["files"][case["file"]])
     if case.get("container"):
@@ -36,7 +36,8 @@ def reason(case: dict[str, Any]) -> str | None:
 
 
 def program(case: dict[str, Any]) -> Program | str:
-    """Return the case's program, unchecked when it says so; the literals' validators belong to definitions."""
+    """Return the case's program, without type checking if the case says so; validators of literals are only for
+    definitions."""
     variables = {row["name"]: type_from(row["ident"]["type"]) for row in case.get("type_env", [])}
     env = Environment(variables)
     issues = Issues(Source(case["expr"]))
@@ -53,7 +54,7 @@ def program(case: dict[str, Any]) -> Program | str:
 
 
 def wrong(case: dict[str, Any]) -> str:
-    """Return the difference from the case, "" if there is none."""
+    """Return the difference from the expected result, or ""."""
     made = program(case)
     if isinstance(made, str):
         return "" if "eval_error" in case else made

@@ -1,4 +1,4 @@
-"""Rules compile and run in several threads at once, as writes of large objects let them."""
+"""Rules compile and run in several threads at once, as they do for writes of large objects."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SCHEMA = {
 
 @pytest.fixture(autouse=True)
 def _eager() -> Iterator[None]:
-    """Let threads take turns at every chance."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -65,7 +65,7 @@ def _eager() -> Iterator[None]:
 
 
 def together(work: Any) -> list[Any]:
-    """Return the results of the work in several threads that begin at the same time."""
+    """Call the function in several threads that start at the same time, and return the results."""
     begin, found = threading.Barrier(THREADS, timeout=WITHIN), [None] * THREADS
 
     def one(number: int) -> None:

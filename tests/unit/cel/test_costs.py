@@ -1,4 +1,4 @@
-"""Each row holds its cost and its estimate, the estimate covers the cost, and a function is added in one place."""
+"""Each row of functions has the cost and the estimate of its examples, and a function is added in one place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = sorted({example for library in LIBRARIES for row in library.rows for 
 
 
 def _costs(expression: str, extension: Extension | None = None) -> tuple[int, tuple[int, int]]:
-    """Return the cost of an expression that is true, and its estimate."""
+    """Return the cost and the estimate, as minimum and maximum, of an expression that is true."""
     environment = Environment({}, extension=extension)
     program = environment.compile(expression)
     checked = environment.check(expression)

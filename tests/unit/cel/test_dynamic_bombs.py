@@ -1,7 +1,8 @@
-"""No call does much for little where the types of its arguments are only known when it runs.
+"""Calls whose argument types are only known at run time do bounded work for their cost.
 
-A call of unknown types costs 1, whatever it does. So for each overload, with large values of unknown types: what one
-call takes in time and keeps in memory, times the number of calls that costs and allowances leave room for, is bounded.
+A call with arguments of unknown types costs 1, regardless of its work. So each overload is called with large values of
+unknown types. The time and the memory of a call are multiplied by the number of calls that the cost limit and the
+allowances permit; the products are bounded.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 Engine = Callable[[Program, dict[str, Any]], Evaluation]
 ENGINES = [Program.evaluate, pytest.param(Program.interpret, marks=pytest.mark.long)]
 SIZE = 120_000  # characters of a text
-CALLS = 3  # that are measured at once
-LOOPS = 50_000  # calls that a loop makes at most: one turn costs 20 or more
-SECONDS = 10.0  # of all these calls; without allowances it is minutes
-BYTES = 120_000_000  # that all these calls keep
-QUICK = 0.0001  # seconds of a call that is not multiplied: it is as long as the evaluation around it
+CALLS = 3  # measured together
+LOOPS = 50_000  # maximum calls in a loop: each iteration costs 20 or more
+SECONDS = 10.0  # of all these calls; without allowances it would be minutes
+BYTES = 120_000_000  # kept by all these calls
+QUICK = 0.0001  # seconds; faster calls are not multiplied, as the evaluation around them takes as long
 TEXTS = {
     "wide": '\U0001f600\\"' * (SIZE // 6),
     "url": "https://" + "%41" * (SIZE // 6) + ":80/" + "b%20" * (SIZE // 16) + "?" + "k=v&" * (SIZE // 16),
-    "version": "1.2.3-" + "a." * (SIZE // 2) + "a",  # which is words, too
+    "version": "1.2.3-" + "a." * (SIZE // 2) + "a",  # also a list of words
     "duration": "0h" * (SIZE // 2),
     "time": "2021-01-01T00:00:00." + "1" * SIZE + "Z",
     "zone": "0" * SIZE + ":00",
@@ -57,7 +58,7 @@ MADE = {"kubernetes.URL": "url", "kubernetes.Semver": "semver"}
 
 
 def arguments(type: Type, text: str) -> tuple[str, ...]:
-    """Return expressions of values that an overload may be given for a type."""
+    """Return expressions of arguments for a parameter of a type."""
     if type.kind == "string":
         return (f"o.{text}", "'[^x]{100}y'")
     if type.kind == "list":
@@ -101,7 +102,7 @@ OVERLOADS = {
 
 
 def measured(program: Program) -> tuple[float, float]:
-    """Return the seconds that all calls would take, and the bytes that they would keep."""
+    """Return the seconds of all calls and the bytes that they keep."""
     limit = Limit(10 * PER_CALL_LIMIT)
     began = time.thread_time()
     found = program.evaluate(VARIABLES, limit)
@@ -123,7 +124,7 @@ def test_a_call_of_unknown_types_is_bounded(overload: Overload) -> None:
         for expression in expressions(overload, text):
             program = ENV.compile(expression)
             if not isinstance(program, Program):
-                continue  # such values are refused before
+                continue  # the compiler refuses such values
             seconds, kept = measured(program)
             if seconds > SECONDS:
                 seconds = min(measured(program)[0] for _ in range(5)) / slowness()[0]
@@ -144,7 +145,8 @@ ORDERED = "o.many.all(i, o.a < o.b || true)"
 @pytest.mark.parametrize("text", [JOINED, ROWS, MEMBERS, FOUND, MATCHED, ORDERED])
 @pytest.mark.parametrize("run", ENGINES)
 def test_a_loop_over_large_texts_ends_soon(text: str, run: Engine) -> None:
-    """A policy that did this was killed within five seconds, in two gigabytes."""
+    """Evaluations stay within time and memory limits; such a policy was once killed after five seconds, with two
+    gigabytes."""
     data = {
         "many": ["x"] * 60_000, "a": "a" * 262_000, "b": "a" * 261_999 + "b", "c": "a" * 2_000 + "b", "p": "[^x]{1000}y"
     }  # fmt: skip
@@ -161,7 +163,8 @@ def test_a_loop_over_large_texts_ends_soon(text: str, run: Engine) -> None:
                                   "o.numbers.sum() == 1", "o.numbers == o.others", "o.map == o.same"])  # fmt: skip
 @pytest.mark.parametrize("run", ENGINES)
 def test_lists_that_are_read_again_and_again_count_their_elements(call: str, run: Engine) -> None:
-    """An element costs a microsecond: five million of them were five to seven seconds."""
+    """The work per element is limited: an element takes a microsecond, so five million elements took five to seven
+    seconds."""
     number = list(range(10_000))
     named = {str(one): one for one in number}
     data = {"many": [1] * 60_000, "numbers": number, "others": [*number], "map": named, "same": {**named}}
@@ -183,7 +186,7 @@ def test_lists_that_are_read_again_and_again_count_their_elements(call: str, run
     ],
 )
 def test_lists_of_objects_count_their_views(made: str) -> None:
-    """A view takes 64 bytes, a place in a list 8; five million of them were 300 MB."""
+    """Memory for views is limited: a view takes 64 bytes and a list item 8, so five million views took 300 MB."""
     data = {"many": [1] * 60_000, "objects": [{"a": 1}] * 1_000}
     program = ENV.compile(f"o.many.map(i, {made}).size() > 0")
     assert isinstance(program, Program), program.text

@@ -125,7 +125,7 @@ class Nothing:
 
 
 def test_generated_code_decides() -> None:
-    """Else the laws above compare the interpreter with itself."""
+    """All forms of the laws above have generated code; otherwise they would compare the interpreter with itself."""
     for form in TESTS:
         text = form.format(t="self.s", n="self.n", l="self.names", b="self.b")
         program = ENV.compile(text)
@@ -157,12 +157,12 @@ def test_the_least_estimate_is_not_above_the_most(text: str) -> None:
 
 @given(expressions(), data)
 def test_the_estimate_is_hardly_exceeded(text: str, obj: dict[str, Any]) -> None:
-    """Upstream's own estimates fall short by a unit for each comparison or choice, and do not follow filtered lists."""
+    """Estimates cover costs, except for a unit per comparison or conditional and for filtered lists, as upstream."""
     program = ENV.compile(text)
     if not isinstance(program, Program) or ".filter(" in text:
         return
     most = ENV.estimate(program.checked)[1]
-    short = sum(map(text.count, ("==", "!=", " ? "))) * 10  # once for each turn of a loop
+    short = sum(map(text.count, ("==", "!=", " ? "))) * 10  # once for each iteration of a loop
     assert program.interpret({"self": obj}, Limit(1 << 60)).cost <= most + short
 
 
@@ -176,14 +176,15 @@ misfits = st.fixed_dictionaries(
 
 @given(expressions(), misfits)
 def test_engines_agree_on_data_that_does_not_fit(text: str, obj: dict[str, Any]) -> None:
-    """Such data gets here where a definition became stricter, and floats pass for whole numbers."""
+    """Both engines agree on data that does not match its types: of older definitions, or floats in place of
+    integers."""
     program = ENV.compile(text)
     if isinstance(program, Program):
         assert told(program.evaluate({"self": obj})) == told(program.interpret({"self": obj}))
 
 
 def test_whole_numbers_that_are_floats_crash_nothing() -> None:
-    """Upstream tells of them where they are read, and some functions do not read."""
+    """Wrong items are reported when they are read, as upstream, and some functions do not read them."""
     listed = Declared("list", element=Declared("int"), max_elements=5)
     fields = {"n": listed, "l": Declared("list", element=Declared("object", "T.l", ITEM, ITEM), max_elements=5)}
     environment = Environment({"self": Declared("object", "T", fields, fields)})

@@ -1,4 +1,4 @@
-"""Each row's examples hold in both engines, and each function that is no operator has one."""
+"""The examples of each row are true in both engines, and each function that is not an operator has an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes' own tables of rules: compile results, texts, static costs, values and run-time costs, by both engines."""
+"""Tables of rules of Kubernetes' tests: compile results, messages, estimates, values and costs, with both engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.cel import schema_types
 
 pytestmark = pytest.mark.rows("CEL-001", "CEL-002", "CEL-003", "CEL-005", "CEL-006", "CEL-007", "CEL-013", "CEL-014")
 PREFIX = {"compilation": "compilation failed: ", "instantiation": "program instantiation failed: "}
-# Rows that say something about the caller of the engine, or a function that only upstream's test has.
+# Rows about the caller of the engine, or with a function that only upstream's test has.
 NOT_HERE = {
     "42": "that a rule gives a bool is for the schema layer to say",
     "fakeFunction('abc') == 'ABC'": "the function is declared by upstream's test alone",
@@ -42,7 +42,7 @@ def environment(row: dict[str, Any]) -> Environment:
 
 
 def unnamed(text: str) -> str:
-    """Return a text without upstream's numbers in type names."""
+    """Return a text without upstream's numbers in names of types."""
     return re.sub(r"selfType\d+", "selfType", text)
 
 
@@ -63,7 +63,7 @@ def test_compile_results_and_static_costs() -> None:
 
 
 def single(obj: Any, schema: dict[str, Any]) -> Any:
-    """Return data with numbers of format float as the doubles they were before they were written down short."""
+    """Return data with numbers of format float rounded to single precision."""
     if isinstance(obj, dict):
         extra = schema.get("additionalProperties")
         inner = schema.get("properties") or {}

@@ -1,4 +1,4 @@
-"""Hostile expressions and data: the right error or a bounded cost, never a crash."""
+"""Hostile expressions and data: the expected error or a bounded cost, but no crash."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_long_code_is_not_compiled_while_others_wait(
 
 
 def chain(link: str, count: int) -> str:
-    """Return an expression that doubles with each link."""
+    """Return an expression whose value doubles in size with each link."""
     first, last = ("optional.of(1)", "hasValue()") if "opt" in link else ("[[]]", "size() == 1")
     return f"{first}{link * count}.{last}"
 
@@ -144,7 +144,7 @@ def test_growth_by_concatenation_is_linear_work() -> None:
 
 def test_an_evaluation_is_cancelled_from_another_thread() -> None:
     program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c >= 0)))")
-    limit = Limit(100_000_000)  # it also ends without a cancellation
+    limit = Limit(100_000_000)  # the cost limit ends it without a cancellation, too
     timer = threading.Timer(0.05, limit.cancel)
     timer.start()
     found = program.evaluate({"self": {"numbers": list(range(1000))}}, limit)

@@ -1,4 +1,4 @@
-"""Error messages of refused and failed expressions; each message of the engine occurs in a case."""
+"""Error messages of refused and failed expressions. Each message of the engine occurs in a case."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENV = Environment({"self": Declared("object", "T", FIELDS, {**FIELDS, "any": Dec
 CASES_DIR = Path(__file__).parent / "cases"
 CASES = [Case(row) for row in read(CASES_DIR / "messages.yaml")]
 SAY = frozenset(("Fault", "FormatError", "Refused", "_Refused", "PatternError", "Broken"))
-UNSAID = frozenset((  # messages that no checked expression can cause, kept as upstream has them
+UNSAID = frozenset((  # messages as upstream that no checked expression causes
     "first path segment in URL cannot contain colon",
     "error during formatting: text too long", "no such attribute(s): ",
 ))  # fmt: skip
 ELSEWHERE = frozenset((
-    "unsupported conversion to ref.Val: (*errors.errorString)",  # of optional old values: test_rules.py
-    # of the authorizer, which rules do not have: test_expressions.py
+    "unsupported conversion to ref.Val: (*errors.errorString)",  # about optional old values: test_rules.py
+    # about the authorizer, which rules do not have: test_expressions.py
     " must not be empty", "Invalid service account name", "Invalid service account namespace",
 ))  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_message(case: Case) -> None:
 
 
 def said() -> set[str]:
-    """Return the parts of the texts of faults that are no names of values."""
+    """Return the constant parts of the engine's error messages."""
     found: set[str] = set()
     for path in Path(apiext.cel.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""Objects and patches that expressions construct: what upstream makes of each expression, on both roads."""
+"""Objects and patches constructed by expressions have upstream's results, in both engines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _DESCRIBED: dict[type, Callable[[Any], list[Any]]] = {
 
 
 def describe(value: Value) -> list[Any]:
-    """Return a value as the table has it."""
+    """Return a value in the notation of the table."""
     known = _DESCRIBED.get(type(value))
     if known is not None:
         return known(value)
@@ -63,7 +63,7 @@ def describe(value: Value) -> list[Any]:
 
 
 def told(raw: Any) -> Any:
-    """Return Go data as the table has it."""
+    """Return Go data in the notation of the table."""
     if isinstance(raw, dict):
         return {name: told(inner) for name, inner in raw.items()}
     if isinstance(raw, list):
@@ -75,7 +75,7 @@ def told(raw: Any) -> Any:
 
 
 def applied_as(value: Open) -> Any:
-    """Return an apply configuration as the table has it."""
+    """Return an apply configuration in the notation of the table."""
     raw = natural(value)
     if isinstance(raw, dict):
         return told(applied(value))
@@ -85,12 +85,12 @@ def applied_as(value: Open) -> Any:
 
 
 def exact(document: Any) -> str:
-    """Return a document so that an int and a double of its size differ."""
+    """Return a document as text, in which an int and an equal double differ."""
     return json.dumps(document, sort_keys=True)
 
 
 def check_json(case: Case, value: Value) -> None:
-    """Compare the JSON of a value, or why there is none."""
+    """Compare the JSON of a value, or the error of the conversion, with the case."""
     if case.panic or case.no_json:
         with pytest.raises(Panicked if case.panic else ValueError) as caught:
             json_of(value)
@@ -123,7 +123,7 @@ def test_as_upstream(case: Case) -> None:
 
 
 def check_value(case: Case, found: Evaluation) -> None:
-    """Compare a value and its CEL form."""
+    """Compare a value and its forms with the case."""
     assert describe(found.value) == case.value
     if type(found.value) is Open:
         assert mismatches(found.value) == (case.mismatches or [])
@@ -144,7 +144,7 @@ def test_only_where_asked_for(text: str) -> None:
 
 
 def test_generated_code_constructs() -> None:
-    """Functions with generated code are not interpreted."""
+    """Expressions that construct objects run as generated code, without the interpreter."""
     program = ENV.compile("[Object{a: 1, b: 'x' + 'y'}, Object{a: 2}].exists(o, o.a == 2 && !has(o.b))")
     assert isinstance(program, Program)
     assert program.evaluate(OBJECT).value is True
@@ -153,7 +153,7 @@ def test_generated_code_constructs() -> None:
 
 
 def test_deep_and_wide_objects_end() -> None:
-    """An object that doubles is bounded as other work is."""
+    """The cost limit also bounds expressions with objects that double in size."""
     text = "[[1]]" + ".map(v, [v, v].flatten())" * 20 + ".map(v, v.map(w, Object{a: w}) == v.map(w, Object{a: w}))"
     program = ENV.compile(text + " == []")
     assert isinstance(program, Program)
@@ -163,7 +163,7 @@ def test_deep_and_wide_objects_end() -> None:
 
 @pytest.mark.slow
 def test_what_is_made_of_a_value_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values that share their parts are walked as often as they are named, as long as an evaluation may take."""
+    """Conversions of values with shared parts are bounded: a part is visited once for each of its uses."""
     monkeypatch.setattr("apiext.cel.limits.MOST", 10_000)
     inner: Value = Open("Object.a", {})
     for _ in range(40):

@@ -1,4 +1,5 @@
-"""Both ways to RE2: its extension module, and its public API, which stays if a release changes the extension."""
+"""Both interfaces to RE2: its extension module, and its public API as a fallback for releases with another
+extension."""
 
 from __future__ import annotations
 

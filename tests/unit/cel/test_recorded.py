@@ -1,4 +1,4 @@
-"""Recorded results of the reference: refusals, estimates, values, errors and costs, with both engines."""
+"""Recorded results of kube-apiserver: refusals, estimates, values, errors and costs, with both engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENV = environment()
 
 
 def sentence(text: str) -> str:
-    """Return a refusal as rules have it, the names of types without numbers."""
+    """Return a refusal without numbers in names of types."""
     return re.sub(r"selfType\d+", "selfType", text)
 
 

@@ -1,4 +1,4 @@
-"""Texts that do not parse get upstream's messages; texts that do are printed and parsed to the same nodes."""
+"""Invalid expressions get upstream's messages; valid expressions are printed and parsed to the same nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads messages of discovery, and OpenAPI messages back to JSON, from their field names and nothing else."""
+"""Convert messages of discovery and OpenAPI to JSON by their field names."""
 
 from functools import cache
 from typing import Any
@@ -29,39 +29,39 @@ ZEROS = {
 
 
 def open_api(version: str, body: bytes) -> Any:
-    """The Document message of an OpenAPI document; the version is v2 or v3."""
+    """Return the Document message of an OpenAPI document; the version is v2 or v3."""
     return _class(f"openapi_{version}.binpb", f"openapi.{version}.Document").FromString(body)
 
 
 def discovery(body: bytes) -> tuple[str, str, Any]:
-    """The apiVersion, kind and message of an enveloped discovery document."""
+    """Return the apiVersion, kind and message of a discovery document in an envelope."""
     unknown = _class("discovery.binpb", "discovery.Unknown").FromString(body.removeprefix(b"k8s\0"))
     kind = unknown.typeMeta.kind
     return unknown.typeMeta.apiVersion, kind, _class("discovery.binpb", f"discovery.{kind}").FromString(unknown.raw)
 
 
 def named(entries: Any, read: Any) -> dict[str, Any]:
-    """Entries of name and value as a mapping."""
+    """Return entries of name and value as a dict of ``read(value)`` by name."""
     return {entry.name: read(entry.value) for entry in entries}
 
 
 def any_value(message: Any) -> Any:
-    """The value in a piece of YAML."""
+    """Return the value of a message's YAML."""
     return yaml.safe_load(message.yaml)
 
 
 def v2_schemas(message: Any) -> dict[str, Any]:
-    """The definitions of an OpenAPI v2 document, with zeros of bounds as the JSON form has them."""
+    """Return the definitions of an OpenAPI v2 document; they are equal to schemas with zeros as bounds."""
     return named(message.definitions.additional_properties, _v2)
 
 
 def v3_schemas(message: Any) -> dict[str, Any]:
-    """The schemas of an OpenAPI v3 document."""
+    """Return the schemas of an OpenAPI v3 document."""
     return named(message.components.schemas.additional_properties, _v3)
 
 
 class Zeros(dict[str, Any]):
-    """A schema that equals one with zeros and defaults beside, which a message cannot hold."""
+    """A schema that equals one with additional zeros and defaults, which a message cannot contain."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, dict):

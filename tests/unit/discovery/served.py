@@ -1,4 +1,4 @@
-"""Catalogs for discovery tests, made from definitions as clients write them."""
+"""Catalogs for discovery tests, compiled from definitions."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ GROUP = "stable.example.com"
 
 
 def definition(plural: str, kind: str, versions: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
-    """A stored, established definition; versions are given with what differs from a served version with status."""
+    """Return a stored, established definition; versions override the fields of a served version."""
     names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     names |= spec.pop("names", {})
     group = spec.pop("group", GROUP)
@@ -26,7 +26,7 @@ def definition(plural: str, kind: str, versions: list[dict[str, Any]], **spec: A
 
 
 def catalog(*definitions: dict[str, Any]) -> Catalog:
-    """The catalog that serves the definitions."""
+    """Return the catalog that serves the definitions."""
     found = Catalog()
     for document in definitions:
         found = found.with_resource(compile_definition(document))

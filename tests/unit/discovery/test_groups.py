@@ -1,4 +1,4 @@
-"""Groups, versions and resources, in the old form and aggregated."""
+"""Groups, versions and resources, in the old and the aggregated form."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""OpenAPI documents: equal to recorded ones, reduced for v2, and never stale."""
+"""OpenAPI documents equal recorded documents, are reduced for v2, and change with the catalog."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ OWN = {"api", "apis", "version"}
 
 
 def recorded() -> list[Any]:
-    """The definition, the v3 and the v2 document of the recording; nothing without it."""
+    """Return the definition, the v3 and the v2 document of the recording; an empty list without a recording."""
     path = shared("data/reference/discovery.json", 2)
     if path is None:
         return []
@@ -34,7 +34,7 @@ needs_recording = pytest.mark.skipif(not RECORDED, reason="the recorded answers 
 
 
 def as_recorded(body: bytes) -> Any:
-    """The form of a document in recordings, which hide constants that look like addresses."""
+    """Return a document in the form of recordings, which replace constants that look like addresses."""
     return orjson.loads(body.replace(b"0xc000000000000000", b"<addr>"))
 
 
@@ -55,20 +55,20 @@ def test_v3_is_what_was_recorded() -> None:
 @pytest.mark.rows("OAS-001", "OAS-005", "OAS-006", "OAS-007", "SEL-004")
 def test_v2_is_what_was_recorded() -> None:
     found = as_recorded(openapi_v2.document(recorded_catalog(), VERSION).body)
-    for part in ("paths", "definitions"):  # recordings leave out paths of the server itself
+    for part in ("paths", "definitions"):  # recordings omit paths of the server itself
         found[part] = {name: value for name, value in found[part].items() if name in RECORDED[2][part]}
     assert found == RECORDED[2]
 
 
 def published(schema: dict[str, Any], version: str) -> Any:
-    """The published schema at spec.x."""
+    """Return the published schema at spec.x."""
     root = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
     kind = published_kind(root, version)
     return kind["properties"]["spec"]["properties"]["x"] if "properties" in kind else None
 
 
 def published_kind(root: dict[str, Any], version: str) -> Any:
-    """The published schema of the kind."""
+    """Return the published schema of the kind."""
     served = catalog(definition("as", "A", [{"name": "v1", "schema": {"openAPIV3Schema": root}}]))
     if version == "v2":
         document = orjson.loads(openapi_v2.document(served, VERSION).body)["definitions"]

@@ -37,7 +37,7 @@ def everything() -> Catalog:
 
 @functools.cache
 def documents() -> tuple[dict[str, Any], dict[str, Any]]:
-    """All v3 documents by path, and the v2 document."""
+    """Return all v3 documents by path, and the v2 document."""
     index = orjson.loads(openapi_v3.index(everything(), VERSION).body)["paths"]
     v3 = {path: openapi_v3.document(everything(), path, VERSION) for path in index}
     v2 = orjson.loads(openapi_v2.document(everything(), VERSION).body)

@@ -1,4 +1,4 @@
-"""Discovery documents as Kubernetes' protobuf."""
+"""Discovery documents as protobuf of Kubernetes."""
 
 import base64
 from typing import Any

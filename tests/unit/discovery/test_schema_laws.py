@@ -61,7 +61,7 @@ schemas = st.recursive(scalars, _deeper, max_leaves=8)
 
 
 def everywhere(schema: Any) -> Iterator[dict[str, Any]]:
-    """The schema and all below it."""
+    """Yield the schema and all schemas below it."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -113,7 +113,7 @@ def test_v3_says_all_of_it_and_spells_out_what_is_special(schema: dict[str, Any]
 
 
 def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The schema and those below that were given, always in the same order."""
+    """Yield the schema and those below it that the test gave, always in the same order."""
     yield schema
     for name, inner in sorted(schema.get("properties", {}).items()):
         if name not in ("apiVersion", "kind", "metadata"):
@@ -150,7 +150,7 @@ def test_the_hash_is_that_of_the_document(one: dict[str, Any], other: dict[str, 
     ("default", "which"), [(1.5, "number"), (True, "boolean"), ("x", "string"), ({"a": "b"}, None), ({}, None)]
 )
 def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
-    """Numbers, truths and texts have a place in the message; it is empty for objects and lists."""
+    """The message has a field for numbers, booleans and strings; it is empty for objects and lists."""
     forms: dict[type, dict[str, Any]] = {
         float: {"type": "number"},
         bool: {"type": "boolean"},
@@ -194,6 +194,4 @@ values = st.recursive(texts, lambda inner: st.one_of(st.lists(inner), st.diction
 @pytest.mark.rows("OAS-001")
 @given(values)
 def test_values_in_protobuf_read_back(value: Any) -> None:
-    assert (
-        yaml.load(yaml_in_order(value), yaml.BaseLoader) == value
-    )  # values that are not strings are read as strings, too
+    assert yaml.load(yaml_in_order(value), yaml.BaseLoader) == value  # BaseLoader reads all values as strings

@@ -1,4 +1,4 @@
-"""Object metadata: tables in cases/, and laws."""
+"""Object metadata: tables in cases/ and properties."""
 
 from typing import Any
 

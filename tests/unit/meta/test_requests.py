@@ -1,4 +1,4 @@
-"""URLs, options and selectors: tables in cases/, bounds, and matching against a plain model."""
+"""URLs, options and selectors: tables in cases/, limits, and comparison with a simple model."""
 
 import time
 from typing import Any
@@ -107,7 +107,7 @@ def test_label_selectors_against_a_plain_model(terms: list[tuple[str, str, Any]]
 def test_the_usual_label_selector_is_read_as_every_other(text: str, times: int) -> None:
     for selector in (text, text.replace("a", "a" * times)):
         found: list[Any] = []
-        for same in (selector, f"{selector} "):  # spaces are no part of it, and unusual
+        for same in (selector, f"{selector} "):  # spaces are ignored, and parsed on another path
             try:
                 found.append(LabelSelector.parse(same))
             except SelectorError as error:
@@ -218,7 +218,7 @@ def test_write_options(name: str, query: dict[str, list[str]], apply: bool, erro
 def test_a_manager_of_characters_that_do_not_print_is_quoted_no_more_often_than_an_answer_shows() -> None:
     began = time.process_time()
     found = WriteOptions.parse("CreateOptions", {"fieldManager": ["\1" * 5000]}).errors()
-    prompt(time.process_time() - began, 2)  # each error about each character, quoted by itself, takes half a minute
+    prompt(time.process_time() - began, 2)  # quoting each character in a separate error would take half a minute
     assert [str(error) for error in found[:1]] == ["fieldManager: Too long: may not be more than 128 bytes"]
     assert found[2].body.endswith(": invalid character U+0001 (at position 1)")
     assert sum(len(error.body) for error in found) < 2 * limits.MAX_FIELD_ERROR_BYTES

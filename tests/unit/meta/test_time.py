@@ -47,7 +47,7 @@ def test_times_are_utc_and_seconds(text: str, normal: str) -> None:
     + [(text, f'parsing time "{text}": {error}') for text, error in RANGES],
 )
 def test_times_that_are_none(text: str, error: str) -> None:
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is what counts
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is checked below
         time.normalize(text)
     assert str(refused.value) == error
     assert time.Ages(0).of(text) == "<invalid>"
@@ -106,7 +106,7 @@ STAMPS = ("2020-01-01T00:00:00Z", "2019-12-31T23:59:30.25Z", "2019-12-31T20:59:5
     st.floats(0, 1),
 )
 def test_ages_hold_for_their_period(stamps: set[str], seconds: float, part: float) -> None:
-    """In the whole period each age is the same, and right after it one of them is another."""
+    """Ages are constant within their period, and one of them changes right after it."""
     ages = time.Ages(CREATED.timestamp() + seconds)
     shown = {stamp: ages.of(stamp) for stamp in stamps}
     since, until = max(ages.since, ages.at - 1e9), min(ages.until, ages.at + 1e9)
@@ -168,6 +168,6 @@ def test_durations(text: str, seconds: float) -> None:
     ],
 )
 def test_durations_that_are_none(text: str, error: str) -> None:
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is what counts
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is checked below
         time.parse_duration(text)
     assert str(refused.value) == error

@@ -1,4 +1,4 @@
-"""Servers without HTTP over one fake etcd: store, catalog and controllers, and what verbs do to definitions."""
+"""Servers without HTTP over one fake etcd: store, catalog and controllers, and writes of definitions as by verbs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -35,7 +35,7 @@ SYNCED_WITHIN = 60.0
 
 @dataclass(slots=True)
 class Server:
-    """One server: what app.py puts together, less the network."""
+    """One server: the parts that app.py starts, without the network."""
 
     store: CachedStore
     live: LiveCatalog
@@ -51,7 +51,7 @@ class Server:
         plural, _, group = name.partition(".")
         return self.live.current.resource(group, plural)
 
-    # -- definitions, as verbs write them
+    # -- writes of definitions, as by verbs
 
     async def define(self, document: Document) -> Entry:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
@@ -99,7 +99,7 @@ class Server:
     # -- custom objects
 
     async def put(self, served: ServedResource, document: Document) -> Entry:
-        """Create a custom object as a server does that decided by this state of its catalog."""
+        """Create a custom object like a server whose catalog has this state."""
         metadata = document["metadata"]
         raw = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         return await self.store.create(
@@ -151,7 +151,7 @@ class Server:
 
 @asynccontextmanager
 async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
-    """Run one server; leaving the context stops it in the middle of whatever it does."""
+    """Run one server; leaving the context stops it in the middle of its work."""
     store, live = CachedStore(etcd, Keys(PREFIX)), LiveCatalog(Catalog())
     async with asyncio.TaskGroup() as group:
         await store.start(group)
@@ -170,7 +170,7 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
 
 
 async def until(condition: Callable[[], object], within: float = 10.0, every: float = 0.001) -> None:
-    """Wait for a condition that other tasks bring about."""
+    """Wait for a condition that other tasks make true."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 - polls from outside
             await asyncio.sleep(every)
@@ -184,7 +184,7 @@ def crd(
     schema: Mapping[str, Any] | None = None,
     scope: str = "Namespaced",
 ) -> Document:
-    """Return a definition as a create leaves it."""
+    """Return a definition as stored by a create."""
     kind = plural.removesuffix("s").capitalize()
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -228,6 +228,6 @@ def widget(name: str, namespace: str = "d", finalizers: tuple[str, ...] = ()) ->
 
 
 def conditions(document: Mapping[str, Any] | None) -> dict[str, tuple[str, str, str]]:
-    """Return type → (status, reason, message)."""
+    """Return status, reason and message of conditions by type."""
     status = (document or {}).get("status") or {}
     return {one["type"]: (one["status"], one["reason"], one["message"]) for one in status.get("conditions") or ()}

@@ -1,4 +1,4 @@
-"""Owners and their dependents to test with: a server with two kinds and a garbage collector."""
+"""Owners and dependents for tests: a server with two kinds and a garbage collector."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ class World:
         return orjson.loads(entry.raw) if entry is not None else None
 
     async def remove(self, document: Document) -> None:
-        """Delete at once, as a background deletion does."""
+        """Delete an object immediately, as a background deletion does."""
         resource = WIDGETS if document["kind"] == "Widget" else GADGETS
         metadata = document["metadata"]
         collection = self.one.collection(resource)
@@ -52,7 +52,7 @@ class World:
         await self.one.store.delete(collection, entry.namespace, entry.name, entry.revision)
 
     async def mark(self, document: Document, *finalizers: str) -> None:
-        """Mark as deleted with finalizers, as a foreground or orphaning deletion does."""
+        """Mark an object as deleted, with finalizers, as a foreground or orphaning deletion does."""
 
         def change(stored: Document) -> None:
             stored["metadata"] |= {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
@@ -68,7 +68,7 @@ class World:
         await self.one.replace(self.served(resource), entry, change)
 
     async def quiet(self) -> None:
-        """Wait until nothing is left to do about anything stored."""
+        """Wait until the garbage collector has processed everything stored."""
         await self.one.store.fresh()
         for key in self.garbage.dependents.everything():
             self.garbage.loop.add(key)
@@ -98,7 +98,7 @@ def gadget(name: str) -> Document:
 
 
 def owned(document: Document, *owners: Document, block: bool = False, **other: Any) -> Document:
-    """Return the object with references to the owners."""
+    """Return the object with ownerReferences to the owners."""
     references = [
         {
             "apiVersion": owner["apiVersion"],

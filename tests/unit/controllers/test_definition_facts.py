@@ -1,4 +1,4 @@
-"""Facts of a definition for controllers are the same with and without a decoded spec."""
+"""Controllers read the same facts of a definition with and without decoding its spec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "widgets.example.com"
 
 
 def definition(properties: int, **metadata: Any) -> dict[str, Any]:
-    """Return a definition in the stored form whose schema has so many properties."""
+    """Return a definition in the stored form whose schema has ``properties`` properties."""
     schema = {"type": "object", "properties": {f"p{number:04}": {"type": "string"} for number in range(properties)}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1beta1",
@@ -39,12 +39,12 @@ def definition(properties: int, **metadata: Any) -> dict[str, Any]:
 
 
 def entry(document: dict[str, Any], revision: int) -> Entry:
-    """Return a definition as the store has it."""
+    """Return the store's entry of a definition."""
     return Entry("", NAME, revision, orjson.dumps(document, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 
 def known(facts: Facts | None) -> tuple[Any, ...]:
-    """Return what must not depend on how the facts were found."""
+    """Return the facts that must not depend on the way they were read."""
     assert facts is not None
     return (facts.name, facts.revision, facts.outline, facts.finalizers, facts.digest, facts.size, facts.suspect)
 
@@ -143,6 +143,6 @@ def test_what_is_found_without_decoding_is_what_decoding_finds(
             quick = facts_of._read_large(stored)
             decoded = facts_of._read(stored, orjson.loads(raw))
             assert quick in (None, decoded)
-            accepted = orjson.dumps(status, option=orjson.OPT_SORT_KEYS)  # what looks like another place is looked at
+            accepted = orjson.dumps(status, option=orjson.OPT_SORT_KEYS)  # misleading texts
             misleading = b'"spec":' in accepted or b']},"status":{' in accepted
             assert quick is not None or not is_sorted or top or metadata or before or misleading

@@ -21,7 +21,7 @@ WIDGETS = GroupResource("example.com", "widgets")
 
 
 def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
-    """Follow the conditions of a definition through all its states."""
+    """Return a list to which the conditions of each state of a definition are added."""
     seen: list[dict[str, tuple[str, str, str]]] = []
 
     def note(change: Change) -> None:
@@ -187,7 +187,7 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
 async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "LAST_EVENTS", 60.0)  # however slow the machine
+    monkeypatch.setattr(limits, "LAST_EVENTS", 60.0)  # for slow machines
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -210,7 +210,7 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
         await until(lambda: one.store.collection(WIDGETS) is None)
         await until(lambda: all(sink.ended for sink in sinks))
         for sink in sinks:
-            assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # the last ones come before the end
+            assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # they arrive before the watch ends
         await one.define(crd())
         await one.established(NAME)
         await until(lambda: one.collection(WIDGETS).state.ready)

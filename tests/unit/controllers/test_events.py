@@ -1,4 +1,4 @@
-"""Events of controllers: each is sent once, in order, within a time limit; lost ones are logged."""
+"""Events of controllers: each is sent once, in order, within a time limit; lost events are logged."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EVENTS = GroupResource("", "events")
 
 
 def about(name: str) -> Document:
-    """Return the object of an Event: a cluster-scoped one, since the fake world has few namespaces."""
+    """Return the object of an Event; it is cluster-scoped, as the test server has few namespaces."""
     return {"apiVersion": "other.com/v1", "kind": "Gadget", "namespace": "", "name": name, "uid": f"uid-{name}"}
 
 
 def made(it: World) -> list[Document]:
-    """Return the Events there are."""
+    """Return all stored Events."""
     return [orjson.loads(entry.raw) for entry in it.one.collection(EVENTS).state.readable()]
 
 
@@ -39,7 +39,7 @@ async def test_an_event_is_made_once(monkeypatch: pytest.MonkeyPatch, caplog: py
         events.start(group)
         await until(lambda: len(made(it)) == 2)
         events.warn(about("a"), "Tested", "a test")
-        events.warn(about("lost"), "Tested", "a test")  # there is room now
+        events.warn(about("lost"), "Tested", "a test")  # the queue has room again
         await until(lambda: len(made(it)) == 3)
         await events.stop()
         found = {event["involvedObject"]["name"]: event for event in made(it)}

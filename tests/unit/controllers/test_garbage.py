@@ -1,4 +1,4 @@
-"""Dependents and their owners: background, foreground, orphan, and owners that never count as absent."""
+"""Dependents and their owners: background, foreground and orphaning deletion, and owners that cannot be absent."""
 
 import asyncio
 
@@ -101,7 +101,7 @@ async def test_a_start_finds_what_was_left_undone() -> None:
             await one.controllers.stop()
 
 
-# -- owners that are never absent
+# -- owners that cannot be absent
 
 
 async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> None:
@@ -152,7 +152,7 @@ async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
         child["metadata"]["ownerReferences"][0] |= {"name": "owner", "uid": owner["metadata"]["uid"]}
         collection = it.one.collection(WIDGETS)
         await it.put(owner)
-        collection.state.snapshot.remove("d/owner")  # a cache that lost it
+        collection.state.snapshot.remove("d/owner")  # as if the cache had lost it
         await it.put(child)
         await it.quiet()
         assert it.find(child) is not None
@@ -203,7 +203,7 @@ async def test_one_of_many_owners_that_cannot_be_read_is_not_absent() -> None:
 
 
 class Adoption:
-    """Gives an object another owner while its deletion is being admitted."""
+    """A plug-in that gives an object another owner while its deletion is admitted."""
 
     name = "Adoption"
 
@@ -376,7 +376,7 @@ async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
         assert uids(it.find(shared)) == [other["metadata"]["uid"]]
 
 
-# -- whether it runs
+# -- whether the collector runs
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPa
         assert turns > 40
 
 
-# -- what this server learns late
+# -- changes that this server learns late
 
 
 async def test_an_owner_made_anew_while_the_store_was_read_again_is_another_one() -> None:

@@ -1,4 +1,4 @@
-"""A garbage collector whose deletions are refused, whose owners' definitions go, and that cannot read a dependent."""
+"""The garbage collector with refused deletions, owners whose definitions are deleted, and unreadable dependents."""
 
 import asyncio
 from itertools import pairwise
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rows("WRI-018")
 
 
 class Denying:
-    """A plug-in that refuses deletions with a code, as webhooks may, and keeps the times."""
+    """A plug-in that refuses deletions with a code, as webhooks may, and records the times."""
 
     name = "Denying"
 
@@ -69,7 +69,7 @@ async def test_dependents_go_although_their_owners_definition_went_at_once(owner
         etcd.hold()
         await it.remove(owner)
         for key in etcd.state(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{name}"):
-            etcd.remove(key)  # both are known at the same moment
+            etcd.remove(key)  # the server learns of both at once
         etcd.release()
         await it.one.gone(name)
         collection = it.one.collection(tools.group_resource)

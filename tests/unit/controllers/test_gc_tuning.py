@@ -1,4 +1,4 @@
-"""When cyclic garbage is looked for."""
+"""The times of Python's garbage collections."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def as_before() -> Iterator[None]:
 
 
 class Node:
-    """Something that refers to itself."""
+    """An object that refers to itself."""
 
     def __init__(self) -> None:
         self.me = self
 
 
 def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
-    """Return what tells of garbage that brief looks do not find any more, and of its end."""
+    """Return a weak reference to garbage of the oldest generation, and an event that is set when it is freed."""
     node, gone = Node(), asyncio.Event()
     gc.collect(0)
     gc.collect(1)
@@ -68,7 +68,7 @@ async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytes
         garbage, gone = old_garbage()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(gc_tuning.collect_loop(0.001))
-            await asyncio.sleep(0)  # it has begun to count
+            await asyncio.sleep(0)  # it has started counting
             for _ in range(gc_tuning.GC_WORTH - 1):
                 gc.collect(1)
             await asyncio.sleep(0.02)

@@ -1,4 +1,4 @@
-"""No object under a deleted or terminating definition, on any number of servers."""
+"""Several servers create no objects of a deleted or terminating definition."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -22,11 +22,11 @@ GUARD = f"{PREFIX}/.apiext/guards/{NAME}"
 
 
 class RefusedError(Exception):
-    """403 or 404, as verbs would answer."""
+    """A 403 or 404 of verbs."""
 
 
 async def create(one: Server, document: Document) -> Entry:
-    """Create as verbs do: by the catalog, and again by a refreshed one when the guard changed."""
+    """Create an object as verbs do: with the catalog, and again with a refreshed catalog when the guard has changed."""
     served = one.served(NAME)
     while True:
         if served is None or served.definition.terminating:
@@ -120,7 +120,7 @@ async def test_updates_go_on_while_terminating() -> None:
 
 
 class LaggingEtcd(FakeEtcd):
-    """An etcd whose second watch hears of everything a little later."""
+    """An etcd whose second watch gets all events a little later."""
 
     def watch(self, *span: object, **options: object) -> FakeWatch:
         late = bool(self.watches)
@@ -230,7 +230,7 @@ async def test_a_deletion_that_came_to_nothing_is_forgotten() -> None:
             await create(one, widget("a"))
         await until(lambda: not one.served(NAME).definition.terminating, limits.DELETION_ABANDONED + 1, 0.1)  # type: ignore[union-attr]
         await create(one, widget("a"))
-        with pytest.raises(GuardChanged):  # the deletion that comes too late
+        with pytest.raises(GuardChanged):  # the deletion is too late
             await one.change(NAME, lambda document: document["metadata"].update(deletionTimestamp="x"), guard)
 
 
@@ -269,7 +269,7 @@ async def test_a_store_that_does_not_answer_fails_the_refresh_and_heals() -> Non
 
 
 class FullEtcd(FakeEtcd):
-    """An etcd that is over its quota: deletes work, puts do not."""
+    """An etcd that is over its quota: it accepts deletes, but no puts."""
 
     full = False
 
@@ -286,7 +286,7 @@ async def test_a_deletion_under_way_finishes_without_space() -> None:
         served = await one.established(NAME)
         for number in range(20):
             await one.put(served, widget(f"w{number}"))
-    # Nobody runs: the deletion is marked, and then etcd is full.
+    # No server runs: the definition is marked as deleted, then etcd is full.
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
     document = orjson.loads(etcd.state(key)[key][1])
     document["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.looptime
 
 
 class Recorder:
-    """A reconcile that notes when runs begin and end, and fails as told."""
+    """A reconcile function that records when runs begin and end; ``failures`` is the number of failed runs of each
+    key."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self.seconds = seconds
@@ -32,7 +33,7 @@ class Recorder:
         self.most = max(self.most, self._now)
         self.events.append((key, "begin", loop.time()))
         try:
-            await asyncio.sleep(self.seconds)  # looptime: no real time passes
+            await asyncio.sleep(self.seconds)  # looptime: virtual time
             if self.failures.get(key, 0):
                 self.failures[key] -= 1
                 raise ValueError(key)
@@ -55,7 +56,7 @@ async def running(recorder: Recorder, **options: int) -> AsyncIterator[Loop]:
 
 async def until(condition: Callable[[], bool], every: float = 0.5) -> None:
     async with asyncio.timeout(10_000):
-        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
+        while not condition():  # noqa: ASYNC110 - looptime: lets virtual time pass
             await asyncio.sleep(every)
 
 

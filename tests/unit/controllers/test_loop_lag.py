@@ -15,7 +15,8 @@ LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_even
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stall: float = 0.0) -> Distribution:
-    """Return the lags of a loop in some seconds; halfway, its clock advances by ``stall`` as if it had been blocked."""
+    """Return the lags of a loop within ``seconds``; halfway, its clock advances by ``stall`` as if it had been
+    blocked."""
     late = [0.0]
     monkeypatch.setattr(loop_lag_module, "monotonic", lambda: time.monotonic() + late[0])
 
@@ -37,7 +38,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stal
 
 
 def longer(found: Distribution, seconds: float) -> int:
-    """Return how many lags are longer than one of the bounds."""
+    """Return how many lags are longer than ``seconds``, one of the bounds."""
     return sum(found.buckets[found.bounds.index(seconds) + 1 :])
 
 

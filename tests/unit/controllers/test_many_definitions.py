@@ -1,4 +1,5 @@
-"""The work for one definition of a group does not grow with the group: lines of Python are counted, not seconds."""
+"""The work for one definition does not grow with the number of definitions in its group; it is counted in executed
+lines."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ HERE = str(Path(apiext.__file__).parent)
 GROUP = "many.example.com"
 SIZES = (20, 100, 500)
 MEASURED = 8
-BAR = 1.1  # the work among 500, in terms of that among 20
+BAR = 1.1  # ratio of the work with 500 definitions to that with 20
 
 
 def _name(number: int) -> str:
@@ -41,7 +42,7 @@ async def _delete(one: Server, first: int, last: int) -> None:
 
 
 async def _lines(work: Callable[[], Awaitable[None]]) -> int:
-    """Return how many lines of the server run, each turn of a loop or comprehension among them."""
+    """Return how many lines of the server are executed, including each iteration of loops and comprehensions."""
     count = 0
 
     def inside(frame: FrameType, event: str, argument: Any) -> Any:

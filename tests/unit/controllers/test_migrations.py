@@ -1,4 +1,4 @@
-"""A migration whose own write of an object loses to one that leaves the object as it was stored."""
+"""A migration whose write of an object conflicts with another write that keeps the object's stored version."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ V1, V2 = b'{"apiVersion":"example.com/v1"', b'{"apiVersion":"example.com/v2"'
 
 
 def two_versions() -> dict[str, object]:
-    """Return a definition that stores v2, and has stored v1."""
+    """Return a definition with the storage version v2 and stored objects of v1."""
     wanted = crd()
     old = {**wanted["spec"]["versions"][0], "storage": False}
     wanted["spec"]["versions"] = [old, {**old, "name": "v2", "storage": True}]
@@ -30,7 +30,8 @@ def two_versions() -> dict[str, object]:
 
 @asynccontextmanager
 async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Migration, bytes]]:
-    """Serve a widget that is stored in the old version, and a running migration; yield its stored bytes."""
+    """Run a server with a widget stored in the old version and a running migration; also yield the widget's stored
+    bytes."""
     async with server(FakeEtcd()) as one:
         await one.define(two_versions())
         await one.established("widgets.example.com")

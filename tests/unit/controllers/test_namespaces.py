@@ -1,4 +1,4 @@
-"""Namespaces that always exist, and the emptying of those that are being deleted."""
+"""Namespaces that always exist, and the deletion of the contents of terminating namespaces."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -77,7 +77,7 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
     definition = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com"
     (_, value), objects = etcd.state(definition)[definition], etcd.state(f"{PREFIX}/example.com/")
     etcd.put(definition, b"k8s:enc:kms:v2:p:sealed")
-    async with server(etcd) as one:  # its plug-in is not there, or its key is not in the configuration
+    async with server(etcd) as one:  # its plug-in is missing, or its key is not in the configuration
         await one.delete_namespace("d")
         await until(lambda: one.controllers._emptying.idle)
         assert stored(one, "d") is not None
@@ -297,7 +297,7 @@ async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
         col = one.collection(WIDGETS)
         sweep = Sweep(one.store, col, "d", EMPTIED, str)
         assert sweep.remaining == 0
-        col.unready()  # as when keys of encryption change
+        col.unready()  # as when encryption keys change
         await one.put(served, widget("new"))
         await one.store.fresh()
         with pytest.raises(NotReady):
@@ -320,7 +320,7 @@ async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.Mo
         other = one if restarted else await stack.enter_async_context(server(etcd))
         if not restarted:
             late.append(other.controllers.serving)
-            await one.controllers._emptying.stop()  # the other one is left to it
+            await one.controllers._emptying.stop()  # the other server does it
             monkeypatch.setattr(Serving, "_follow", slowly)
         await one.define_namespace("d")
         await one.define(crd())

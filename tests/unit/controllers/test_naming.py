@@ -1,4 +1,4 @@
-"""Names of definitions: the index decides as a scan of the whole group does."""
+"""Names of definitions: the index makes the same decisions as a scan of the whole group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLURALS = ("as", "bs", "cs", "ds", "es", "fs")
 
 
 class Scan:
-    """Decides names from all definitions of the group each time: the model of the index."""
+    """The model of the index: it scans all definitions of the group for each decision."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -84,7 +84,7 @@ class Scan:
 
 @dataclass
 class World:
-    """Stored definitions in memory, in place of Definitions and Statuses, with events that come between two writes."""
+    """Definitions in memory, in place of Definitions and Statuses; ``between`` are the events before each write."""
 
     between: list[list[Event]] = field(default_factory=list)
     stored: dict[str, Entry] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class World:
             self.put(name, document)
 
     async def settle(self, reconcile: Callable[[str], Any]) -> None:
-        """Run the controller's groups until its queue is empty."""
+        """Reconcile groups until the queue is empty."""
         while self.asked:
             group = self.asked.pop()
             try:
@@ -193,7 +193,7 @@ interruptions = st.lists(st.lists(events | st.just(("fail",)), max_size=2), max_
 
 
 def story(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) -> tuple[Any, ...]:
-    """Return all writes of names, and the definitions at the end."""
+    """Return all writes of names, and the definitions after them."""
     world = World([*between])
 
     async def live() -> None:

@@ -39,7 +39,7 @@ class Two:
 
 @pytest.fixture
 async def workers() -> AsyncIterator[Two]:
-    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the tests report for the third one
+    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the tests report the progress of the third
     async with AsyncExitStack() as stack:
         found = []
         for number in (1, 2):
@@ -132,7 +132,7 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     serving = workers.two.controllers.serving
     assert serving.peers is not None
-    await serving.peers.stop()  # a worker that hangs
+    await serving.peers.stop()  # as if the worker hung
     await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
     await workers.one.controllers.serving.everywhere(EVENTS)
     assert not caplog.text, "what configures nothing is not waited for"
@@ -143,7 +143,7 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     async with asyncio.timeout(20):
         await workers.one.controllers.serving.everywhere(ACCOUNTS)
         await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
-        await workers.one.controllers.serving.everywhere()  # nor again for one that stands still
+        await workers.one.controllers.serving.everywhere()  # nor for a worker that reports no progress
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     workers.progress.put(2, workers.progress.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()
@@ -184,7 +184,7 @@ async def test_two_that_stand_still_are_not_waited_for_again_when_one_moves(
 
 
 async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
-    """Let some workers miss the time limit, each at another revision; return the expected revision."""
+    """Let some workers miss the time limit, each at a different revision; return the expected revision."""
     one, late = workers.one, workers.two.controllers.serving.peers
     assert late is not None
     await late.stop()

@@ -1,4 +1,4 @@
-"""A definition of several versions is decoded once for all that use it one after the other, and then forgotten."""
+"""A definition of several versions is decoded once for consecutive uses, and then freed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from apiext.controllers.serving import Recent
 
 
 class Document(dict[str, Any]):
-    """A dictionary with weak references, so that a test sees when it is freed."""
+    """A dict that supports weak references, so that a test can check when it is freed."""
 
 
 class Reader:
-    """Decodes definitions, of which each says how many versions it has."""
+    """A decoder of definitions that records its calls; a definition is the number of its versions."""
 
     def __init__(self) -> None:
         self.read: list[bytes] = []

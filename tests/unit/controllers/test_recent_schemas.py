@@ -1,4 +1,4 @@
-"""Versions that are used one after the other read their schemas from one decoded definition."""
+"""Versions that are used in succession read their schemas from one decoded definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions' watches an edit of a definition ends."""
+"""The versions whose watches an edit of a definition ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def definition(*, stored: tuple[str, ...] = ("v1",)) -> dict[str, Any]:
 
 
 def ended(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
-    """Return the versions whose watches end, in the form in which definitions are stored."""
+    """Return the versions whose watches end, for definitions in their stored form."""
     was, now = (streams(orjson.dumps(to_storage(document))) for document in (before, after))
     return {name for name in was if was[name] != now.get(name)}
 

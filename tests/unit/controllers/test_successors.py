@@ -1,4 +1,4 @@
-"""A namespace or an object that is made again while the one before is being deleted is left alone."""
+"""A namespace or an object that is recreated during its deletion is kept."""
 
 import asyncio
 import inspect
@@ -19,7 +19,7 @@ WIDGETS = GroupResource("example.com", "widgets")
 
 
 def follow_up(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
-    """Delete the namespace d by another server, and recreate it by a client, before a step of a controller."""
+    """Make another server delete the namespace d, and a client recreate it, before a step of a controller."""
     done, before = asyncio.Event(), getattr(controller, step)
 
     async def late(*given: object) -> object:
@@ -95,7 +95,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
         made = widget("w", finalizers=finalizers)
 
         def replaced() -> None:
-            """Others are quicker, and this server's cache hears of it when it has been refused."""
+            """Write like faster servers; this server's cache gets the events after its own write was refused."""
             etcd.hold()
             for name, document in (("namespaces/d", namespace("d", NOW, "x")), ("example.com/widgets/d/w", made)):
                 etcd.remove(f"{PREFIX}/{name}")

@@ -1,4 +1,4 @@
-"""The last use of a token is written into its secret, but not into a new secret of the same name."""
+"""The time of the last use of a token is stored in its secret, but not in a new secret of the same name."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Controllers under faults: etcd fails, values cannot be read, history is lost."""
+"""Controllers with faults: etcd fails, values are unreadable, history is compacted."""
 
 import asyncio
 from functools import partial
@@ -32,7 +32,7 @@ WIDGETS = GroupResource("example.com", "widgets")
 
 
 class MoodyEtcd(FakeEtcd):
-    """An etcd that does not take deletions of some keys."""
+    """An etcd that refuses deletions of keys that contain ``refuses``."""
 
     refuses = b""
 
@@ -193,7 +193,7 @@ async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.M
         at_least = one.store.at_least
 
         async def late(revision: int, *more: Collection) -> None:
-            if revision == 1:  # the checkpoint: the definition goes as the migration runs
+            if revision == 1:  # the checkpoint: the definition is deleted during the migration
                 monkeypatch.setattr(one.store, "at_least", at_least)
                 await one.delete_definition(NAME)
                 await one.gone(NAME)

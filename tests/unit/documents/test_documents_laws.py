@@ -1,4 +1,4 @@
-"""Laws of encoding and patches, checked on random documents and against plain models."""
+"""Properties of encodings and patches, with random documents and simple models."""
 
 import json
 import sys
@@ -50,7 +50,7 @@ def test_a_float_is_told_of(document: dict[str, Any]) -> None:
 
 
 def numbers(value: Any) -> list[Any]:
-    """Every value in a document that is no container."""
+    """Return all scalars of a document."""
     if not isinstance(value, dict | list):
         return [value]
     return [found for item in (value.values() if isinstance(value, dict) else value) for found in numbers(item)]
@@ -98,7 +98,7 @@ PLAIN_VALUES = st.recursive(
     st.integers(1, 9),
 )
 def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) -> None:
-    """One regular expression over 2.8 MB kept all other threads waiting for 0.5 s."""
+    """Other threads run during the search of large texts; one regular expression over 2.8 MB blocked them for 0.5 s."""
     text = "".join(parts)
     whole = yaml_text._with_placeholders(text)
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +116,7 @@ def test_other_threads_run_while_yaml_is_read(text: str) -> None:
         reader.start()
         clock = time.pthread_getcpuclockid(reader.ident or 0)
         longest = spent = quiet = 0.0
-        while quiet < 50:  # rounds in which the reader did nothing
+        while quiet < 50:  # rounds in which the reader was idle
             pause(0.0001)
             before, spent = spent, time.clock_gettime(clock)
             longest = max(longest, spent - before)
@@ -151,7 +151,7 @@ def test_decoding_raises_nothing_but_its_own_error(raw: bytes) -> None:
 
 
 def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
-    """Return the error of a text that cannot be decoded, None for valid ones."""
+    """Return the error of decoding a text, None for valid texts."""
     try:
         decode(raw)
     except DecodeError as error:
@@ -160,7 +160,7 @@ def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
 
 
 def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386, section 2, where lists hold no null members."""
+    """Return a document merged as in RFC 7386, section 2; lists must not contain members that are null."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -209,7 +209,7 @@ def test_what_is_patched_may_be_changed(document: dict[str, Any], patch: dict[st
 
 
 def pointers(value: Any, path: str = "") -> list[str]:
-    """Every pointer into a value."""
+    """Return all JSON pointers into a value."""
     found = [path]
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in members:

@@ -1,4 +1,4 @@
-"""Texts to documents and back: tables in cases/, bounds, and Go's numbers."""
+"""Decoding and encoding of documents: tables in cases/, limits, and numbers as in Go."""
 
 import time
 from typing import Any
@@ -187,7 +187,7 @@ def test_yaml_bombs_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
-    mark = "\ufeff" if encoding == "utf-16-be" else ""  # the other writers run meanwhile
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # the other codecs write a byte order mark themselves
     assert decode_yaml(f"{mark}a: {{é: 😀}}\n".encode(encoding)) == ({"a": {"é": "😀"}}, [])
 
 
@@ -272,7 +272,7 @@ def test_dots_at_the_end_of_yaml_stay(text: str) -> None:
 
 
 def test_numbers_in_keys_run_over_as_in_go() -> None:
-    least = ["x9223372036854775808", "x1" + "0" * 63]  # of int64: the second is 5 ** 63 * 2 ** 63
+    least = ["x9223372036854775808", "x1" + "0" * 63]  # int64 minimum: the second is 5 ** 63 * 2 ** 63
     keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # 0, 0, 5
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
     places = [text.index(f"{key}\n" if len(key) > 1000 else f"{key}:") for key in keys]
@@ -283,7 +283,7 @@ def test_long_numbers_in_keys_are_looked_at_once() -> None:
     keys = [f"{'1' * 40_000}x{end}a" for end in "01"]
     began = time.process_time()
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
-    prompt(time.process_time() - began, 1)  # the digits looked at from each of them on take ten times as long
+    prompt(time.process_time() - began, 1)  # scanning the digits from each of them on would take ten times as long
     assert text.index("x0a") < text.index("x1a")
 
 

@@ -1,4 +1,4 @@
-"""Notes about fields in the order in which a text gives cause, however long their paths are."""
+"""Errors about fields are in the order of the text, for paths of any length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apiext.documents.paths import short
 from apiext.text.quotes import go_quote
 
 Members = list[tuple[str, Any]]
-"""An object's members in order, a name as often as it is written."""
+"""The members of an object in order, as pairs of name and value; names may repeat."""
 
 _NAMES = st.sampled_from(["a", "b", "a.b", "b[0]", "", '"', "\\", "é", "\x01", "l" * 1025, "l" * 1026])
 _MEMBERS: Any = st.deferred(lambda: st.lists(st.tuples(_NAMES, _VALUES), max_size=5))
@@ -25,7 +25,7 @@ _VALUES: Any = st.deferred(lambda: st.just(0) | _MEMBERS.map(tuple) | st.lists(_
 
 
 def _text(value: Any) -> str:
-    """Return the JSON of a value in which a tuple is an object."""
+    """Return the JSON of a value; a tuple of members is an object."""
     if isinstance(value, tuple):
         return "{" + ",".join(f"{json.dumps(name)}:{_text(item)}" for name, item in value) + "}"
     return f"[{','.join(map(_text, value))}]" if isinstance(value, list) else str(value)

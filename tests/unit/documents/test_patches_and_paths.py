@@ -1,4 +1,4 @@
-"""Patches and paths: tables in cases/, and their bounds."""
+"""Patches and paths: tables in cases/, and limits."""
 
 import time
 import tracemalloc
@@ -39,7 +39,7 @@ def test_too_many_operations() -> None:
     assert json_patch.apply({}, many) == {"q": 1}
 
 
-MOVES: list[tuple[int, dict[str, Any]]] = [  # of a list of 10, how many elements give way
+MOVES: list[tuple[int, dict[str, Any]]] = [  # number of elements that move, in a list of 10
     (10, {"op": "add", "path": "/d/0", "value": 1}),
     (7, {"op": "add", "path": "/d/3", "value": 1}),
     (0, {"op": "add", "path": "/d/-", "value": 1}),

@@ -1,4 +1,4 @@
-"""Strategic merge patch: maps merge, listed lists merge by key, the rest is replaced."""
+"""Strategic merge patch: maps merge, lists with a merge key merge by key, other values are replaced."""
 
 from typing import Any
 
@@ -162,7 +162,7 @@ def _scribble(value: Any) -> None:
 
 
 def test_the_result_shares_nothing_with_the_patch() -> None:
-    # a patch is put on again when another write came between
+    # a patch is applied again after a conflict with another write
     patch: dict[str, Any] = {
         "a": {"$patch": "replace", "b": {"c": [{}]}},
         "new": {"b": [{"c": {}}]},
@@ -177,7 +177,7 @@ def test_the_result_shares_nothing_with_the_patch() -> None:
     assert patch == before
 
 
-MANY = 30_000  # the result without a budget for each pair
+MANY = 30_000  # would exceed a budget per pair of items
 
 
 @pytest.mark.parametrize("key", ["", "uid"])

@@ -145,7 +145,7 @@ async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
         with pytest.raises(StoreInUse, match=f"{path} is in use by process {os.getpid()}: end this process"):
             await second.open()
         reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        assert reader.execute("SELECT count(*) FROM kv").fetchone() == (0,)  # a backup can read beside a server
+        assert reader.execute("SELECT count(*) FROM kv").fetchone() == (0,)  # as a backup beside a server
         reader.close()
     async with opened(path):
         pass
@@ -222,12 +222,12 @@ async def test_a_file_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path
     await fill(path)
     damage(path)
     assert await refusal(path) == f"{path} {said}"
-    assert await refusal(path) == f"{path} {said}"  # nothing is held, and nothing was made of it
+    assert await refusal(path) == f"{path} {said}"  # the file is neither locked nor changed
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x5a" * 5000], ids=["cut", "overwritten"])
 async def test_a_torn_log_keeps_whole_transactions_up_to_the_tear(tmp_path: Path, garbage: bytes) -> None:
-    """A log may end anywhere: in its head, in the head of a frame, in a page."""
+    """The log may be truncated anywhere: in its header, in a frame header or in a page."""
     whole = tmp_path / "store.db"
     async with opened(whole) as store, client_of(store) as etcd:
         revisions = [(await etcd.create(b"k%d" % number, b"v" * 300 * number)).revision for number in range(30)]
@@ -281,7 +281,7 @@ async def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> No
 
 
 async def test_a_full_file_refuses_and_recovers(tmp_path: Path) -> None:
-    """SQLite says that the disk is full; the reserve does not help as long as the limit stands."""
+    """SQLite reports a full disk; releasing the reserve does not help while the page limit is set."""
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         assert isinstance(store.backend, SqliteBackend)
         db = store.backend._db
@@ -298,7 +298,7 @@ async def test_a_full_file_refuses_and_recovers(tmp_path: Path) -> None:
         db.execute("PRAGMA max_page_count=1000000")
         async with asyncio.timeout(10):
             while store.backend.short:
-                store._relieving = False  # it would try again in RELIEF seconds
+                store._relieving = False  # otherwise it tries again after RELIEF seconds
                 store._relieve()
                 await asyncio.sleep(0.01)
         assert (await etcd.update(b"a", b"2", revisions[-1])).ok

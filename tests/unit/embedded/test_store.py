@@ -1,4 +1,4 @@
-"""Guarantees of an embedded store besides the contract and the laws: order, leases, quota, shutdown."""
+"""Guarantees of an embedded store that other tests do not cover: order, leases, quota, shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -34,7 +34,7 @@ async def etcd(store: Store) -> AsyncIterator[Etcd]:
 
 
 class HeldBackend(MemoryBackend):
-    """A back end whose writes wait until they are let through, or fail."""
+    """A backend whose writes wait for ``let_through()``; with ``outcome`` they fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class HeldBackend(MemoryBackend):
 
 
 class Ear:
-    """The events of a watch."""
+    """The recorded events of a watch."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -185,7 +185,7 @@ async def test_a_disk_without_room_takes_back_what_was_decided() -> None:
             await answer
     await settle()
     held.let_through()
-    refused = messages.TxnResponse.FromString(await late[1])  # its guard key has changed, so it is decided again
+    refused = messages.TxnResponse.FromString(await late[1])  # its guard key has changed, so it is checked again
     assert (refused.succeeded, len(refused.responses[0].response_range.kvs)) == (False, 0)
     again = put(b"a", b"5", revision)
     await settle()
@@ -398,7 +398,7 @@ async def test_a_client_knows_the_store_again_after_a_restart(tmp_path: Path) ->
 
 
 async def test_a_long_read_of_now_names_the_revision_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache goes on from that revision: a write in the middle of the read must not lie before it."""
+    """A write during a read has a later revision than the read: caches continue from the read's revision."""
     monkeypatch.setattr(stores, "SLICE", 0.0)
     async with opened() as store, client_of(store) as etcd:
         for number in range(30_000):

@@ -1,4 +1,4 @@
-"""The contract of a store, over the embedded store in memory and in a file."""
+"""The contract of stores, for embedded stores in memory and in a file."""
 
 import asyncio
 import uuid
@@ -14,7 +14,7 @@ from tests.support.store_contract import StoreContract
 
 @pytest.fixture(params=KINDS)
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DirectWorld]:
-    """A started store."""
+    """Return a started store."""
     async with (
         opened(file_of(request.param, tmp_path)) as store,
         client_of(store) as etcd,

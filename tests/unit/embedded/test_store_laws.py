@@ -1,4 +1,5 @@
-"""Memory and SQLite answer any sequence of calls alike; tests/etcd/test_embedded_laws.py compares with a real etcd."""
+"""The memory and SQLite backends return equal results for any calls; tests/etcd/test_embedded_laws.py compares with
+etcd."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""Watchers of a scripted etcd that record their events."""
+"""Watchers of a simulated etcd that record their events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +12,7 @@ A, B = "http://a:2379", "http://b:2379"
 
 
 class Listener:
-    """The events of a watch."""
+    """The recorded events of a watch."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -29,7 +29,7 @@ class Listener:
 async def until(condition: Callable[[], bool]) -> None:
     """Let virtual time pass until a condition holds."""
     async with asyncio.timeout(1_000):
-        while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
+        while not condition():  # noqa: ASYNC110 - looptime: lets virtual time pass
             await asyncio.sleep(0.01)
 
 

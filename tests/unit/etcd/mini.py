@@ -1,4 +1,4 @@
-"""A small etcd behind the transport port: real semantics for the calls that we make, and faults on demand."""
+"""A simulated etcd as a transport: real semantics for the calls of the server, and faults that tests inject."""
 
 import asyncio
 from collections import deque
@@ -25,17 +25,17 @@ SLOW = EtcdError(UNAVAILABLE, "etcdserver: request timed out")
 
 @dataclass
 class Fault:
-    """The fault of the next call of a path: the error, after the call had its effect or without it."""
+    """The fault of the next call of a path. With ``applied``, the call has its effect before the error."""
 
     path: str
-    error: EtcdError | None = None  # None: no answer at all, until the deadline
+    error: EtcdError | None = None  # None: no response until the deadline
     applied: bool = False
     then: Callable[[], None] = lambda: None
 
 
 @dataclass
 class Mini:
-    """The store and its members; endpoints in ``down`` refuse connections."""
+    """The store and its members. Endpoints in ``down`` refuse connections."""
 
     revision: int = 1
     cluster_id: int = 7
@@ -45,16 +45,16 @@ class Mini:
     password: str = ""
     token: str = "t1"
     down: set[str] = field(default_factory=set)
-    hollow: dict[str, EtcdError] = field(default_factory=dict)  # endpoint → its answer to all calls: it is not etcd
+    hollow: dict[str, EtcdError] = field(default_factory=dict)  # by endpoint without etcd: its response to all calls
     faults: deque[Fault] = field(default_factory=deque)
     calls: list[tuple[str, str]] = field(default_factory=list)  # (endpoint, path)
     links: list["Link"] = field(default_factory=list)
     kvs: dict[bytes, Any] = field(default_factory=dict)
     history: list[tuple[int, Any]] = field(default_factory=list)
-    repeat_events: bool = False  # as servers before 3.5.8
-    fragments: int = 0  # events per message; 0: as many as there are
+    repeat_events: bool = False  # like servers before 3.5.8
+    fragments: int = 0  # events per message; 0: no limit
     mute_watches: bool = False
-    refusals: deque[str] = field(default_factory=deque)  # why the next watches are cancelled instead of opened
+    refusals: deque[str] = field(default_factory=deque)  # reasons with which the next watches are cancelled
 
     # -- the test's side
 
@@ -69,11 +69,11 @@ class Mini:
         return sum(1 for _, called in self.calls if called == path)
 
     def put(self, key: bytes, value: bytes) -> int:
-        """Write behind the client's back."""
+        """Write a key like another client; return the revision."""
         return self.put_all({key: value})
 
     def put_all(self, values: Mapping[bytes, bytes]) -> int:
-        """Write several keys under one revision."""
+        """Write several keys at one revision; return it."""
         self.revision += 1
         for key, value in values.items():
             self._put(key, value)
@@ -87,7 +87,7 @@ class Mini:
         return self.revision
 
     def cut(self) -> None:
-        """Lose all connections."""
+        """Abort all connections."""
         for link in list(self.links):
             link.abort()
 
@@ -146,7 +146,7 @@ class Mini:
         return kvs
 
     def restore(self, revision: int) -> None:
-        """Go back to a revision, as a copy of the data directory does: cluster and term stay."""
+        """Return to a revision, as with an older copy of the data directory: cluster ID and term stay."""
         self.cut()
         self.history = [change for change in self.history if change[0] <= revision]
         self.kvs, self.revision = self._at(revision), revision
@@ -198,7 +198,7 @@ class Link:
         self.mini, self.endpoint = mini, endpoint
         self.loop = asyncio.get_running_loop()
         self.live = True
-        self.frozen = False  # whether the member says nothing more here
+        self.frozen = False  # whether the member sends nothing on this connection
         self.last_byte_at = self.last_response_at = self.loop.time()
         self.lost: asyncio.Future[None] = self.loop.create_future()
         self.closed: asyncio.Future[None] = self.loop.create_future()

@@ -1,4 +1,4 @@
-"""The server side of an HTTP/2 connection in memory; a test scripts each frame."""
+"""The server side of an HTTP/2 connection in memory; a test sends each frame."""
 
 import asyncio
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def message(body: bytes, compressed: int = 0) -> bytes:
 
 
 class Peer(asyncio.Transport):
-    """A transport whose other end is the test."""
+    """A transport whose peer is the test."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Peer(asyncio.Transport):
     # -- the test's side
 
     def say(self, *parts: bytes, pieces: int = 0) -> None:
-        """Let the client receive frames, in one piece or in pieces of so many bytes."""
+        """Send frames to the client, in one piece or in pieces of ``pieces`` bytes."""
         data = b"".join(parts)
         for at in range(0, len(data), pieces or len(data) or 1):
             if not self.closed:
@@ -106,7 +106,7 @@ class Peer(asyncio.Transport):
         return self.head(stream, fields, end=True)
 
     def answer(self, stream: int, body: bytes) -> bytes:
-        """Return a whole unary answer."""
+        """Return the frames of a unary response."""
         return self.head(stream) + frame(frames.DATA, 0, stream, message(body)) + self.trailers(stream)
 
 
@@ -117,7 +117,7 @@ async def turn() -> None:
 
 
 async def connected(values: dict[int, int] | None = None) -> Peer:
-    """Return a peer that has greeted, and has heard the client's greeting."""
+    """Return a peer after the exchange of the connection prefaces."""
     peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
     peer.greet(values)
     await peer.heard()

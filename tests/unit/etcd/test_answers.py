@@ -1,4 +1,4 @@
-"""The hand-written parser of responses reads the same values as the message classes."""
+"""The hand-written response parser reads the same values as the message classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ headers = st.fixed_dictionaries(
 
 
 def answer(header: dict[str, int], *, succeeded: bool, put: bool = False, read: int = 0) -> Any:
-    """Return the answer of a Txn: of one put or deletion, or of keys that were read."""
+    """Return the response of a Txn with a put or a deletion, or with ``read`` keys that were read."""
     found = messages.TxnResponse(header=header, succeeded=succeeded)
     if succeeded:
         one = found.responses.add()

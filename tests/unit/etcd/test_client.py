@@ -1,4 +1,4 @@
-"""The client's calls over a scripted etcd: results, errors, retries, and writes whose answer was lost."""
+"""The client's calls with a simulated etcd: results, errors, retries, and writes whose response was lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -68,7 +68,7 @@ async def test_guards(count: int) -> None:
         assert await etcd.create(b"/k", b"1") == WriteResult(True, 5)
 
 
-# -- a write whose answer was lost: name → (verb, applied, writes of other clients meanwhile, result)
+# -- writes whose response was lost; by name: verb, applied, concurrent writes of other clients, result
 
 IN_DOUBT = {
     "create that happened": ("create", True, None, WriteResult(True, 3)),
@@ -126,13 +126,13 @@ async def test_twin_that_happens_late() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
-        # the first try happens between the read that decides and the second try
+        # the first attempt takes effect between the deciding read and the second attempt
         late = requests.put(b"/k", b"mine", 2, (), 0)
         mini.faults += [
             Fault(messages.TXN, LOST),
             Fault(messages.TXN, UNSENT, then=lambda: mini.call(messages.TXN, late)),
         ]
-        with pytest.raises(UnknownOutcome):  # it may have been another's with the same value
+        with pytest.raises(UnknownOutcome):  # it may be another client's write of the same value
             await etcd.update(b"/k", b"mine", 2)
 
 
@@ -248,7 +248,7 @@ async def test_silent_member_is_left() -> None:
 
 
 async def test_members_take_turns() -> None:
-    """After one that was lost comes the next, whichever was tried before it."""
+    """After a lost member the client connects to the next one in order."""
     mini = Mini(down={A})
     async with client(mini, A, B, C) as etcd:
         assert {link.endpoint for link in mini.links} == {B}
@@ -259,7 +259,7 @@ async def test_members_take_turns() -> None:
 
 
 async def test_every_silent_member_is_left() -> None:
-    """Messages of a member before the probe do not prove that it answers."""
+    """A probe ignores messages that the member sent before it."""
     mini = Mini()
     async with client(mini, A, B, C) as etcd:
         for link in mini.links:
@@ -269,7 +269,7 @@ async def test_every_silent_member_is_left() -> None:
         async def frozen(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Link:
             link = await dial(endpoint, tls, spawn)
             if link.endpoint == B:
-                asyncio.get_running_loop().call_soon(setattr, link, "frozen", True)  # once it has been greeted
+                asyncio.get_running_loop().call_soon(setattr, link, "frozen", True)  # after the connection preface
             return link
 
         etcd._calls._dial = frozen
@@ -279,7 +279,7 @@ async def test_every_silent_member_is_left() -> None:
 
 
 async def test_silence_to_a_second_try_is_its_own() -> None:
-    """Messages before that attempt do not prove that the member answers."""
+    """A retry ignores messages that the member sent before it."""
     mini, loop = Mini(), asyncio.get_running_loop()
     revision = mini.put(b"/k", b"old")
     async with client(mini, A, B) as etcd:
@@ -316,7 +316,7 @@ async def test_start_without_an_etcd() -> None:
 
 
 async def test_patience_of_the_start_is_that_of_the_start() -> None:
-    """Calls have their own."""
+    """The time limit of the start is separate from the limits of calls."""
     mini, loop = Mini(down={A}), asyncio.get_running_loop()
     for within, patience in ((1.0, 1.0), (100.0, 10.0)):
         began = loop.time()
@@ -348,7 +348,7 @@ async def test_login() -> None:
     mini = Mini(password="secret")
     async with client(mini, user="root", password="secret") as etcd:
         await etcd.create(b"/k", b"v")
-        assert mini.count(messages.AUTHENTICATE) == 2  # one for each connection
+        assert mini.count(messages.AUTHENTICATE) == 2  # once per connection
 
 
 async def test_token_that_runs_out_is_renewed_once() -> None:
@@ -391,7 +391,7 @@ async def test_calls_leave_a_member_that_talks_and_never_answers() -> None:
             link.frozen, link.last_byte_at = (
                 True,
                 float("inf"),
-            )  # the member cannot hear the other members, but still answers us
+            )  # the member gets no messages of other members, but still responds
         began = asyncio.get_running_loop().time()
         assert (await etcd.update(b"/a", b"w", revision)).ok
         assert asyncio.get_running_loop().time() - began < 4

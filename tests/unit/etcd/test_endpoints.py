@@ -1,4 +1,4 @@
-"""Several endpoints, of which one has no etcd behind it: it is left, and a member of a cluster in trouble is not."""
+"""The client leaves an endpoint that is not etcd, but not a member of a cluster that has a fault."""
 
 import asyncio
 
@@ -38,7 +38,7 @@ async def test_what_is_no_etcd_is_told_when_there_is_nothing_else() -> None:
 
 
 async def test_a_proxy_that_loses_its_member_is_left() -> None:
-    """By the first call that it refuses, and by a watch that it does not open again."""
+    """The client leaves an endpoint at the first refused call, and when a watch cannot be reopened."""
     mini, loop = Mini(), asyncio.get_running_loop()
     async with client(mini, A, B) as etcd:
         heard = Listener()
@@ -58,7 +58,7 @@ async def test_a_proxy_that_loses_its_member_is_left() -> None:
 
 @pytest.mark.parametrize("text", ["etcdserver: leader changed", "etcdserver: server stopped"])
 async def test_a_member_that_says_what_is_wrong_is_kept(text: str) -> None:
-    """Another one would say the same: a cluster that elects a leader is no reason to go round."""
+    """The client stays with a member during an election, as other members would return the same error."""
     mini = Mini()
     async with client(mini, A, B) as etcd:
         mini.faults += [Fault(messages.RANGE, EtcdError(14, text))] * 3

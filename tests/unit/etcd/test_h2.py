@@ -1,4 +1,4 @@
-"""The HTTP/2 transport against a scripted server: every item of the risks that an own transport has."""
+"""The HTTP/2 transport with a simulated server: each of its risks."""
 
 import asyncio
 
@@ -68,7 +68,7 @@ async def test_one_write_for_all_calls_of_a_turn() -> None:
     answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(10)]
     heard = await peer.heard()
     assert [body_of(heard, 2 * n + 1) for n in range(10)] == [message(b"q%d" % n) for n in range(10)]
-    # answered backwards: streams are independent
+    # responses in reverse order: streams are independent
     peer.say(*(peer.answer(2 * n + 1, b"a%d" % n) for n in reversed(range(10))))
     assert [await answer for answer in answers] == [b"a%d" % n for n in range(10)]
 
@@ -91,7 +91,7 @@ async def test_split_at_every_byte(pieces: int) -> None:
         pieces=pieces,
     )
     assert await answer == big
-    assert not [f for f in await peer.heard() if f.kind == frames.PING]  # not at once: see Connection._on_ping
+    assert not [f for f in await peer.heard() if f.kind == frames.PING]  # not immediately: see Connection._on_ping
     peer.connection._sweep()
     pongs = [f for f in await peer.heard() if f.kind == frames.PING]
     assert [(pong.flags, pong.payload) for pong in pongs] == [(frames.ACK, b"12345678")]
@@ -268,7 +268,7 @@ async def test_window_that_never_opens_meets_the_deadline() -> None:
     assert error.code == errors.DEADLINE_EXCEEDED
     heard = await peer.heard()
     assert kinds(heard) == [frames.HEADERS, frames.RST_STREAM]
-    # the connection is usable, and the dead call takes no part in it
+    # the connection is usable, and the ended call has no effect on it
     peer.say(settings({frames.INITIAL_WINDOW_SIZE: 100}))
     again = peer.connection.unary(PATH, b"q", 1.0)
     assert body_of(await peer.heard(), 3) == message(b"q")

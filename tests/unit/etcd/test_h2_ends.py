@@ -1,4 +1,4 @@
-"""How calls and streams end: resets, limits, GOAWAY, silence, and the streams of watches."""
+"""Ends of calls and streams: resets, limits, GOAWAY, silence, and streams of watches."""
 
 import asyncio
 from collections.abc import Callable
@@ -97,7 +97,7 @@ async def test_a_large_answer_may_be_slow_but_not_stand_still() -> None:
     peer.say(peer.trailers(1))
     assert await answers[0] == b"x" * 80
     assert (await failure(answers[1])).code == errors.DEADLINE_EXCEEDED
-    assert kinds(await peer.heard())[-1] == frames.RST_STREAM  # long ago
+    assert kinds(await peer.heard())[-1] == frames.RST_STREAM  # earlier
 
 
 @pytest.mark.looptime
@@ -115,7 +115,7 @@ async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
 
 
 def test_what_others_send_is_no_progress_of_a_call() -> None:
-    """More bytes on their way than before do not tell that its own arrive."""
+    """An increase of unsent bytes is no progress of a call."""
     call = Call(PATH, 0.0)
     call.progress, call.out = (), b"x" * 10
     assert [call.has_progressed(unsent) for unsent in (100, 200, 150, 150)] == [True, False, True, False]
@@ -132,7 +132,7 @@ async def test_no_free_stream_for_a_watch() -> None:
 
 async def test_stream_ids_run_out() -> None:
     peer = await connected()
-    peer.connection._next_id = frames.MAX_STREAM_ID  # two thousand million calls later
+    peer.connection._next_id = frames.MAX_STREAM_ID  # after two thousand million calls
     answer = peer.connection.unary(PATH, b"q", 3.0)
     assert not peer.connection.live
     assert peer.connection.lost.done()
@@ -286,11 +286,11 @@ async def test_stream_gives_its_window_back() -> None:
     assert given >= 1100 * 16_000 - etcd_limits.RECEIVE_WINDOW // 4 - 16_384
 
 
-# -- a process that stood still
+# -- a process that was stopped
 
 
 class Standing:
-    """A loop that stands still when the test says so, and then runs its timers before it reads sockets, as uvloop."""
+    """An event loop that a test stops; like uvloop, it then runs its timers before it reads sockets."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -305,7 +305,7 @@ class Standing:
         self.timers.append((self.now + delay, callback))
 
     def after(self, seconds: float) -> None:
-        """Block for this time, then run the callbacks that are due."""
+        """Block for ``seconds``, then run the callbacks that are due."""
         self.now += seconds
         due = [timer for timer in self.timers if timer[0] <= self.now]
         self.timers = [timer for timer in self.timers if timer not in due]
@@ -324,7 +324,7 @@ async def standing() -> tuple[Peer, Standing]:
 async def test_an_answer_that_came_while_the_process_stood_still_counts() -> None:
     peer, loop = await standing()
     answer = peer.connection.unary(PATH, b"q", 3.0)
-    for at in range(3):  # it may be stopped again at once
+    for at in range(3):  # it may be stopped again immediately
         loop.after(60.0)
         assert not answer.done()
         peer.say(peer.answer(2 * at + 1, b"a"))
@@ -334,7 +334,7 @@ async def test_an_answer_that_came_while_the_process_stood_still_counts() -> Non
 
 
 async def test_a_call_made_with_the_time_of_before_the_stop_has_time() -> None:
-    """uvloop's time is that of the turn's begin, though the process may have been stopped since."""
+    """A stop within an iteration of the loop is no timeout, though uvloop's time is that of the iteration's start."""
     peer, loop = await standing()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     loop.after(60.0)
@@ -382,7 +382,7 @@ async def test_token_of_any_length() -> None:
 
 async def test_server_that_uses_a_header_table_all_the_same() -> None:
     peer = await connected()
-    encoder = hpack.Encoder()  # adds headers to its table, so that equal bytes have another meaning later
+    encoder = hpack.Encoder()  # it adds headers to its table, so equal bytes mean other headers later
     for number in range(6):
         stream = 2 * number + 1
         answer = peer.connection.unary(PATH, b"q", 3.0)

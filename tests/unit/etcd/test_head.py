@@ -30,7 +30,7 @@ async def test_probe_begins_after_the_question() -> None:
         first = asyncio.gather(etcd.head_revision())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        # its probe is sent: a reader that comes after this write must see the write
+        # its probe has been sent: a reader that starts after this write must see the write
         written = (await etcd.create(b"/k", b"v")).revision
         assert await etcd.head_revision() >= written
         await first
@@ -118,7 +118,7 @@ async def test_silence_is_noticed_though_nobody_asks() -> None:
         mini.down.add(A)
         mini.cut()
         await asyncio.sleep(4.5)
-        for _ in range(100):  # also between a question that has failed and the next
+        for _ in range(100):  # also between a failed probe and the next
             assert not etcd.answering
             await asyncio.sleep(0.25)
         mini.down.clear()

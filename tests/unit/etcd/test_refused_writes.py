@@ -1,4 +1,4 @@
-"""Writes that meet a refusal on their way to another try: what may have happened is in doubt, and said to be."""
+"""Writes whose retry is refused: their outcome is unknown, and reported as unknown."""
 
 import pytest
 
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.looptime
 async def test_a_login_that_is_refused_before_another_try(
     monkeypatch: pytest.MonkeyPatch, fault: errors.EtcdError, told: type[errors.EtcdError]
 ) -> None:
-    """The password was changed between a try whose answer was lost and the next."""
+    """A retry whose login fails has an unknown outcome: the password changed after an attempt whose response was
+    lost."""
 
     async def refused(_: float) -> Transport:
         raise errors.AuthError(errors.INVALID_ARGUMENT, "etcdserver: authentication failed")

@@ -1,4 +1,4 @@
-"""Watches end if the store went back or was replaced, since their events are no longer valid."""
+"""Watches end if the store was reset to an earlier state or replaced, as their events are no longer valid."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,7 +32,7 @@ async def test_store_replaced(name: str) -> None:
             setattr(mini, field, value)
         await asyncio.sleep(5)
         assert [type(error) for error in (*heard.ends, *other.ends)] == [errors.StoreReplaced] * 2
-        # a new watch goes on in the new store
+        # a new watch works in the new store
         heard.watch(etcd, 0)
         await asyncio.sleep(1)
         mini.put(b"/k", b"x")
@@ -41,7 +41,7 @@ async def test_store_replaced(name: str) -> None:
 
 @asynccontextmanager
 async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
-    """A client of a store, and a watcher that uses it."""
+    """Yield a client of a store, and a watcher of it."""
     async with client(mini) as etcd:
         heard = Listener()
         handle = heard.watch(etcd, 0)
@@ -60,12 +60,12 @@ async def test_store_replaced_is_seen_by_a_probe() -> None:
 
 @pytest.mark.looptime
 async def test_store_that_lacks_the_last_write_was_replaced() -> None:
-    """The answer to a write is known also where no watch tells of it."""
+    """The client knows the revision of its own write, also if no watch receives it."""
     mini = Mini(revision=10)
     async with watched(mini) as (etcd, heard):
         for link in mini.links:
             for stream in link.streams:
-                stream.next = 99  # that watch is not told
+                stream.next = 99  # this watch gets no event
         assert (await etcd.create(b"elsewhere", b"v")).revision == 11
         mini.revision = 10
         await etcd.head_revision()
@@ -90,7 +90,7 @@ async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None
 
 
 async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
-    """Return a watch that got /k last: a change or a deletion, from etcd or of our own write."""
+    """Return a watch whose last event is of /k: a change or a deletion, by another client or by the client itself."""
     heard = Listener()
     watch = heard.watch(etcd, 0)
     await until(lambda: watch.connected)
@@ -106,7 +106,7 @@ async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
     return heard
 
 
-CARRIED_ON = {  # writes of other clients after the store went back to revision 2
+CARRIED_ON = {  # writes of other clients after the store was reset to revision 2
     "another key": [b"/other"] * 9,
     "the key at another revision": [b"/other", b"/k", b"/other"],
     "the key at that revision": [b"/k", b"/other"],

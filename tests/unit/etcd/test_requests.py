@@ -1,4 +1,4 @@
-"""Hand-written requests equal those of the message classes."""
+"""Hand-written requests equal the requests of the message classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tasks of a client end with it, whatever they do on their way out."""
+"""The tasks of a client end with it, whatever their cleanup does."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Unix sockets whose path is longer than an address of a socket."""
+"""Unix sockets whose path is longer than a socket address allows."""
 
 from pathlib import Path
 

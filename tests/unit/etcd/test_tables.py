@@ -64,7 +64,7 @@ def test_lineage_takes_answers_in_any_order() -> None:
     lineage = Lineage()
     assert lineage.compare(1, 2, 10, floor=0, era=0) is None
     lineage.observe(20)
-    assert lineage.compare(1, 2, 15, floor=10, era=0) is None  # asked before 20 was known
+    assert lineage.compare(1, 2, 15, floor=10, era=0) is None  # requested before 20 was known
     assert lineage.revision == 20
     assert lineage.compare(1, 3, 21, floor=20, era=0) is None
     assert (lineage.term, lineage.revision) == (3, 21)
@@ -85,7 +85,7 @@ def test_lineage_is_told_once_of_a_store_that_went_back() -> None:
     lineage.compare(1, 5, 100, floor=0, era=0)
     assert lineage.wrote(101, floor=100, era=0) is None
     assert "went back from revision 101: a write made 97" in str(lineage.wrote(97, floor=101, era=0))
-    assert lineage.wrote(98, floor=101, era=0) is None  # sent before that was known
-    assert lineage.compare(1, 5, 99, floor=101, era=0) is None  # so was this
+    assert lineage.wrote(98, floor=101, era=0) is None  # sent before the reset was known
+    assert lineage.compare(1, 5, 99, floor=101, era=0) is None  # requested before the reset was known, too
     assert (lineage.revision, lineage.era) == (99, 1)
     assert "a write made 99" in str(lineage.wrote(99, floor=99, era=1))

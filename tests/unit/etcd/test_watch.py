@@ -1,4 +1,4 @@
-"""Watches over a scripted etcd: each change once and in order, whatever happens to the connections."""
+"""Watches of a simulated etcd: each change arrives once and in order, whatever happens to connections."""
 
 import asyncio
 
@@ -115,7 +115,7 @@ async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
             mini.put(b"/k", b"x")
         await until(lambda: heard.revisions[-1:] == [5])
         assert heard.revisions == [4, 5]
-        watch.skip_to(4, b"/k", b"x")  # old news
+        watch.skip_to(4, b"/k", b"x")  # already delivered
         assert watch.watermark == 5
         watch.skip_to(6, b"/k", b"x")
         mini.cut()
@@ -147,7 +147,7 @@ async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() ->
 
 @pytest.mark.looptime
 async def test_progress_between_two_fragments_of_a_revision_says_nothing() -> None:
-    """The rest of the revision is still to come, and counts."""
+    """Progress between two fragments of a revision is ignored, and the rest of the revision is delivered."""
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -324,7 +324,7 @@ OLD_TOKENS = (
     "rpc error: code = InvalidArgument desc = etcdserver: revision of auth store is old",
     "rpc error: code = InvalidArgument desc = etcdserver: user name is empty",
     "auth: revision in header is old",
-    "rpc error: code = PermissionDenied desc = etcdserver: permission denied",  # of servers before 3.4.20 and 3.5.5
+    "rpc error: code = PermissionDenied desc = etcdserver: permission denied",  # from servers before 3.4.20 and 3.5.5
 )
 
 
@@ -370,7 +370,7 @@ async def test_watches_that_do_not_stay_open_are_told_of_seldom(caplog: pytest.L
 
 @pytest.mark.looptime
 async def test_a_watch_that_lived_comes_back_at_once() -> None:
-    """Only those that end again and again wait longer each time."""
+    """Only watches that end repeatedly wait longer each time."""
     mini, loop = Mini(), asyncio.get_running_loop()
 
     async def away() -> float:

@@ -1,4 +1,4 @@
-"""Laws of the wire: how bytes are cut into frames and reads makes no difference; windows are never overrun."""
+"""The split of bytes into frames and reads has no effect, and flow-control windows are never exceeded."""
 
 import asyncio
 from itertools import pairwise

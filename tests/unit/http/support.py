@@ -1,4 +1,4 @@
-"""A small API to serve in tests: one resource held in a dictionary, and a client that sees bytes."""
+"""A small API for tests: one resource in a dict, and a client that reads bytes."""
 
 import asyncio
 import functools
@@ -42,7 +42,7 @@ COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/d/{PLURAL}"
 
 
 def splice(raw: bytes, revision: int) -> bytes:
-    """Put the revision into stored bytes."""
+    """Return stored bytes with the revision as resourceVersion."""
     document = orjson.loads(raw)
     document["metadata"]["resourceVersion"] = str(revision)
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
@@ -61,7 +61,7 @@ CODEC = Codec(splice, lambda raw, revision: orjson.loads(splice(raw, revision)),
 
 
 def endpoint(name: str = "", verbs: tuple[str, ...] = ALL_VERBS, kind: str = "", model: Model = MODEL) -> Endpoint:
-    """Return a lens that shows everything, or the metadata of another kind."""
+    """Return an endpoint of the whole object, or of its metadata as another kind."""
 
     def project(stored: View) -> View:
         return {"kind": kind, "metadata": stored["metadata"]} if kind else stored
@@ -83,7 +83,7 @@ def version(**changes: Any) -> ServedVersion:
 
 
 def resource(served: ServedVersion, **changes: Any) -> ServedResource:
-    """Return the resource with one version."""
+    """Return a resource with one version."""
     names = served.names
     plain = ServedResource(names.group, names.resource, names.namespaced, {names.version: served}, names.version)
     return replace(plain, **changes)
@@ -104,7 +104,7 @@ def catalog() -> Catalog:
 
 @dataclass
 class Shelf:
-    """Operations over a dictionary; the revision counts writes."""
+    """Operations on a dict; the revision counts writes."""
 
     catalog: LiveCatalog = field(default_factory=lambda: LiveCatalog(catalog()))
     entries: dict[tuple[str, str, str], Entry] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Shelf:
     opening: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, name: str, namespace: str = "d", plural: str = PLURAL, **spec: Any) -> Entry:
-        """Store an object and tell the watches."""
+        """Store an object and send its event to the watches."""
         self.revision += 1
         kind, api = ("Namespace", "v1") if plural == "namespaces" else ("Widget", f"{GROUP}/{VERSION}")
         metadata = {"name": name, "uid": f"uid-{name}"} | ({"namespace": namespace} if namespace else {})
@@ -134,17 +134,17 @@ class Shelf:
             watch.send(event, entry)
 
     async def settle(self) -> None:
-        """Everything stored is served."""
+        """Return at once, as all stored definitions are served."""
 
     async def catch_up(self) -> None:
-        """Nobody knows more."""
+        """Return at once, as there is no other server."""
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the entries of the shelf."""
+        """Return the entry of an object."""
         return self.entries.get((resource.resource, namespace, name))
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return how many objects there are."""
+        """Return the number of objects."""
         return [(GroupResource(GROUP, PLURAL), len(self.entries))]
 
     async def _turn(self, call: Call) -> None:
@@ -176,7 +176,7 @@ class Shelf:
         return Page(self.revision, entries=found)
 
     async def watch(self, call: Call, frames: Any, sink: Any) -> "ShelfWatch":
-        """Send every put from now on."""
+        """Send an event for each later put."""
         await self._turn(call)
         watch = ShelfWatch(self, frames, sink)
         self.watches.append(watch)
@@ -197,19 +197,19 @@ class Shelf:
         return Outcome(200, document=body.document)
 
     async def patch(self, call: Call, media_type: str, raw: bytes) -> Outcome:
-        """Remember the patch and return the object."""
+        """Record the patch and return the object."""
         await self._turn(call)
         self.bodies.append((media_type, raw))
         return Outcome(200, entry=await self.get(call))
 
     async def delete(self, call: Call, options: Document | None) -> Outcome:
-        """Answer a Status."""
+        """Return a Status."""
         await self._turn(call)
         self.bodies.append(options)
         return Outcome(200, document=status.success({"name": call.name, "kind": call.served.names.resource}))
 
     async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
-        """Answer an empty list."""
+        """Return an empty list."""
         await self._turn(call)
         self.bodies.append(options)
         return Page(1, entries=[]), DeleteOptions()
@@ -229,7 +229,7 @@ class ShelfWatch:
     missed: list[bytes] = field(default_factory=list)
 
     def send(self, event: str, entry: Entry) -> None:
-        """Write an event, or keep it while the sink is paused."""
+        """Write an event, or keep it for later while the sink is paused."""
         data = self.frames.frame(event, entry)
         if self.sink.paused:
             self.missed.append(data)
@@ -247,7 +247,7 @@ class ShelfWatch:
         self.sink.write(self.frames.bookmark(self.shelf.revision, False))
 
     def close(self) -> None:
-        """Forget the sink."""
+        """Remove the watch."""
         if self in self.shelf.watches:
             self.shelf.watches.remove(self)
 
@@ -275,7 +275,7 @@ async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any)
 
 @dataclass
 class Answer:
-    """The response."""
+    """A response."""
 
     code: int
     headers: Mapping[str, str]
@@ -288,14 +288,14 @@ class Answer:
 
 
 class Client:
-    """A bare HTTP/1.1 client over one connection."""
+    """A minimal HTTP/1.1 client with one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> None:
-        """Send a request; header names have underscores for dashes."""
+        """Send a request; names of headers have underscores in place of dashes."""
         lines = [f"{method} {path} HTTP/1.1", "Host: x"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if body:
@@ -313,7 +313,7 @@ class Client:
         return int(first.split()[1]), headers
 
     async def receive(self, method: str = "GET") -> Answer:
-        """Read one whole answer."""
+        """Read one response."""
         code, headers = await self.head()
         if headers.get("Transfer-Encoding") == "chunked":
             return Answer(code, headers, b"".join([piece async for piece in self.chunks()]))
@@ -321,7 +321,7 @@ class Client:
         return Answer(code, headers, await asyncio.wait_for(self.reader.readexactly(length), 20))
 
     async def chunk(self) -> bytes:
-        """Read one chunk; empty is the end."""
+        """Read one chunk; the last is empty."""
         size = int(await asyncio.wait_for(self.reader.readline(), 20), 16)
         data = await self.reader.readexactly(size + 2)
         return data[:-2]
@@ -332,7 +332,7 @@ class Client:
             yield piece
 
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
-        """Send a request and read the answer."""
+        """Send a request and read the response."""
         self.send(method, path, body, **headers)
         return await self.receive(method)
 
@@ -352,12 +352,12 @@ async def connected(server: HttpServer, tls: Any = None, host: str = "127.0.0.1"
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until a condition holds."""
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - a turn of the loop, not a time
+        while not condition():  # noqa: ASYNC110 - an iteration of the loop, not a time
             await asyncio.sleep(0)
 
 
 def on_uvloop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run a test on the loop that the server runs on."""
+    """Run a test with uvloop, like the server."""
 
     @functools.wraps(test)
     def run(**arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""The access log: all lines in order, and no request waits for a slow reader."""
+"""The access log has all lines in order, and no request waits for a slow reader."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ async def test_lines_come_whole_and_in_order() -> None:
                 await asyncio.sleep(0)
         await log.stop()
     finally:
-        os.close(inlet)  # else the reader would hold the end of the loop
+        os.close(inlet)  # otherwise the reader blocks the end of the loop
     found = lines_of(await reading)
     assert [line["number"] for line in found] == list(range(500))
     assert all(line["milliseconds"] >= 0 for line in found)
@@ -87,7 +87,7 @@ async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pyt
     before = time.monotonic()
     await log.stop()
     prompt(time.monotonic() - before, 2)
-    os.close(outlet)  # the thread's write ends with it
+    os.close(outlet)  # this ends the thread's write
     os.close(inlet)
 
 

@@ -1,4 +1,4 @@
-"""The private names of aiohttp that http.protocol uses: each is there, and means what http.protocol believes."""
+"""The private names of aiohttp that http.protocol uses exist and have the expected meaning."""
 
 import ast
 import asyncio
@@ -53,12 +53,12 @@ METHODS = {
 ELSEWHERE = {"_ErrInfo": web_protocol, "_buffer": StreamReader, "_kwargs": web.Server, "_loop": web.Server}
 """Names of other classes and modules."""
 CALLED = {"_cancel", "_drain_helper", "_finish"}
-"""Names of ours that aiohttp calls."""
+"""Names of the server's class that aiohttp calls."""
 MISSING = f"aiohttp {version('aiohttp')} lacks names that apiext/http/protocol.py uses; see its web_protocol.py"
 
 
 def _private(module: Any, *, defined: bool = False) -> set[str]:
-    """Return the private names that a module reads or sets of objects, or those that it defines."""
+    """Return the private attributes that a module uses, or with ``defined`` those that it defines."""
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     if defined:
         functions = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
@@ -111,7 +111,7 @@ async def handler() -> ApiHandler:
 
 
 async def test_each_private_name_is_there() -> None:
-    """Look in aiohttp's own connection: ours may define a name that aiohttp lacks."""
+    """Names exist in aiohttp's class: the server's subclass may define names that aiohttp lacks."""
     theirs = web.RequestHandler(web.Server(web.Application), loop=asyncio.get_running_loop())  # type: ignore[arg-type]
     missing = {name for name in (*INITIAL, *OBJECTS, *METHODS) if not hasattr(theirs, name)}
     body = StreamReader(theirs, 1, loop=asyncio.get_running_loop())
@@ -136,7 +136,7 @@ async def test_state_of_a_new_connection() -> None:
 async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
     parser = (await handler())._parser
     assert parser is not None
-    for _ in range(40):  # more than its queue allows: each was consumed
+    for _ in range(40):  # more than its queue holds: each was consumed
         messages, upgraded, tail = parser.feed_data(b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nA: b\r\n\r\n")
         parser.message_consumed()
         message, payload = messages[0]
@@ -174,7 +174,7 @@ async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
 
 @on_uvloop
 async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Deadlines, "end", lambda *_: None)  # one that does not listen to its being over
+    monkeypatch.setattr(Deadlines, "end", lambda *_: None)  # a request that ignores its deadline
     monkeypatch.setattr(limits, "SHUTDOWN_CANCELLED", 0.01)
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
@@ -188,7 +188,7 @@ async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: 
         shelf.gate.set()
         assert (await client.receive()).code == 200
         await until(lambda: connection.transport is None)
-        assert connection._handler_waiter is not None  # None again when the time was over
+        assert connection._handler_waiter is not None  # None after the time limit
         assert connection._handler_waiter.done()
 
 
@@ -214,7 +214,7 @@ async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None
         await until(lambda: connection._waiter is not None)
         first = connection._next_keepalive_close_time
         assert connection._keepalive_handle is not None
-        assert first < asyncio.get_running_loop().time() + 33  # the head has less time than an idle connection
+        assert first < asyncio.get_running_loop().time() + 33  # heads have a shorter limit than idle connections
         assert (await client.ask("GET", f"{COLLECTION}/a?resourceVersion=0")).code == 200
         assert connection._next_keepalive_close_time > first + 50
         assert connection._request_count == 1
@@ -226,7 +226,7 @@ async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None
         await until(lambda: len(connection._messages) == 1)
         shelf.gate.set()
         assert [(await client.receive()).code for _ in range(2)] == [200, 200]
-        connection._process_keepalive()  # too early: it only sets the next timer
+        connection._process_keepalive()  # before the time limit: it only sets the next timer
         assert not connection._force_close
         connection._next_keepalive_close_time = 0.0
         await until(lambda: connection._waiter is not None)

@@ -1,4 +1,4 @@
-"""Audit events of requests that fail, take long, or whose connection ends."""
+"""Audit events of requests that fail or take long, or whose connection ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE = f"{COLLECTION}/a"
 
 
 class Kept:
-    """A backend that keeps events; it may say that it could not."""
+    """A backend that keeps events; with ``broken`` it reports failures."""
 
     def __init__(self, *, strict: bool = False, broken: bool = False) -> None:
         self.strict = strict
@@ -34,7 +34,7 @@ class Kept:
         self.told: list[Event] = []
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     def put(self, event: Event) -> asyncio.Future[bool]:
         """Keep an event."""
@@ -44,15 +44,15 @@ class Kept:
         return done
 
     async def stop(self) -> None:
-        """There is nothing to do."""
+        """Do nothing."""
 
     @property
     def stages(self) -> list[str]:
-        """The stages of the recorded events."""
+        """Return the stages of the recorded events."""
         return [event.stage for event in self.told]
 
     def last(self) -> dict[str, Any]:
-        """Return the last event as it is written."""
+        """Return the last event as written to the log."""
         found: dict[str, Any] = json.loads(self.told[-1].line())
         return found
 

@@ -122,7 +122,7 @@ async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest
 @pytest.mark.parametrize("whole", [True, False])
 @on_uvloop
 async def test_a_body_far_over_the_limit_ends_the_connection(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
-    if whole:  # it comes with its head
+    if whole:  # it arrives with its head
         monkeypatch.setattr(documents_limits, "MAX_BODY", 1000)
         monkeypatch.setattr(http_limits, "BODY_SKIPPED", 500)
     near, far = (
@@ -172,7 +172,7 @@ async def test_a_body_in_many_small_chunks_leaves_turns_to_others(
         client.send("POST", path, Transfer_Encoding="chunked", Content_Type="application/json")
         client.writer.write(chunks + b"0\r\n\r\n")
         assert (await client.receive()).code == code
-        assert (await client.ask("GET", f"{COLLECTION}/b")).code == 404  # the connection goes on
+        assert (await client.ask("GET", f"{COLLECTION}/b")).code == 404  # the connection stays usable
         counting.cancel()
     assert sum(fed) == len(body)
     assert max(fed) < 4 * http_limits.BODY_BUFFER // 16
@@ -228,7 +228,7 @@ async def test_metrics() -> None:
         await other.head()
         shelf.put("b")
         await other.chunk()
-        assert 'verb="WATCH",dry_run' not in telemetry.text()  # it goes on
+        assert 'verb="WATCH",dry_run' not in telemetry.text()  # the watch continues
         answer = await client.ask("GET", "/metrics")
         text = answer.body.decode()
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"

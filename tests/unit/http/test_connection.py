@@ -1,4 +1,4 @@
-"""Requests that could confuse a parser or a proxy, or exhaust memory."""
+"""Requests that could confuse parsers or proxies, or exhaust memory."""
 
 import asyncio
 import gc
@@ -63,7 +63,7 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
             client.send("GET", ONE, Connection="Upgrade", Upgrade=wanted)
             client.send("GET", "/livez")
             first = await client.receive()
-            if first.headers.get("Connection") == "close":  # a repeated request does not wait for the cancelled one
+            if first.headers.get("Connection") == "close":  # a repeated request does not wait for the cancelled request
                 assert await asyncio.wait_for(client.reader.read(), 20) == b""
             else:
                 assert (await client.receive()).body == b"ok"
@@ -78,7 +78,8 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
 @pytest.mark.parametrize("more", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez"])
 @on_uvloop
 async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) -> None:
-    """Bytes that arrive in the same turn as the connection come before any task waits for them."""
+    """Bytes are processed that arrive in the same iteration of the loop as the connection, before a task waits for
+    them."""
     head = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
     async with serving(Shelf()) as server:
         assert server._listener is not None
@@ -113,7 +114,8 @@ async def test_a_body_that_goes_wrong_is_told_of_at_once(path: str, caplog: pyte
 
 @on_uvloop
 async def test_bodies_of_http_1_0() -> None:
-    """RFC 9110, 10.1.1: no client expects a 100 there; RFC 9112, 6.1: a client that sends chunks must not send more."""
+    """HTTP/1.0 clients get no 100 (RFC 9110, 10.1.1), and their connection is closed after a chunked body (RFC 9112,
+    6.1)."""
     body = b'{"metadata": {"name": "a"}}'
     head = f"POST {COLLECTION} HTTP/1.0\r\nConnection: keep-alive\r\n".encode()
     async with serving(Shelf()) as server:
@@ -200,7 +202,7 @@ async def test_long_heads() -> None:
 @pytest.mark.parametrize("item", ["*,", "*/*;as=T,", "a/b;q=1,", ","])
 @on_uvloop
 async def test_what_is_read_part_by_part_has_few_parts(path: str, item: str) -> None:
-    """64 KiB of an Accept take 30 to 70 ms to be understood."""
+    """The number of parts of a header is limited: parsing an Accept of 64 KiB takes 30 to 70 ms."""
     async with serving(Shelf()) as server, connected(server) as client:
         assert (await client.ask("GET", path, Accept=item * 20 + "*/*")).code in (200, 404)
         parts = item.count(",") + item.count(";")
@@ -248,7 +250,8 @@ BEFORE = {
 @pytest.mark.parametrize("before", BEFORE)
 @on_uvloop
 async def test_a_head_begun_behind_whole_requests_counts(before: str, split: int) -> None:
-    """Two thousand connections that send 250 KB so take 500 MB."""
+    """An incomplete head after whole requests counts toward the limit on memory: 2,000 connections with 250 KB each
+    take 500 MB."""
     shelf = Shelf()
     shelf.put("a")
     begun = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: %b\r\n" % (at, b"v" * 9_000) for at in range(4))
@@ -269,7 +272,7 @@ async def test_a_head_begun_behind_whole_requests_counts(before: str, split: int
 
 @on_uvloop
 async def test_large_heads_are_not_kept_in_memory() -> None:
-    """The parser has the last head until another one comes."""
+    """Connections with large heads are closed, as the parser keeps the last head until the next request."""
     shelf = Shelf()
     shelf.put("a")
     large = {f"X-{number}": "v" * 50_000 for number in range(4)}
@@ -294,7 +297,7 @@ async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
         shelf.put(f"a{number}", x="x" * 20_000)
     gc.collect()
     gc.disable()
-    others = {id(it) for it in _handlers()}  # of other tests
+    others = {id(it) for it in _handlers()}  # from other tests
     try:
         async with serving(shelf) as server:
             for _ in range(3):
@@ -332,7 +335,7 @@ async def test_the_memory_of_unread_answers_is_given_back(monkeypatch: pytest.Mo
 
 
 class _Queue(Shelf):
-    """A shelf whose requests wait for something as long as their clients are there."""
+    """A shelf whose requests wait while their clients are connected."""
 
     async def _turn(self, call: Call) -> None:
         assert call.client is not None

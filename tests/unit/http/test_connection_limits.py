@@ -1,4 +1,4 @@
-"""File descriptors: the number of connections of a process, and the response above it."""
+"""File descriptors limit the connections of a process; further connections get a response."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_connections_are_taken_until_few_are_left(
     now += 1
     assert not found.take()
     assert [message.split("(")[1].split(" ")[0] for message in caplog.messages] == ["1", "11"]
-    opened = 60  # eight have gone
+    opened = 60  # eight were closed
     now += connection_limits.FILES_COUNT_EVERY
     assert [found.take() for _ in range(9)] == [True] * 8 + [False]

@@ -1,4 +1,4 @@
-"""Request targets: the query is parsed as by the standard library, except malformed ones."""
+"""Request targets: queries are parsed as by the standard library, except malformed queries."""
 
 import re
 from urllib.parse import parse_qs, unquote

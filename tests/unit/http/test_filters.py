@@ -1,4 +1,4 @@
-"""The filters over sockets: authentication, and limits of requests in flight."""
+"""The filters, tested over sockets: authentication, and limits of concurrent requests."""
 
 import asyncio
 from typing import Any
@@ -51,8 +51,8 @@ async def test_too_many_at_a_time(limit: str, held: tuple[Any, ...], other: str)
         assert (refused.code, refused.headers["Retry-After"]) == (429, "1")
         assert refused.json["details"]["retryAfterSeconds"] == 1
         assert refused.json["message"] == "Too many requests, please try again later."
-        assert (await second.ask(other, "/apis/none/v1/x")).code == 404  # reads and writes have limits of their own
-        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # a busy server is alive
+        assert (await second.ask(other, "/apis/none/v1/x")).code == 404  # reads and writes have separate limits
+        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # a busy server is healthy
             assert (await second.ask("GET", probe)).code == 200
         assert shelf.gate is not None
         shelf.gate.set()
@@ -75,9 +75,9 @@ async def test_watches_are_not_among_what_is_limited() -> None:
         opening.send("GET", f"{COLLECTION}?watch=true")
         await until(lambda: len(shelf.calls) == 1)
         reader.send("GET", f"{COLLECTION}/a")
-        await until(lambda: len(shelf.calls) == 2)  # a watch that is being opened takes no turn
+        await until(lambda: len(shelf.calls) == 2)  # a watch that is being opened is not counted
         other.send("GET", f"{COLLECTION}?watch=true")
-        await until(lambda: len(shelf.calls) == 3)  # nor does one wait for a turn
+        await until(lambda: len(shelf.calls) == 3)  # nor does a watch wait for other requests
         shelf.gate.set()
         assert (await reader.receive()).code == 200
         for watching in (opening, other):

@@ -1,4 +1,4 @@
-"""Server-sent events and WebSocket frames over a store that forgets: errors in the stream, pings, slow readers."""
+"""Server-sent events and WebSocket frames: expired revisions, errors in the stream, pings, slow readers."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ async def test_a_start_that_is_gone_makes_an_event_source_begin_anew() -> None:
         client.send("GET", WATCH, **EVENTS, **{"Last-Event-ID": "3"})
         assert (await client.head())[0] == 200
         reset, data, *rest = (await client.chunk()).split(b"\n")
-        assert reset == b"id"  # an empty id: the browser asks again without one
+        assert reset == b"id"  # an empty id: the browser reconnects without one
         assert orjson.loads(data.removeprefix(b"data: "))["object"]["code"] == 410
         assert rest == [b"", b""]
         assert await client.chunk() == b""
@@ -79,7 +79,7 @@ async def test_a_refused_websocket_is_an_ordinary_answer() -> None:
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", WATCH, **UPGRADE)
         assert (await client.receive()).code == 400
-        assert (await client.ask("GET", "/healthz")).code == 200  # the connection goes on
+        assert (await client.ask("GET", "/healthz")).code == 200  # the connection stays usable
 
 
 @on_uvloop
@@ -134,7 +134,7 @@ class FakeSink:
 
 
 def from_client(opcode: int, payload: bytes = b"") -> bytes:
-    """Return a frame of a client, whose mask changes nothing."""
+    """Return a frame of a client, with a mask of zeros."""
     made = websocket.frame(opcode, payload)
     at = len(made) - len(payload)
     return made[:1] + bytes((made[1] | 0x80,)) + made[2:at] + bytes(4) + payload
@@ -269,7 +269,7 @@ async def test_a_browser_shows_its_token_in_the_handshake() -> None:
                 told, headers = await client.head()
                 assert told == code, protocol
                 if code == 101:
-                    assert headers["Sec-WebSocket-Protocol"] == "binary.k8s.io"  # the token is not told again
+                    assert headers["Sec-WebSocket-Protocol"] == "binary.k8s.io"  # the token is not repeated
                     assert shelf.calls[-1].user.name == "alice"
     assert len(shelf.calls) == 1
 

@@ -1,4 +1,4 @@
-"""Health answers."""
+"""Responses of the health endpoints."""
 
 import pytest
 

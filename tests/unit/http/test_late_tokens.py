@@ -1,4 +1,4 @@
-"""Tokens of accounts and secrets that another server has stored, and of which the cache does not tell yet."""
+"""Tokens of service accounts and secrets that another server has stored, but that are not yet in the cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ KEPT = "kept"
 
 
 class Late:
-    """Tokens of a server whose cache is older than the store until it is read again; ``looks`` counts these reads."""
+    """Tokens of a server whose cache is older than the store until the cache is updated; ``looks`` counts these
+    updates."""
 
     def __init__(self, file: Path, *names: str) -> None:
         self.tokens = Tokens(file, ["https://issuer"], find=lambda *of: self.cache.get(of[2]))
@@ -34,7 +35,7 @@ class Late:
         self.looks = 0
 
     async def look(self) -> None:
-        """Bring the cache up to date."""
+        """Update the cache."""
         self.looks += 1
         self.cache.update(self.store)
 

@@ -1,4 +1,4 @@
-"""Lists are made a few at a time, and only if memory holds them."""
+"""A few lists are encoded at a time, and only if they fit into memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apiext.verbs.call import Page
 
 
 class Given(FreeMemory):
-    """A budget of this many bytes, all free."""
+    """A memory limit of ``size`` bytes, all free."""
 
     def __init__(self, size: int) -> None:
         super().__init__([])
@@ -80,7 +80,7 @@ async def test_a_few_lists_are_made_at_a_time() -> None:
 
 
 class Endless:
-    """Segments that are all to be made: how many make theirs at the same time; none is sent."""
+    """Segments that count how many lists prepare theirs at the same time, and that are never sent."""
 
     pending = storage_limits.SEGMENT + 1
 

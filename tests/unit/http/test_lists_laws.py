@@ -1,4 +1,4 @@
-"""Every way of writing a list says the same as its document would."""
+"""Every way of writing a list has the same content as its document."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def documents(asked: Page, subject: Subject) -> list[Any]:
 @pytest.mark.parametrize("indent", [False, True])
 @pytest.mark.parametrize("typed", [False, True])
 @given(st.lists(SPECS, max_size=4))
-@example(["=", "_1", ".1_"])  # upstream writes these as other readers read something else
+@example(["=", "_1", ".1_"])  # upstream quotes these, as some parsers read them as other types
 async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any]) -> None:
     served = NAMESPACES if typed else version()
     subject = Subject(served, endpoint(), Wanted(encoding, pretty=indent))
@@ -135,7 +135,7 @@ def test_metadata_found_in_a_view(
     metadata: dict[str, Any], others: dict[str, Any], sort: bool, managed: list[Any] | None
 ) -> None:
     served = version()
-    if managed is not None:  # a view has a resourceVersion, too
+    if managed is not None:  # views have a resourceVersion, too
         metadata |= {"resourceVersion": "5", "managedFields": managed}
     document = {"apiVersion": served.names.api_version, "kind": served.names.kind, "metadata": metadata} | {
         name: other for name, other in others.items() if name not in {"apiVersion", "kind", "metadata"}

@@ -1,4 +1,4 @@
-"""Rows of Tables that take long are made in a thread, and say the same."""
+"""Rows of Tables that take long are computed in a thread, with the same result."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 from tests.unit.http.support import MODEL, endpoint, version
 
-LONG = http_limits.ROW_SEARCHED  # bytes of what one column searches
+LONG = http_limits.ROW_SEARCHED  # bytes that one column searches
 MOMENT = 1_767_232_800.0  # 2026-01-01T02:00:00Z
 SIZES = (10, LONG, 20, *[LONG] * 150, 10, 2 * storage_limits.SEGMENT_BYTES, *[10] * 300, LONG)
 
 
 class Counted:
-    """A column that knows where its cells are computed."""
+    """A column that records the threads in which its cells are computed."""
 
     def __init__(self, *, dated: bool = False) -> None:
         self.here: list[int] = []

@@ -1,4 +1,4 @@
-"""Memory is promised to requests before their bodies are decoded, and one user gets a share (http.memory)."""
+"""Memory is reserved for requests before their bodies are decoded, and each user gets a share (http.memory)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_workers_share_the_memory() -> None:
 
 
 def listed(item: str, count: int) -> bytes:
-    """Return a list of items; N stands for their numbers."""
+    """Return a list of items; N is replaced by the number of each."""
     return f"[{','.join(item.replace('N', f'{number:x}') for number in range(count))}]".encode()
 
 
@@ -85,7 +85,7 @@ def listed(item: str, count: int) -> bytes:
 async def test_a_body_weighs_what_it_was_measured_to_take(
     item: str, count: int, encoding: str, prices: Prices, measured: int
 ) -> None:
-    """``measured`` are MiB at the peak of a fresh server (docs/decisions/0030)."""
+    """Estimates cover ``measured``, the peak of a new server in MiB (docs/decisions/0030)."""
     found = await weight(listed(item, count), encoding, prices) / 2**20
     assert measured <= found <= 2.3 * measured
 

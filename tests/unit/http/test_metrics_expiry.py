@@ -1,4 +1,4 @@
-"""Metrics of a resource are deleted some time after its definition, not before."""
+"""Metrics of a resource are deleted some time after its definition."""
 
 import asyncio
 from collections.abc import Iterator

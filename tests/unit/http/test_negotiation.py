@@ -1,4 +1,4 @@
-"""Accept and Content-Type."""
+"""Content negotiation by Accept and Content-Type."""
 
 from pathlib import Path
 from typing import Any
@@ -148,7 +148,7 @@ def test_any_header_is_read(header: str) -> None:
     found = negotiation.parse_accept(header)
     assert all(clause.type is not None for clause in found)
     qualities = [clause.quality for clause in found if "*" not in (clause.type, clause.subtype)]
-    if len(qualities) == len(found):  # a wildcard may come after a specific type of lower quality
+    if len(qualities) == len(found):  # a wildcard may follow a specific type of lower quality
         assert qualities == sorted(qualities, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""Requests that arrive in arbitrary pieces have the same responses as whole ones."""
+"""Requests that arrive in pieces get the same responses as whole requests."""
 
 import asyncio
 import socket
@@ -27,7 +27,7 @@ def created(name: str, size: int = 0) -> bytes:
 
 @dataclass
 class Wire:
-    """A connection whose pieces a test sends one by one, as a network cannot guarantee."""
+    """A connection to which a test delivers each piece directly, as a network may join pieces."""
 
     connection: ApiHandler
     client: Client
@@ -38,7 +38,7 @@ class Wire:
             await until(self.wants_more)
 
     def is_idle(self) -> bool:
-        """Report whether the connection waits for a request, or for none any more."""
+        """Report whether the connection waits for a request, or has ended."""
         waiter = self.connection._waiter
         return self.connection._task_handler is None or (waiter is not None and not waiter.done())
 
@@ -47,7 +47,7 @@ class Wire:
         return self.is_idle() or self._reads()
 
     def _reads(self) -> bool:
-        request = self.connection.request  # also while the body of a refused one is read and ignored
+        request = self.connection.request  # also while the body of a refused request is read and ignored
         return request is not None and not request.payload.is_eof()
 
 
@@ -109,7 +109,7 @@ UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2
 )
 @on_uvloop
 async def test_no_create_begins_inside_another_request(before: bytes, first: bool, busy: bool) -> None:
-    """A proxy may send the requests of many clients over one connection: they must never be mixed up."""
+    """Requests on one connection are never mixed: a proxy may send requests of many clients over it."""
     shelf, known = Shelf(), sent(COLLECTION, created("a"))
     async with wired(shelf) as wire:
         if not first:
@@ -129,7 +129,7 @@ async def test_no_create_begins_inside_another_request(before: bytes, first: boo
 
 
 def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
-    """A head, and its body with half of another head behind, which look like one whole create."""
+    """Return a head, and its body with half of another head; together they look like one create."""
     body = b"x\r\nContent-Length: %d\r\n\r\n" % (len(PART) + 7 * chunked)
     head = f"POST {OTHER} HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n".replace("LENGTH", str(len(body)))
     return head.encode(), (b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunked else body) + PART
@@ -194,7 +194,7 @@ async def test_a_large_body_that_the_parser_hands_over_in_parts() -> None:
 @pytest.mark.parametrize("left", [1, 2, 3, 4])
 @on_uvloop
 async def test_the_end_of_a_head_is_seen_in_pieces_also_behind_another_request(before: bytes, left: int) -> None:
-    """Else the body after the head would be taken for a part of the head, and never processed."""
+    """A body that arrives after its head is processed, and not taken for a part of the head."""
     shelf, large = Shelf(), sent(OTHER, created("b", 150_000))
     at = large.index(b"\r\n\r\n") + left
     async with wired(shelf) as wire:
@@ -221,8 +221,8 @@ async def test_a_head_that_is_kept_back_stays_in_order_when_writing_pauses() -> 
 @pytest.mark.parametrize("together", [True, False])
 @on_uvloop
 async def test_a_body_of_many_chunks_does_not_stop_the_next(together: bool) -> None:
-    """The last chunks tell the parser to pause, and the end of the body tells only the connection to go on."""
-    most = limits.BODY_BUFFER // 16  # chunks that aiohttp lets wait
+    """A connection continues after a body whose last chunks pause the parser."""
+    most = limits.BODY_BUFFER // 16  # maximum of chunks that aiohttp queues
     shelf, next_one = Shelf(), sent(OTHER, created("b", 100))
     body = created("a", most + 1 - len(created("a")))
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
@@ -241,7 +241,7 @@ async def test_a_body_of_many_chunks_does_not_stop_the_next(together: bool) -> N
 @pytest.mark.parametrize("late", [1, 40])
 @on_uvloop
 async def test_requests_behind_bodies_that_come_late_are_all_answered(late: int) -> None:
-    """The parser stops after 32 unprocessed requests, and counts those whose bodies come late."""
+    """The parser pauses after 32 unprocessed requests, including requests whose bodies arrive late."""
     shelf, body = Shelf(), sent(COLLECTION, created("a", 100))
     async with wired(shelf) as wire:
         for _ in range(late):
@@ -267,7 +267,7 @@ async def test_a_client_that_left_creates_nothing() -> None:
 
 @dataclass
 class Asked:
-    """A request, told briefly: without a body a probe, with a number a good create of that size, else a bad one."""
+    """A request in short form: None is a probe, a number a valid create of that size, bytes an invalid create."""
 
     body: int | bytes | None
     target: str = COLLECTION

@@ -1,4 +1,4 @@
-"""Documents are built outside the event loop, once for all waiting requests."""
+"""Documents are built outside of the event loop, once for all waiting requests."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Each request releases its slots and memory, however it ends."""
+"""Each request releases its slots and memory, whatever its outcome."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ from tests.unit.http.test_pieces import created
 
 
 def request(choice: random.Random) -> bytes:
-    """A read, a watch in one of its forms, a probe, or a create of any size."""
+    """Return a random request: a read, a watch, or a create."""
     body, fields, method, target = b"", "", choice.choice(["GET", "HEAD", "POST", "POST"]), COLLECTION
     if method == "POST":
         body = created("a", choice.choice([0, 5_000, 150_000, 400_000]))
@@ -26,7 +26,7 @@ def request(choice: random.Random) -> bytes:
 
 
 async def leave_somewhere(server: HttpServer, choice: random.Random) -> None:
-    """Send some requests, read some of the answers, and close the connection, or break it."""
+    """Send some requests, read some of the responses, and close or abort the connection."""
     with suppress(ConnectionError, RuntimeError):  # uvloop raises RuntimeError on a closed transport
         async with connected(server) as client:
             sent = b"".join(request(choice) for _ in range(choice.randint(1, 4)))

@@ -1,4 +1,4 @@
-"""Which documents are shown in another representation."""
+"""Documents in the representations that requests accept."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Heads, dates, warnings, gzip."""
+"""Heads, dates, warnings and gzip of responses."""
 
 import gzip
 
@@ -77,7 +77,7 @@ def test_warnings_are_cut_when_they_are_too_long_together() -> None:
     assert len(responses.warning_values(["x" * limits.MAX_WARNINGS])[0]) > limits.MAX_WARNING
     short = [f"{number:03}" + "x" * 97 for number in range(60)]
     assert len(responses.warning_values(short[:40])) == 40
-    assert len(responses.warning_values(short)) == 41  # the request that passes the limit is refused
+    assert len(responses.warning_values(short)) == 41  # the warning that exceeds the limit is the last
     assert len(responses.warning_values(["x" * 4095, "y", *short])) == 41
 
 
@@ -87,7 +87,7 @@ def test_the_last_of_many_warnings_tells_how_many_more_there_are() -> None:
     assert responses.warning_values(texts[:64]) == [f'299 - "{text}"' for text in texts[:64]]
     wanted = [*texts[:63], "237 more warnings are not shown"]
     assert responses.warning_values(texts) == [f'299 - "{text}"' for text in wanted]
-    several = [f"{number:03}{'x' * 60}" for number in range(200)]  # too long together as well
+    several = [f"{number:03}{'x' * 60}" for number in range(200)]  # together too long, too
     assert responses.warning_values(several)[-1] == '299 - "137 more warnings are not shown"'
 
 

@@ -1,4 +1,4 @@
-"""Which path is answered by what, over a server."""
+"""The responses of each path, tested with a server."""
 
 from datetime import datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The server over sockets: answers, bodies, limits, errors, the end."""
+"""The server, tested over sockets: responses, bodies, limits, errors, shutdown."""
 
 import asyncio
 import gzip
@@ -215,7 +215,7 @@ async def test_client_certificates(tmp_path: Path) -> None:
 
 @on_uvloop
 async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that are open go on; those that come are shown the new certificate, in time."""
+    """Open connections continue after a renewal; new connections get the new certificate before the old one expires."""
     monkeypatch.setattr(tls, "CERTIFICATE_CHECK_EVERY", 0.02)
     moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
     looks: list[datetime] = []
@@ -264,7 +264,8 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
 def test_a_client_certificate_ends_by_the_wall_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: bool
 ) -> None:
-    """A machine that slept, or whose clock was set: the timers of the loop know nothing of it."""
+    """A client certificate expires on time, also if the machine slept or its clock was set, unnoticed by the loop's
+    timers."""
     authority = certificates.load_authority(tmp_path)
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")
@@ -301,7 +302,8 @@ def test_a_client_certificate_ends_by_the_wall_clock(
 def test_a_client_certificate_that_cannot_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, proxied: bool
 ) -> None:
-    """OpenSSL reads certificates that a later release of Python's library refuses, as with the serial number 0."""
+    """A client certificate is refused that OpenSSL accepts but Python's library cannot read, such as one with the
+    serial number 0."""
     authority = certificates.load_authority(tmp_path)
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")
@@ -366,7 +368,7 @@ async def test_expect_continue() -> None:
             client.writer.write(body)
             assert (await client.receive()).code == 201
             assert (await client.ask("GET", ONE)).code == 200
-        async with connected(server) as client:  # refused before the body is wanted: no 100, and the end
+        async with connected(server) as client:  # refused before the body is read: no 100, and the connection is closed
             client.send("POST", "/apis/none.example.com/v1/x", Expect="100-continue", Content_Length="99")
             answer = await client.receive()
             assert (answer.code, answer.headers["Connection"]) == (404, "close")

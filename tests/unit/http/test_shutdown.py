@@ -1,4 +1,4 @@
-"""Shutdown of a server: the requests that it waits for, its time limit, and the responses of the rest."""
+"""Shutdown of a server: requests that it waits for, its time limit, and responses to other requests."""
 
 import asyncio
 import socket

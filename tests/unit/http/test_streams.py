@@ -1,4 +1,4 @@
-"""Large objects of watches are written in a thread, in order, and as they would be on the loop."""
+"""Large objects of watches are encoded in a thread, in order, with the same result as on the loop."""
 
 import threading
 from typing import Any
@@ -23,7 +23,7 @@ WAYS = [Wanted(PROTOBUF), Wanted(JSON), Wanted(PROTOBUF, PARTIAL, "v1"), Wanted(
 
 
 class Sink:
-    """Keeps written bytes."""
+    """A sink that keeps written bytes."""
 
     def __init__(self) -> None:
         self.paused = self.closed = False

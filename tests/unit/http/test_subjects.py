@@ -1,4 +1,4 @@
-"""Each answer is in the form that its own request wants, whatever came before on the connection."""
+"""Each response has the form that its request accepts, regardless of earlier requests on the connection."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""TLS handshakes that fail, and plain HTTP where TLS is spoken."""
+"""Failed TLS handshakes, and plain HTTP on a TLS port."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_a_plain_request_is_told_that_tls_is_spoken(tmp_path: Path) -> Non
                 client.send(method, COLLECTION, b"{}" if method.startswith("P") else b"")
                 answer = await client.reader.readuntil(BODY)
                 assert answer.startswith(TELLING)
-                assert b"Content-Length: 48\r\n" in answer  # a client that waits for the end is not delayed
+                assert b"Content-Length: 48\r\n" in answer  # so clients need not wait for the end of the connection
         async with connected(listening, ours) as client:
             assert (await client.ask("GET", COLLECTION)).code == 200
     assert len(shelf.calls) == 1
@@ -71,7 +71,7 @@ FAILURES = {
 
 
 def connect(port: int, context: ssl.SSLContext) -> None:
-    """Do a handshake and close."""
+    """Do a TLS handshake and close the connection."""
     with socket.create_connection(("127.0.0.1", port)) as client:
         context.wrap_socket(client, server_hostname="127.0.0.1").close()
 

@@ -1,4 +1,4 @@
-"""Watches over sockets: frames, representations, ends, slow clients."""
+"""Watches, tested over sockets: frames, representations, ends, slow clients."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ async def test_events() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", f"{WATCH}&timeoutSeconds=600")
-        code, headers = await client.head()  # flushed before the first event
+        code, headers = await client.head()  # sent before the first event
         assert (code, headers["Content-Type"], headers["Transfer-Encoding"]) == (200, "application/json", "chunked")
         assert "Content-Length" not in headers
         entry = shelf.put("a", x=1)
@@ -53,7 +53,7 @@ async def test_events() -> None:
         assert (error["type"], error["object"]["reason"], error["object"]["code"]) == ("ERROR", "Expired", 410)
         assert error["object"]["message"] == "too old resource version: 3 (9)"
         assert await client.chunk() == b""
-        assert (await client.ask("GET", "/healthz")).code == 200  # the connection goes on
+        assert (await client.ask("GET", "/healthz")).code == 200  # the connection stays usable
 
 
 @pytest.mark.rows("RV-014")
@@ -61,7 +61,7 @@ async def test_events() -> None:
 async def test_timeout_ends_the_stream_properly() -> None:
     shelf = Shelf()
     async with serving(shelf, timeout=0.5) as server, connected(server) as client:
-        assert (await client.ask("GET", COLLECTION)).code == 200  # its deadline ends nothing that comes later
+        assert (await client.ask("GET", COLLECTION)).code == 200  # its deadline does not affect later requests
         answer = await client.ask("GET", f"{WATCH}&timeoutSeconds=1")
         assert (answer.code, answer.body) == (200, b"")
         assert (await client.ask("GET", "/healthz")).code == 200
@@ -79,7 +79,7 @@ async def test_who_tells_no_timeout_gets_one_to_two_times_the_least(monkeypatch:
             before = len(ends)
             async with connected(server) as client:
                 client.send("GET", WATCH + query)
-                await until(lambda: len(ends) > before)  # noqa: B023 - called in this round
+                await until(lambda: len(ends) > before)  # noqa: B023 - called in this iteration
     assert ends[-2:] == [5.0, 99.0]
     assert all(10.0 <= each <= 20.0 for each in ends[:-2])
     assert len(set(ends[:-2])) > 1, "not all at once"
@@ -100,7 +100,7 @@ async def test_who_tells_no_timeout_gets_one_to_two_times_the_least(monkeypatch:
 )
 @on_uvloop
 async def test_a_long_timeout_counts(monkeypatch: pytest.MonkeyPatch, given: str, meant: float | None) -> None:
-    """The loop's timer takes it, and the watch is open after the least time of a client that names none."""
+    """The loop's timer accepts a long timeout, and the watch stays open longer than a watch without a timeout."""
     ends: list[float] = []
     end_after = WatchSink.end_after
 
@@ -263,7 +263,8 @@ def _has_watches(shelf: Shelf, count: int) -> bool:
 
 @on_uvloop
 async def test_many_watches_of_a_user_keep_less_unread_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5,000 watches that were not read took 35 s of CPU and gigabytes for 50 writes of 100 KB."""
+    """Unread bytes of a user's watches are limited; once, 5,000 unread watches took 35 s of CPU for 50 writes of 100
+    KB."""
     monkeypatch.setattr(limits, "UNREAD_OF_A_USER", 4 * limits.WATCH_HIGH_WATER)
     shelf, written = Shelf(), []
     async with serving(shelf) as server, contextlib.AsyncExitStack() as clients:
@@ -313,7 +314,7 @@ async def test_a_client_that_does_not_read_is_paused_and_catches_up() -> None:
 
 
 async def unread(port: int) -> socket.socket:
-    """Open a watch from a socket with little room, which is not read."""
+    """Open a watch with a small receive buffer, which is not read."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.setblocking(False)
@@ -337,7 +338,7 @@ async def test_a_reader_may_pause_for_minutes() -> None:
             (connection,) = server.connections
             assert connection.transport is not None
             line = connection.transport.get_extra_info("socket")
-            # Linux counts a window that is shut as nothing acknowledged
+            # Linux handles a closed window like unacknowledged data
             told = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
             assert told == limits.UNREAD_TIMEOUT * 1000 >= 60_000
 
@@ -370,7 +371,7 @@ async def test_a_bookmark_before_the_end() -> None:
 
 
 class Wire:
-    """A transport that keeps written bytes, or refuses them."""
+    """A transport that keeps written bytes, or raises ``error``."""
 
     def __init__(self) -> None:
         self.data = b""

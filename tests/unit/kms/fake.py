@@ -1,4 +1,4 @@
-"""A KMS plug-in in memory, with the interface that a provider uses."""
+"""A KMS plug-in in memory, with the interface for providers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,7 +11,8 @@ NOT_FOUND, UNAVAILABLE = 5, 14
 
 
 class FakePlugin:
-    """It answers at once, unless ``gate`` is closed; ``fault`` is what calls raise, ``changed`` fields of answers."""
+    """A plug-in that responds immediately, unless ``gate`` is closed; calls raise ``fault``; responses have the fields
+    ``changed``."""
 
     def __init__(self, key_id: str = "key-1") -> None:
         self.timeout = 3.0
@@ -22,13 +23,13 @@ class FakePlugin:
         self.gate.set()
         self.changed: dict[str, dict[str, Any]] = {}
         self.closed = False
-        self.unknown: set[str] = set()  # its own keys that it has not any more
+        self.unknown: set[str] = set()  # keys that it has lost
 
     def count(self, method: str) -> int:
         return sum(called == method for called, _ in self.calls)
 
     def die(self) -> None:
-        """Answer nothing, as if there were no socket."""
+        """Fail all calls, as if there were no socket."""
         self.fault = PluginError(UNAVAILABLE, "gone", reached=False)
 
     async def status(self) -> Any:

@@ -1,4 +1,4 @@
-"""The stored form of values under a plug-in's key: round trips, and upstream's errors."""
+"""The stored form of values encrypted with a plug-in's key: round trips and upstream's errors."""
 
 import contextlib
 
@@ -31,7 +31,7 @@ def test_what_is_packed_is_unpacked(
     assert split(raw) == (data, rest)
     found = unpacked(raw)
     assert found == Envelope(data, kind, key_id, source, notes, found.digest)
-    assert unpacked(rest + packed(data, b"")).digest == found.digest  # in whatever order
+    assert unpacked(rest + packed(data, b"")).digest == found.digest  # in any order
     assert unpacked(packed(b"other", rest)).digest == found.digest
     assert unpacked(packed(data, tail(kind, key_id, source + b"x", notes))).digest != found.digest
 
@@ -40,6 +40,6 @@ def test_what_is_packed_is_unpacked(
 def test_nothing_is_taken_apart_that_is_not_whole(raw: bytes) -> None:
     parts = split(raw)
     if parts is not None:
-        assert packed(*parts) == raw or raw[1] >= 128  # a length may be written longer than it need be
+        assert packed(*parts) == raw or raw[1] >= 128  # a length may have more bytes than necessary
     with contextlib.suppress(InvalidEnvelope):
         unpacked(raw)

@@ -1,4 +1,4 @@
-"""Calls of a plug-in over real gRPC on a unix socket, and what becomes of those that fail."""
+"""Calls of a plug-in over gRPC on a unix socket, and their errors."""
 
 import asyncio
 import os
@@ -22,14 +22,14 @@ NOTES = {NOTE: b"by key-1"}
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[kms_plugin.Plugin]:
-    """A plug-in."""
+    """Run a plug-in."""
     with running_plugin(tmp_path / "kms.sock") as running:
         yield running
 
 
 @pytest.fixture
 async def plugin(server: kms_plugin.Plugin) -> AsyncIterator[Plugin]:
-    """A client of the plug-in."""
+    """Return a client of the plug-in."""
     made = Plugin("wire", server.endpoint, 20.0)
     yield made
     await made.close()
@@ -42,7 +42,7 @@ async def refused(plugin: Plugin) -> PluginError:
 
 
 def places(directory: Path, where: str) -> tuple[str, str]:
-    """Return the configured and the real path of a socket: servers cannot listen at a long path."""
+    """Return the configured and the real path of a socket; they differ as servers cannot listen at long paths."""
     path = f"@apiext-{uuid.uuid4()}" if where == "@" else str(directory / where)
     if where in ("@", "kms.sock"):
         return path, path
@@ -109,7 +109,7 @@ async def test_a_plugin_may_go_and_come_back(
     await plugin.status()
     server.stop()
     server.start()
-    assert (await plugin.status()).healthz == "ok"  # though the connection was another
+    assert (await plugin.status()).healthz == "ok"  # on a new connection
     server.stop()
     plugin.timeout = 0.3
     error = await refused(plugin)

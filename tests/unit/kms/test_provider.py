@@ -20,7 +20,7 @@ DATA = b"x" * 60
 
 
 class Rig:
-    """A provider over a plug-in in memory, on the loop's clock."""
+    """A provider with a plug-in in memory; its clock is the event loop's."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.group = group
@@ -31,13 +31,13 @@ class Rig:
         await self.provider.start(self.group)
 
     def stored(self, seed: bytes = b"s" * 32, key_id: str = "key-2", kind: int = SEED) -> bytes:
-        """Return a value that another server stored under a key of the plug-in."""
+        """Return a value that another server stored, encrypted with a key of the plug-in."""
         return packed(DATA, tail(kind, key_id, turned(key_id, seed), {NOTE: b"by " + key_id.encode()}))
 
 
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
-    """A provider, which a test starts: until then time is real."""
+    """Return a provider that the test starts; time is real before."""
     async with asyncio.TaskGroup() as group:
         made = Rig(group)
         yield made
@@ -112,7 +112,7 @@ async def test_what_is_wrong_with_a_status(rig: Rig, changed: dict[str, dict[str
     await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert rig.provider.fault == f"kmsv2 Provider p is not healthy, error: {why}"
     assert faults_of([rig.provider]) == f"kms-provider-0: {rig.provider.fault}"
-    rig.provider.current_key()  # the last key goes on
+    rig.provider.current_key()  # the last key is still used
 
 
 ROTATIONS: list[tuple[dict[str, Any], str, str]] = [

@@ -1,4 +1,4 @@
-"""Knows applying as a dictionary from places to values and owners: slow, obvious, and written without the engine."""
+"""A simple, slow model of server-side apply, independent of the engine: values and owners by path."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ Place = tuple[str, ...]
 
 
 def places(value: Any, path: Place = ()) -> dict[Place, Any]:
-    """Return the leaves of a spec by place; items of ``items`` are named by their key, those of ``set`` by value."""
+    """Return the leaves of a spec by path. Items of ``items`` are named by their key, items of ``set`` by their
+    value."""
     if path == ("items",) and isinstance(value, list):
         found: dict[Place, Any] = {}
         for item in value:
@@ -24,14 +25,14 @@ def places(value: Any, path: Place = ()) -> dict[Place, Any]:
 
 
 class Model:
-    """An object as path → value, and the managers of each path."""
+    """An object as values by path, and the paths of each manager."""
 
     def __init__(self) -> None:
         self.values: dict[Place, Any] = {}
         self.owners: dict[str, set[Place]] = {}
 
     def conflicts(self, manager: str, spec: dict[str, Any]) -> set[tuple[str, Place]]:
-        """Return the conflicts of an apply: paths of other managers with another value."""
+        """Return the conflicts of an apply: other managers and their paths with a different value."""
         wanted = places(spec)
         return {
             (other, place)
@@ -42,7 +43,7 @@ class Model:
         }
 
     def apply(self, manager: str, spec: dict[str, Any], *, force: bool = False) -> bool:
-        """Apply a configuration; report whether it had no conflicts."""
+        """Apply a configuration; return False for conflicts."""
         met = self.conflicts(manager, spec)
         if met and not force:
             return False

@@ -1,4 +1,4 @@
-"""Knows how to play writes to one object of a small kind with every sort of field."""
+"""Writes to one object of a small kind that has fields of each type."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ TYPE = merge_type(SCHEMA)
 
 
 class OneVersion:
-    """A resource of one version; ``ignored`` is what its endpoint resets."""
+    """A resource of one version; ``ignored`` are the fields that its endpoint resets."""
 
     def __init__(self, ignored: FieldSet = EMPTY) -> None:
         self.ignored = ignored
@@ -60,7 +60,7 @@ class OneVersion:
         return self.ignored
 
     def convert(self, document: View, api_version: str, doing: str) -> Document:
-        """Return the object: there is no other version."""
+        """Return the object, as there is no other version."""
         return dict(document)
 
 
@@ -79,7 +79,7 @@ def applied(live: View | None, name: str, spec: View, *, force: bool = False, no
 
 
 def updated(live: View | None, name: str, spec: View, now: str = NOW) -> Document:
-    """Return the object after a PUT, or after a POST when there was none."""
+    """Return the object after a PUT, or after a POST if there is no live object."""
     before = live or {**BASE, "metadata": {"name": "o"}}
     new = {**before, "spec": clone(spec)}
     owners = manager.track(writer(name, now), live or BASE, new, creating=live is None)

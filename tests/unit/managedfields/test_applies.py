@@ -1,4 +1,4 @@
-"""Applies and updates and their results, case by case (SSA-006…011)."""
+"""Results of applies and updates (SSA-006…011)."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_case(case: cases.Case) -> None:
 
 def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
     of = list_of(Type(STRING), is_set=True)
-    live = [str(number) for number in range(100_000)]  # the result without a budget for each pair
+    live = [str(number) for number in range(100_000)]  # would exceed a budget per pair of items
     assert merge(of, [*live, "0"], ["new"]) == [*live, "0", "new"]
 
 

@@ -34,7 +34,7 @@ SPECS = st.fixed_dictionaries(
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Return path → value of a spec, with list items by name: a naive model of ownership."""
+    """Return the values of a spec by path, with list items by name: a simple model of ownership."""
     if path[:1] == ("set",) and isinstance(value, list):
         return {(*path, str(item)): item for item in value}
     if path[:1] == ("items",) and isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Any story of applies ends as a model says that knows nothing of field sets (SSA-008, SSA-009)."""
+"""Random sequences of applies have the results of a model without field sets (SSA-008, SSA-009)."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ STORIES = st.lists(st.tuples(st.sampled_from(("m1", "m2", "m3")), SPECS, st.bool
 
 
 def shown(place: tuple[str, ...]) -> str:
-    """Return a place of the model as conflicts show it."""
+    """Return a path of the model as conflicts format it."""
     text = ".spec"
     for name in place:
         text += f"[{name}]" if "=" in name else f".{name}"

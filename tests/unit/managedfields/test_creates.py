@@ -1,4 +1,4 @@
-"""The cache of new objects' managedFields holds what would be computed (SSA-006)."""
+"""The cached managedFields of new objects equal computed ones (SSA-006)."""
 
 from typing import Any
 

@@ -89,7 +89,7 @@ def test_the_oldest_of_more_than_ten_updaters_are_merged() -> None:
 @pytest.mark.rows("SSA-006")
 def test_names_before_that_of_the_merged_ones_count_as_well() -> None:
     live = updated(None, "M00", {"free": {"f00": 1}})
-    for number in range(1, 25):  # all in one second, so that only names decide the order
+    for number in range(1, 25):  # all in one second, so only names determine the order
         spec = {"free": {f"f{other:02}": 1 for other in range(number + 1)}}
         live = updated(live, f"{'M' if number == 20 else 'm'}{number:02}", spec)
     owners = owners_of(live)
@@ -159,7 +159,7 @@ def test_many_updaters_are_merged_in_little_time() -> None:
     managers = {Manager(f"m{name[3:]}", UPDATE, "g/v1"): Owned("g/v1", {"f:spec": {name: {}}}, LATER) for name in owned}
     began = time.process_time()
     found = entries.capped(managers)
-    prompt(time.process_time() - began, 1.5)  # with a copy of the merged object for each of them it takes 3 or more
+    prompt(time.process_time() - began, 1.5)  # copying the merged object for each would take 3 or more
     assert [manager.name for manager in found] == [*(f"m{n}" for n in range(23_991, 24_000)), "ancient-changes"]
     merged = found[Manager("ancient-changes", UPDATE, "g/v1")]
     assert merged.fields == {"f:spec": {name: {} for name in list(owned)[:23_991]}}

@@ -1,4 +1,4 @@
-"""FieldSet is a set algebra over paths and survives its wire form (SSA-002)."""
+"""FieldSet is a set algebra over paths, and its encoding is reversible (SSA-002)."""
 
 import orjson
 import pytest

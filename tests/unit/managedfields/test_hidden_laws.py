@@ -1,4 +1,4 @@
-"""A change through a version with fewer fields keeps the fields that this version does not have."""
+"""A change through a version with fewer fields keeps the fields that this version lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = {"type": "string"}
 
 
 def _part(shows: bool, depth: int = 2) -> dict[str, Any]:
-    """Return the schema of a part, with the fields ``h`` and ``hidden`` only where a version shows them."""
+    """Return the schema of a part; only if ``shows``, it has the fields ``h`` and ``hidden``."""
     properties: dict[str, Any] = {"k": TEXT, "v": TEXT}
     if depth:
         below = _part(shows, depth - 1)
@@ -64,7 +64,7 @@ def parts(shows: bool, depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def hidden_leaves(value: Any, path: tuple[str, ...] = (), *, within: bool = False) -> dict[tuple[str, ...], Any]:
-    """Return path → hidden value, with items of associative lists by key; values in other lists are left out."""
+    """Return hidden values by path, with items of associative lists by key, without values in other lists."""
     if isinstance(value, dict):
         return {
             place: leaf
@@ -83,7 +83,7 @@ def hidden_leaves(value: Any, path: tuple[str, ...] = (), *, within: bool = Fals
 
 
 def places(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
-    """Return all places of objects, items of associative lists by key."""
+    """Return all paths of objects, with items of associative lists by key."""
     if isinstance(value, dict):
         return {path}.union(*(places(item, (*path, name)) for name, item in value.items()))
     if isinstance(value, list) and path[-1] == "keyed":
@@ -92,7 +92,7 @@ def places(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
 
 
 def shown(document: Any) -> Any:
-    """Return an object as the version with fewer fields shows it."""
+    """Return an object as the version with fewer fields serves it."""
     found = clone(document)
     LESS.prune(found)
     return found
@@ -104,12 +104,12 @@ def kept(stored: Any, new: Any) -> Any:
 
 
 def holder(place: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the place of the object that has a hidden field."""
+    """Return the path of the object that has a hidden field."""
     return place[: min(place.index(name) for name in ("h", "hidden") if name in place)]
 
 
 def emptied(value: Any) -> Any:
-    """Return a value without empty objects, which clients may leave out."""
+    """Return a value without empty objects, which clients may omit."""
     if isinstance(value, dict):
         found = {name: emptied(item) for name, item in value.items()}
         return {name: item for name, item in found.items() if item != {}}

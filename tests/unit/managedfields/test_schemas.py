@@ -1,4 +1,4 @@
-"""Merge types from schemas: scalars, and the scalars that are distinguished."""
+"""Merge types from schemas: scalars and their distinctions."""
 
 from typing import Any
 

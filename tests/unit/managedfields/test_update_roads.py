@@ -65,7 +65,7 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
     if fits(live):
         updater.compared(write, live, {**BASE, "spec": after})
     else:
-        with pytest.raises(ValueError):  # noqa: PT011 (of a list without names the comparison tells first)
+        with pytest.raises(ValueError):  # noqa: PT011 (the comparison reports a list without names first)
             updater.compared(write, live, {**BASE, "spec": after})
 
 
@@ -75,7 +75,7 @@ def test_a_member_for_another_is_one_that_went_and_one_that_came() -> None:
 
 
 class OneWay(OneVersion):
-    """A resource that cannot be converted when it has a b."""
+    """A resource that cannot be converted if it has the field b."""
 
     def convert(self, document: View, api_version: str, doing: str) -> Document:
         if "b" in document["spec"]:
@@ -204,7 +204,7 @@ def test_many_members_that_became_atomic_are_reconciled_in_little_time() -> None
     before = {"f:m": {name: {"f:x": {}} for name in names}}
     began = time.process_time()
     assert typed.reconciled(before, of) == {"f:m": {name: {} for name in names}}
-    prompt(time.process_time() - began, 1.0)  # with a copy of the map for each of them it takes 5 or more
+    prompt(time.process_time() - began, 1.0)  # copying the map for each would take 5 or more
     assert before["f:m"]["f:k0"] == {"f:x": {}}
 
 

@@ -1,4 +1,4 @@
-"""Shares of the threads: a holder cannot take the threads of another one, and returns its own."""
+"""Shares of the threads: a holder cannot use the share of another holder, and returns its own threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _left() -> int:
 
 
 async def _called(holder: str, calls: int) -> None:
-    """Wait until so many calls hold or await a thread of a holder."""
+    """Wait until ``calls`` calls hold or await a thread of a holder."""
     async with asyncio.timeout(10):
         known = shares_module._shares.setdefault(asyncio.get_running_loop(), {})
         while holder not in known or known[holder].calls < calls:  # noqa: ASYNC110
@@ -31,7 +31,7 @@ async def _called(holder: str, calls: int) -> None:
 
 
 async def test_long_work_of_one_holder_leaves_a_thread_for_others() -> None:
-    """Eight large writes to one definition kept creates under another one waiting for a minute."""
+    """Large writes to one definition do not delay creates of another; once, eight of them did for a minute."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS))
     go_on = threading.Event()
     async with asyncio.TaskGroup() as group:
@@ -110,12 +110,12 @@ WAITS = [("call", "x", "a", False), ("call", "y", "a", False), ("call", "x", "a"
 
 @given(STEPS)
 @example([*WAITS, ("cancel", 2)])
-@example([*WAITS, ("call", "x", "b", False), ("turn",), ("cancel", 3)])  # which waits for user x
+@example([*WAITS, ("call", "x", "b", False), ("turn",), ("cancel", 3)])  # the last call waits for user x
 @settings(deadline=None)
 def test_no_cancellation_takes_or_loses_a_thread(steps: list[tuple[Any, ...]]) -> None:
-    """Under calls, ends of work and cancellations in any order: no holder has more threads than its share.
+    """With calls, ends of work and cancellations in any order, no holder has more threads than its share.
 
-    Afterwards each holder has its whole share again, and nothing is kept.
+    Afterwards each holder has its whole share again, and no state is left.
     """
     asyncio.run(_follow(steps))
 

@@ -1,4 +1,4 @@
-"""Ten-line models of the compiled functions."""
+"""Simple models of the compiled functions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def drop_nulls(value: Any, node: Structural | None, root: bool = False) -> None:
 
 
 def default(value: Any, node: Structural | None, root: bool = False) -> None:
-    """Fill in defaults."""
+    """Set defaults."""
     if node is None:
         return
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Play recorded steps with the schema engine alone, as far as it decides them."""
+"""Replay recorded steps with the schema engine, without a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_TYPE_NAME = re.compile(r"selfType\d+")  # the reference numbers them by the clock
+_TYPE_NAME = re.compile(r"selfType\d+")  # kube-apiserver numbers them by the time
 _LONG = re.compile(r"@LONG([0-9]+)@")
 _META = ("apiVersion", "kind", "metadata")
 
@@ -26,7 +26,7 @@ def scenarios(path: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def body_of(step: dict[str, Any]) -> Any:
-    """Return the JSON body of a step; None when it has none that could be read as JSON."""
+    """Return the JSON body of a step; None if it has no valid JSON body."""
     text = json.dumps(step["body"]) if "body" in step else step.get("raw")
     if not isinstance(text, str):
         return None
@@ -38,7 +38,7 @@ def body_of(step: dict[str, Any]) -> Any:
 
 
 def schemas_of(definition: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return path and schema of each version, hoisted when all are equal (CRD-005)."""
+    """Return path and schema of each version; equal schemas are one entry, with the path of v1beta1 (CRD-005)."""
     versions = definition["spec"].get("versions") or []
     found = [(version.get("schema") or {}).get("openAPIV3Schema") for version in versions]
     if found and all(schema == found[0] for schema in found):
@@ -56,13 +56,13 @@ def causes(answer: dict[str, Any]) -> set[tuple[str, str, str]]:
 
 
 def warnings(answer: dict[str, Any]) -> list[str]:
-    """Return the texts of Warning headers."""
+    """Return the texts of the Warning headers."""
     found = (answer.get("headers") or {}).get("Warning") or []
     return [re.sub(r"\\(.)", r"\1", text.partition('"')[2][:-1]) for text in found]
 
 
 class World:
-    """The definitions and objects that the steps so far have stored."""
+    """The definitions and objects that the steps have stored."""
 
     def __init__(self) -> None:
         self.schemas: dict[tuple[str, str, str], Any] = {}
@@ -78,7 +78,7 @@ class World:
             self.schemas[key] = compile_schema((version.get("schema") or {}).get("openAPIV3Schema"))
 
     def judge_definition(self, definition: dict[str, Any]) -> set[tuple[str, str, str]]:
-        """Return our causes about the schemas of a definition."""
+        """Return the engine's causes for the schemas of a definition."""
         return {
             (error.reason, error.field, _TYPE_NAME.sub("selfType<n>", error.body))
             for path, schema in schemas_of(definition)
@@ -86,26 +86,26 @@ class World:
         }
 
     def schema_of(self, path: str) -> tuple[Any, bool] | None:
-        """Return the schema of an object's path, and whether the path is that of its status."""
+        """Return the schema for an object's path, and whether the path is of its status subresource."""
         match = re.match(r"/apis/([^/]+)/([^/]+)/(?:namespaces/[^/]+/)?([^/?]+)(?:/[^/?]+)?(/status)?(?:\?|$)", path)
         found = self.schemas.get((match[1], match[2], match[3])) if match else None
         return (found, bool(match and match[4])) if found else None
 
 
 def judged(schema: Any, new: Any, old: Any) -> tuple[set[tuple[str, str, str]], list[str]]:
-    """Return the causes that values and rules of an object give, and the warnings of rules."""
+    """Return the causes from values and rules of an object, and the warnings of rules."""
     errors = schema.validate(new, old)
     broken, noted = schema.rules(new, old, errors)
     return {(error.reason, error.field, error.body) for error in [*errors, *broken]}, noted
 
 
 def without_metadata(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields besides type and metadata."""
+    """Return all fields except apiVersion, kind and metadata."""
     return {key: value for key, value in document.items() if key not in _META}
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """Return a merge patch applied (RFC 7386)."""
+    """Return the target with a merge patch applied (RFC 7386)."""
     if not isinstance(patch, dict):
         return clone(patch)
     result = clone(target) if isinstance(target, dict) else {}
@@ -118,7 +118,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def replace(target: Any, operations: list[dict[str, Any]]) -> Any:
-    """Return replace and add operations of a JSON patch applied."""
+    """Return the target with replace and add operations of a JSON patch applied."""
     result = clone(target)
     for operation in operations:
         *way, last = operation["path"].split("/")[1:]

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: schemas, and documents that meet and miss them."""
+"""Hypothesis strategies for schemas, and for documents that match or violate them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _limits(kind: str) -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def schemas(draw: st.DrawFn, depth: int = 3, junctors: bool = True) -> dict[str, Any]:
-    """Return a schema document, structural except that defaults need not fit."""
+    """Return a structural schema, whose defaults may be invalid."""
     kinds = ["string", "integer", "boolean", "number"] + (["object", "object", "array"] if depth else [])
     kind = draw(st.sampled_from(kinds))
     schema: dict[str, Any] = {"type": kind, **draw(_limits(kind))}

@@ -1,4 +1,4 @@
-"""Rules that are evaluated briefly, on the event loop: the errors are those of a thread, and the work has a bound."""
+"""Short rules are evaluated on the event loop: the errors equal those of a thread, and the work is limited."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_way_to_rules_takes_time_too() -> None:
 def test_a_rule_that_fails_is_evaluated_once() -> None:
     compiled = compile_schema({"type": "object", "properties": {"a": LONG}})
     assert compiled.rules({"a": [1]}, None) == ([], [])
-    broken = {"a": [*([1] * (limits.LOOP_UNITS // 7)), 5]}  # the budget of the loop is enough for it once
+    broken = {"a": [*([1] * (limits.LOOP_UNITS // 7)), 5]}  # the loop's budget is enough for one evaluation
     found = within_loop_budget(compiled.rules, broken, None)
     assert len(found[0]) == 1
     assert found == compiled.rules(broken, None)

@@ -1,4 +1,4 @@
-"""Schemas at the limit of nesting: accepted ones can be stored and read, and report errors."""
+"""Schemas at the limit of nesting: accepted schemas can be stored and read, and report errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LISTS: dict[str, Callable[[Schema], Schema]] = {
 
 
 def _deepest(around: Callable[[Schema], Schema], number: int) -> tuple[Schema, int]:
-    """Return a schema that is nested as deep as may be, as no other test has it, and its levels."""
+    """Return a schema of the maximum depth that is unique among tests, and its number of levels."""
     leaf = {"type": "object", "properties": {"x": {"type": "string", "maxLength": 5000 + number}}}
     levels = 0
     while not too_deep({"type": "object", "properties": {"spec": around(around(leaf))}}):
@@ -59,7 +59,7 @@ def _spec(value: Any, levels: int, listed: bool) -> dict[str, Any]:
 
 
 def _of_thread(work: Callable[[], None]) -> None:
-    """Do it at the depth of the stack at which a server does."""
+    """Call the function with a stack as deep as the server's."""
 
     def work_or_keep() -> None:
         try:
@@ -110,7 +110,7 @@ def _read(schema: Schema, good: dict[str, Any]) -> None:
 
 
 def _forget(root: Structural) -> None:
-    """Let nodes be compiled again, all of them at once."""
+    """Clear the compiled functions of all nodes."""
     stack = [root]
     while stack:
         node = stack.pop()

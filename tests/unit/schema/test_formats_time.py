@@ -1,4 +1,4 @@
-"""Formats take time in proportion to their texts, whatever the texts are made of."""
+"""The time of a format check is proportional to the length of the text, for any text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors inside allOf, anyOf, oneOf and not: only the shown ones are built, the rest are counted."""
+"""Errors inside allOf, anyOf, oneOf and not: only reported errors are built, the rest is counted."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_texts_of_a_long_value_are_not_all_kept() -> None:
 
 
 def test_which_branch_is_told_does_not_depend_on_what_is_shown() -> None:
-    """The best branch is the one of most checks, also where only its first errors are made."""
+    """The best branch is the branch with most checks, also if only its first errors are built."""
     shallow = {"properties": {"l": {"maxItems": 1}}}
     deep = {"properties": {"l": {"items": {"minLength": 5, "pattern": "^a"}}}}
     for branches in ([shallow, deep], [deep, shallow]):

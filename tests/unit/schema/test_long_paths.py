@@ -1,4 +1,4 @@
-"""Embedded resources below long names of maps: their paths are made one after the other."""
+"""Paths of embedded resources below long map keys are built one at a time."""
 
 from __future__ import annotations
 

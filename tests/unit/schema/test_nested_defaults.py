@@ -1,4 +1,4 @@
-"""Defaults below defaults: counted for the objects that get them, not for the definitions that have them."""
+"""Nested defaults are counted for objects that get them, not for definitions."""
 
 from __future__ import annotations
 

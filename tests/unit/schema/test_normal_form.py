@@ -1,4 +1,4 @@
-"""Where the quick test finds an object settled, the walks find nothing to do and no float is written."""
+"""If the quick check accepts an object, pruning and defaulting do not change it, and it has no float to be written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[s
     ("schema", "value", "settled"),
     [
         (TEXT, "x", True),
-        (TEXT, 1, True),  # whether it is valid is another question
+        (TEXT, 1, True),  # though it is invalid
         (TEXT, None, False),
         (TEXT, 1.0, False),
         (TEXT, {}, False),

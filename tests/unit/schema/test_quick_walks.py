@@ -1,4 +1,4 @@
-"""The fast path for wide objects has the same result as a walk field by field."""
+"""The fast path for objects with many fields has the same result as a visit of each field."""
 
 from __future__ import annotations
 

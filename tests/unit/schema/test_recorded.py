@@ -1,4 +1,4 @@
-"""Recorded answers about schemas and values: the engine alone must give the same causes and the same pruned objects."""
+"""Recorded responses about schemas and values: the engine returns the same causes and the same pruned objects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RECORDED = _recorded()
 
 @pytest.mark.parametrize("steps", [steps for _, steps in RECORDED], ids=[name for name, _ in RECORDED])
 def test_recorded_steps(steps: list[dict[str, Any]]) -> None:
-    """Every step that the engine can decide gives the recorded causes, values and warnings."""
+    """Each step within the engine's scope has the recorded causes, values and warnings."""
     world = World()
     wrong: list[str] = []
     for index, step in enumerate(steps):
@@ -88,7 +88,7 @@ def _definition(world: World, step: dict[str, Any]) -> str:
 def _of_schema(cause: tuple[str, str, str]) -> bool:
     _, field, message = cause
     if "status subresource is enabled" in message or field.endswith("openAPIV3Schema.nullable"):
-        return False  # rules of the definition, not of the schema
+        return False  # validation of the definition, not of the schema
     return "openAPIV3Schema" in field and not message.startswith("Required value: because otherwise")
 
 
@@ -114,7 +114,7 @@ def _judge_object(world: World, schema: Any, step: dict[str, Any], document: Any
         message = str((answer.get("body") or {}).get("message"))
         return "" if answer["status"] == 400 and str(error) in message else f"raised {error}"
     if answer["status"] == 400 or any(cause[1] == "patch" for cause in causes(answer)):
-        return ""  # strict field validation, or a body that never reaches the schema
+        return ""  # strict field validation, or a body that is refused before validation
     found, noted = judged(schema, document, old)
     expected = causes(answer)
     if found != expected:

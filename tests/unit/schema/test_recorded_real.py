@@ -1,4 +1,4 @@
-"""Definitions and objects of real projects: the engine alone gives the recorded verdicts, values and warnings."""
+"""Definitions and objects of other projects: the engine returns the recorded results, values and warnings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _document(file: str) -> Any:
 
 
 def _steps(scenario: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the steps about samples, each with the body of the answer it refers to."""
+    """Return the steps about samples, each with the response body that it refers to."""
     steps = scenario["steps"]
     found = []
     for step in steps:
@@ -53,7 +53,7 @@ def _body(step: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("project", PROJECTS)
 def test_real_definitions_and_objects(project: str) -> None:
-    """Accepted definitions break no rule; samples and spoilt samples get the recorded answers."""
+    """Accepted definitions are valid; valid and invalid samples have the recorded results."""
     assert _ANSWERS is not None
     wrong: list[str] = []
     for scenario in json.loads(Path(_ANSWERS, f"{project}.json").read_text(encoding="utf-8"))["scenarios"]:
@@ -67,7 +67,7 @@ def test_real_definitions_and_objects(project: str) -> None:
         for step in _steps(scenario):
             version = step["path"].split("/")[3]
             if version != stored:
-                continue  # the answer went through the storage version
+                continue  # the recorded object was stored in the storage version
             has_status = _has_status(definition, version)
             fault = _sample(compiled[version], step, has_status)
             if fault:
@@ -86,7 +86,7 @@ def _definition(scenario: dict[str, Any], definition: dict[str, Any]) -> list[st
 
 
 def _has_status(definition: dict[str, Any], name: str) -> bool:
-    """Report whether a create drops the status."""
+    """Report whether a version has the status subresource, so that creates drop the status."""
     version = next(version for version in definition["spec"]["versions"] if version["name"] == name)
     return "status" in (version.get("subresources") or {})
 

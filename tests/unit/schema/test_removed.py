@@ -1,4 +1,5 @@
-"""Paths of unknown fields: all of few, the first by name of many, after little work however long they are."""
+"""Paths of unknown fields: all if they are few, otherwise the first by name; the work is bounded for paths of any
+length."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ _KNOWN = {"k": {"type": "string"}}
 
 
 def _open(levels: int) -> dict[str, Any]:
-    """Return a schema of maps and lists of anything, of which only scalars in lists are kept."""
+    """Return a schema of maps and lists that keeps only scalars in lists."""
     node: dict[str, Any] = {"type": "object", "properties": _KNOWN}
     for _ in range(levels):
         node = {"additionalProperties": node, "items": node}
@@ -35,7 +36,7 @@ def _open(levels: int) -> dict[str, Any]:
 
 
 def _leaves(value: Any, path: str, levels: int) -> Iterator[str]:
-    """Yield the paths of unknown fields in a value of this many levels of maps."""
+    """Yield the paths of unknown fields in a value with ``levels`` levels of maps."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]", max(levels - 1, 0))
@@ -82,7 +83,8 @@ def test_of_many_the_first_by_name_are_told() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("branches", [1, 500])
 def test_long_paths_are_written_for_what_is_told_alone(branches: int) -> None:
-    """Fields below hundred levels of long names, in one object, and each below hundred levels more."""
+    """The work is bounded for fields in one object below 100 levels of long names, and for fields below 100 more levels
+    each."""
     levels = 100 if branches == 1 else 200
     node: dict[str, Any] = {"type": "object", "properties": _KNOWN}
     for _ in range(levels):

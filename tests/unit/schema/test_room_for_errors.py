@@ -1,4 +1,4 @@
-"""Errors below long names: an answer has room for few of them, and no more are gathered (VAL-001, CEL-006)."""
+"""Errors below long names: a response has room for few of them, and no more are built (VAL-001, CEL-006)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.crd.samples import definition
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014")
 KEEP = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-LEVELS, NAME = 100, "k" * 1_000  # 100 KB of names on the way to a leaf
+LEVELS, NAME = 100, "k" * 1_000  # 100 KB of names in the path of a leaf
 PATH = len(f"[{NAME}]") * LEVELS
 Judge = Callable[[Any, Document], list[FieldError]]
 

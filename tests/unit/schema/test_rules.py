@@ -1,4 +1,4 @@
-"""Rules of schemas: validation of the rules, and errors of objects."""
+"""Rules of schemas: validation of rules, and errors of objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = "spec.validation.openAPIV3Schema"
 
 
 def table(name: str) -> Any:
-    """Return the parametrisation of a test by a table."""
+    """Return a mark that parametrizes a test with a table."""
     return pytest.mark.parametrize("case", load(__file__, name), ids=case_name)
 
 
@@ -37,7 +37,7 @@ def table(name: str) -> Any:
 def test_rules_of_objects(case: Case) -> None:
     compiled = compile_schema(case.schema)
     others = [FieldError(reason, "x", "broken") for reason in case.others or ()]
-    for _ in range(2):  # the second time with the cached state of the first
+    for _ in range(2):  # the second run uses cached state
         errors, warnings = compiled.rules(case.new, case.old, others)
         assert [str(error) for error in errors] == (case.errors or [])
         assert warnings == (case.warnings or [])

@@ -1,4 +1,4 @@
-"""Schemas and objects made to cost: each ends in a clear answer after little work."""
+"""Expensive schemas and objects: each has a clear result after little work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND = 1.0
 def _little_work() -> Any:
     start = time.process_time()
     yield
-    assert time.process_time() - start < 3 * SECOND  # the bar is one second on a quiet machine
+    assert time.process_time() - start < 3 * SECOND  # the limit is one second on an idle machine
 
 
 def _nested(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def test_many_keys_of_lists_are_looked_up() -> None:
     node = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": items}
     began = time.process_time()
     found = rules_of_schema.map_key_errors({**node, "items": {**items, "required": keys[:-1]}}, "S")
-    prompt(time.process_time() - began, 0.5)  # looked for in the list they take ten times as long
+    prompt(time.process_time() - began, 0.5)  # a search in the list would take ten times as long
     assert rules_of_schema.map_key_errors(node, "S") == []
     assert [error.field for error in found] == [f"S.items.properties[{keys[-1]}].default"]
 
@@ -252,7 +252,7 @@ TOO_SLOW = (
 @pytest.mark.parametrize(
     ("text", "node"),
     [
-        ("ab" * 700_000, {"pattern": SLOW}),  # took 15 seconds
+        ("ab" * 700_000, {"pattern": SLOW}),  # once took 15 seconds
         ("ab" * 7_500, {"allOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]}),
         ("ab" * 7_500, {"anyOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]}),
     ],
@@ -288,7 +288,7 @@ def test_work_that_was_stopped_ends_between_patterns() -> None:
 
 
 def test_the_patterns_of_a_schema_are_weighed_together() -> None:
-    """Such a definition of 31 KB kept 200 MB; six of them, 860 MB."""
+    """The total size of patterns is limited; a definition of 31 KB once kept 200 MB, six of them 860 MB."""
 
     def schema(count: int) -> dict[str, Any]:
         fields = {f"p{number}": {"type": "string", "pattern": r"\pL" * 50 + str(number)} for number in range(count)}
@@ -303,7 +303,7 @@ def test_the_patterns_of_a_schema_are_weighed_together() -> None:
 
 @pytest.mark.parametrize("call", ["self.a.matches(PATTERN)", "matches(self.a, PATTERN)", "self.a.find(PATTERN) == ''"])
 def test_the_patterns_of_rules_are_weighed_with_those_of_the_schema(call: str) -> None:
-    """Rules kept programs that the limit on patterns did not count."""
+    """Patterns in rules count toward the limit on patterns."""
 
     def schema(count: int) -> dict[str, Any]:
         patterns = [r"r'" + r"\pL" * 50 + f"{number}'" for number in range(count)]
@@ -332,7 +332,7 @@ def test_programs_are_remembered_up_to_a_size_in_bytes() -> None:
 
 
 def test_no_pattern_takes_long_to_compile() -> None:
-    """Nothing else runs meanwhile: RE2 holds the interpreter."""
+    """Patterns compile fast, as RE2 blocks all other threads while it compiles."""
     for pattern in (r"\pL" * 200, r"[\p{L}\p{N}]{1,60}", "[^x]{1000}y", "a?" * 2_000, "(a{0,30}b){30}"):
         began = time.thread_time()
         regexes.compiled(pattern)

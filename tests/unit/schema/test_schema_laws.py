@@ -1,4 +1,4 @@
-"""Laws of the engine: compiled functions equal their models, are idempotent, and validation changes nothing."""
+"""Compiled functions equal their models and are idempotent, and validation does not change values."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_unchanged_member_is_not_judged_again(schema: dict[str, Any], documen
     known = {"type": "object", "properties": {"keep": schema["properties"].get(name, {"type": "string"})}}
     value = {"keep": document.get(name)}
     compiled = compile_schema(known)
-    compiled.normalize(value)  # members outside the schema never count as unchanged
+    compiled.normalize(value)  # fields without a schema never count as unchanged
     if not _has_loose_members(compiled.root, value):
         assert compiled.validate({**clone(value), "new": 1}, value) == []
 

@@ -1,4 +1,4 @@
-"""The engine's tables: one YAML file per concern, one row per case."""
+"""Tables of the schema engine: one YAML file per topic, one row per case."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apiext.schema.work_budget import BudgetExhausted, within_loop_budget
 
 
 def table(name: str) -> Any:
-    """Return the parametrisation of a test by a table."""
+    """Return a mark that parametrizes a test with a table."""
     return pytest.mark.parametrize("case", load(__file__, name), ids=case_name)
 
 

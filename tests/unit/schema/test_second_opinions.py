@@ -1,4 +1,4 @@
-"""Second opinions: the jsonschema package on the keywords that both know, and JSON-Schema-Test-Suite-like cases."""
+"""Comparison with the jsonschema package for shared keywords, and cases like those of the JSON-Schema-Test-Suite."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from apiext.schema import validate
 from apiext.schema.parse import parse
 from tests.unit.schema.strategies import VALUES, schemas
 
-# draft 4 has boolean exclusive bounds, as OpenAPI does; that 1.0 is an integer came later
+# draft 4 has boolean exclusive bounds, like OpenAPI; only since draft 6 is 1.0 an integer
 Checker = jsonschema.validators.extend(jsonschema.Draft4Validator, type_checker=jsonschema.Draft6Validator.TYPE_CHECKER)
-# where Kubernetes' OpenAPI means something else than JSON Schema, by the name of a case: the reason
+# reasons by name of case, where the meaning of Kubernetes' OpenAPI differs from JSON Schema's
 DIFFERENT = {
     "null is no object": "null passes only where nullable says so, other types are not asked",
     "a fractional factor of an integer value": "the factor is cut to an integer when the value is one",
@@ -24,21 +24,21 @@ DIFFERENT = {
 
 
 def _agrees(schema: dict[str, Any], value: Any) -> bool | None:
-    """Return the result of the other implementation; None if its meaning differs."""
+    """Return the result of jsonschema; None if the meaning of a keyword differs."""
     if _differs(schema):
         return None
     return bool(Checker(_plain(schema)).is_valid(value))
 
 
 def _differs(schema: Any) -> bool:
-    """Report whether a schema uses a keyword with a meaning of Kubernetes' own."""
+    """Report whether a schema uses a keyword with a different meaning in Kubernetes."""
     if isinstance(schema, dict):
         return any(name in schema for name in ("enum",)) or any(map(_differs, schema.values()))
     return isinstance(schema, list) and any(map(_differs, schema))
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema in the other dialect: nullable as a type, no defaults; an absent null is no violation."""
+    """Return the schema as JSON Schema: nullable is a type, and defaults are removed."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):

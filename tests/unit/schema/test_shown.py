@@ -16,7 +16,7 @@ ODD = [{}, {"x-kubernetes-int-or-string": True}, {"x-kubernetes-preserve-unknown
 
 
 def inside(schemas: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """Return schemas that contain other schemas, of fitting and other types."""
+    """Return a strategy for schemas that contain other schemas, with matching and other types."""
     types = st.sampled_from([*LEAVES[4:], *ODD])
     parts = st.one_of(
         st.fixed_dictionaries({"items": schemas}),

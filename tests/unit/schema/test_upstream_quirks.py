@@ -1,4 +1,4 @@
-"""Odd behaviours of upstream: each tag of apiext/schema that no table of cases contains."""
+"""Unexpected behaviour of upstream: each upstream tag of apiext/schema that is not in a table of cases."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Forms in which ages are filled in: as if they had been written with the ages of the moment."""
+"""Cached Tables with inserted ages equal Tables that are written with the current ages."""
 
 from __future__ import annotations
 

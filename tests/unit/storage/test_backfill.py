@@ -1,4 +1,4 @@
-"""Many resuming watches share one read of etcd's history, if etcd's progress cannot be trusted."""
+"""Many resuming watches share one read of etcd's history, if etcd's progress notifications are unreliable."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,13 +20,13 @@ KINDS = [GroupResource("example.com", f"kind{number}s") for number in range(20)]
 
 
 class Past:
-    """A store that was started after all was written; ``made`` are the revisions of each kind's objects."""
+    """A store that was started after all writes; ``made`` are the revisions of each kind's objects."""
 
     def __init__(self, etcd: FakeEtcd, store: CachedStore, made: list[list[int]]) -> None:
         self.etcd, self.store, self.made = etcd, store, made
         self.kinds: list[Collection] = []
-        self.spans: list[tuple[bytes, bytes]] = []  # of the watches that were opened to read history
-        self.most = 0  # of them at a time
+        self.spans: list[tuple[bytes, bytes]] = []  # key ranges of watches that read history
+        self.most = 0  # maximum number of concurrent watches
         opened = etcd.watch
 
         def watch(start: bytes, end: bytes, from_revision: int, **rest: object) -> FakeWatch:
@@ -37,7 +37,7 @@ class Past:
         etcd.watch = watch  # type: ignore[method-assign]
 
     async def resume(self, kind: int, after: int) -> list[int]:
-        """Watch a kind from behind its object number ``after`` on; return the revisions seen."""
+        """Watch a kind from the revision of its object number ``after``; return the revisions of the events."""
         made, sink = self.made[kind], RecordingSink()
         await self.store.watch(self.kinds[kind], watch_group(), made[after], sink)
         return [seen.revision for seen in await sink.reached(made[-1])]

@@ -1,4 +1,4 @@
-"""The contract of a store, over an etcd in memory."""
+"""The contract of stores, for CachedStore with an etcd in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.looptime
 
 @pytest.fixture(params=["progress", "touch"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[FakeWorld]:
-    """A started store; with and without an etcd whose progress answers can be trusted."""
+    """Return a started store, with and without reliable progress notifications of etcd."""
     async with asyncio.TaskGroup() as group:
         made = FakeWorld(group)
         made.etcd.progress_requests_ok = request.param == "progress"
@@ -25,7 +25,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[FakeWorld]:
 
 
 class TestCachedStore(StoreContract):
-    """CachedStore over FakeEtcd."""
+    """Tests of CachedStore with FakeEtcd."""
 
 
 def widgets(world: FakeWorld) -> Collection:
@@ -62,7 +62,7 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
     world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
     async with asyncio.TaskGroup() as group:
         write = group.create_task(store.create(col, "d", "a", b"{}"))
-        for _ in range(50):  # turns of the loop, of which a call of this etcd takes few
+        for _ in range(50):  # iterations of the loop; a call of this etcd takes few
             await asyncio.sleep(0)
         assert "/registry/example.com/widgets/d/a" in world.etcd.state("/registry/example.com/")
         assert not write.done()
@@ -73,7 +73,7 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
 
 
 async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
-    """A client that has seen the deletion of an object does not read it again."""
+    """A client does not read an object again after its deletion."""
     col, store = widgets(world), world.store
     await col.wait_ready()
     made = await store.create(col, "d", "a", b"{}")
@@ -81,7 +81,7 @@ async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: 
     world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
     async with asyncio.TaskGroup() as group:
         deletion = group.create_task(store.delete(col, "d", "a", made.revision))
-        for _ in range(50):  # turns of the loop, of which a call of this etcd takes few
+        for _ in range(50):  # iterations of the loop; a call of this etcd takes few
             await asyncio.sleep(0)
         assert "/registry/example.com/widgets/d/a" not in world.etcd.state("/registry/example.com/")
         assert not deletion.done()

@@ -1,4 +1,4 @@
-"""Work of the cache by the clock: bookmarks, and the end of watches without a reader."""
+"""Periodic work of the cache: bookmarks, and the end of watches that are not read."""
 
 import asyncio
 
@@ -24,14 +24,14 @@ async def test_bookmarks_come_by_the_clock() -> None:
         await col.wait_ready()
         col.watch(watch_group(), None, sink, bookmarks=True)
         etcd.put("/registry/somebody/else", b"x")
-        await asyncio.sleep(2.5 * collection.BOOKMARK_EVERY)  # looptime: no real time passes
+        await asyncio.sleep(2.5 * collection.BOOKMARK_EVERY)  # looptime: virtual time
         assert sink.seen == [Seen("BOOKMARK", "", etcd.revision)] * 2
         await store.stop()
 
 
 @pytest.mark.rows("RV-012", "RV-018")
 async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its group ends with it, and the clock goes on for the remaining groups."""
+    """The group of an ended watch ends, too, and periodic work continues for other groups."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     etcd, stuck, well = FakeEtcd(), RecordingSink(), RecordingSink()
     store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.Mon
         await rooms.wait_ready()
         col.watch(watch_group(), None, stuck)
         rooms.watch(watch_group(), None, well, bookmarks=True)
-        await asyncio.sleep(1)  # looptime: no real time passes
+        await asyncio.sleep(1)  # looptime: virtual time
         stuck.paused = True
         for number in range(10):
             await store.create(col, "one", f"o{number}", body(n=number))

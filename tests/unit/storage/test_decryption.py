@@ -1,4 +1,4 @@
-"""Large values are encrypted and decrypted in threads; events stay in order."""
+"""Large values are encrypted and decrypted in threads, and events stay in order."""
 
 import asyncio
 import threading
@@ -25,9 +25,9 @@ LARGE, MANY, SMALL = "x" * 100_000, "x" * 20_000, "x"
 
 @dataclass
 class Witness:
-    """Seals as another encryption does, and remembers how many bytes each turn of the loop had to do with.
+    """Encryption that records how many bytes are processed in each iteration of the loop.
 
-    Other threads open nothing while ``gate`` is closed.
+    Other threads decrypt nothing while ``gate`` is closed.
     """
 
     inner: Encryption
@@ -72,7 +72,7 @@ class Witness:
 
 
 class EncryptedWorld(FakeWorld):
-    """An encrypted store over a FakeEtcd, and a second writer with the same key."""
+    """An encrypted store with a FakeEtcd, and a second writer with the same key."""
 
     def __init__(self, group: asyncio.TaskGroup, kind: str) -> None:
         rules = [Rule(("*.*",), (Provider(kind, (Secret(kind, "a", b"a" * 32),)),))]
@@ -92,7 +92,7 @@ class EncryptedWorld(FakeWorld):
 
 @pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]:
-    """A started store of one cipher."""
+    """Return a started store with one cipher."""
     async with asyncio.TaskGroup() as group:
         made = EncryptedWorld(group, request.param)
         await made.store.start(group)
@@ -230,15 +230,15 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: EncryptedW
 async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_came_before(
     world: EncryptedWorld,
 ) -> None:
-    """The values that are being opened then are of no use, those behind them are."""
+    """When everything is read again, values that are being decrypted are dropped, and later values are kept."""
     col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()
     world.write("d/before", LARGE)
     assert await asyncio.to_thread(world.ours.waiting.wait, 10)
-    dispatcher.drop_buffered()  # as when everything is read again
+    dispatcher.drop_buffered()  # as if everything were read again
     after = world.write("d/after", LARGE)
-    while not dispatcher._buffered:  # noqa: ASYNC110 - turns of the loop are counted
+    while not dispatcher._buffered:  # noqa: ASYNC110 - iterations of the loop are counted
         await asyncio.sleep(0)
     world.ours.gate.set()
     await world.store.at_least(after)
@@ -253,10 +253,10 @@ async def test_what_was_opened_in_vain_is_forgotten(world: EncryptedWorld) -> No
     world.ours.gate.clear()
     world.write("d/large", LARGE)
     assert await asyncio.to_thread(world.ours.waiting.wait, 10)
-    dispatcher.drop_buffered()  # as when everything is read again
+    dispatcher.drop_buffered()  # as if everything were read again
     world.ours.gate.set()
     async with asyncio.timeout(20):
-        while dispatcher._decrypting:  # noqa: ASYNC110 - a thread sets no event of ours
+        while dispatcher._decrypting:  # noqa: ASYNC110 - a thread cannot set an event
             await asyncio.sleep(0)
     assert not col.values.ahead
 
@@ -271,7 +271,7 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any, **named: Any) -> RangeResult:
-        """Read late, and bytes of its own, as from a socket."""
+        """Read late, and copy the bytes, as from a socket."""
         begun.set()
         await go.wait()
         found = await ranged(*args, **named)
@@ -286,7 +286,7 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
             world.write(f"d/a{number}", LARGE)
         world.write("foreign", LARGE)
         async with asyncio.timeout(20):
-            while len(col.arrivals.early) < 6 or dispatcher._decrypting:  # noqa: ASYNC110 - a thread sets no event of ours
+            while len(col.arrivals.early) < 6 or dispatcher._decrypting:  # noqa: ASYNC110 - a thread cannot set an event
                 await asyncio.sleep(0)
         assert col.values.ahead, "they were opened while they are kept"
         if end == "filled again":

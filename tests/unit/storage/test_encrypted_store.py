@@ -1,4 +1,4 @@
-"""The contract of a store whose values are sealed, and what becomes of values when keys change."""
+"""The contract of stores, for encrypted values, and changes of encryption keys."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ def encryptions(kind: str, *names: str, identity: bool = True) -> Encryptions:
 
 
 class EncryptedWorld(FakeWorld):
-    """An encrypted store over a FakeEtcd; a second writer stores plain values, which are read, too."""
+    """An encrypted store with a FakeEtcd; a second writer stores plain values, which are read, too."""
 
     async def value(self, name: str) -> bytes:
         found = await self.etcd.get(f"{PREFIX}{name}".encode())
@@ -37,7 +37,7 @@ class EncryptedWorld(FakeWorld):
 
 @pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]:
-    """A started store of one cipher."""
+    """Return a started store with one cipher."""
     async with asyncio.TaskGroup() as group:
         made = EncryptedWorld(group, encryptions(request.param, "b", "a"))
         await made.store.start(group)
@@ -47,7 +47,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]
 
 @pytest.mark.rows("OPS-003")
 class TestEncryptedStore(StoreContract):
-    """CachedStore that seals, over FakeEtcd."""
+    """Tests of CachedStore with encryption and FakeEtcd."""
 
 
 @pytest.mark.rows("OPS-003")
@@ -117,7 +117,7 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: EncryptedWo
     assert col.state.get("d", "good") is changed
     events = await sink.reached(changed.revision)
     assert [(seen.type, seen.revision) for seen in events] == [("MODIFIED", changed.revision)]
-    with pytest.raises(Undecryptable) as earlier:  # as etcd has it, since the cache is further on
+    with pytest.raises(Undecryptable) as earlier:  # read from etcd, as the cache is newer
         await store.at_revision(col, None, seen)
     assert (earlier.value.key, earlier.value.listed) == (f"{PREFIX}d/bad", True)
 
@@ -126,7 +126,8 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: EncryptedWo
 async def test_what_another_wrote_is_never_taken_for_what_we_write(
     world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A create of ours that met an object has not said so yet when the watch tells of that object."""
+    """A create that conflicts with an existing object fails, also if the watch reports that object before etcd
+    responds."""
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -220,9 +221,9 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: E
 
 
 async def reads(world: EncryptedWorld, count: int) -> None:
-    """Wait until this many more pages were read: two hundred objects have three."""
+    """Wait until ``count`` more pages were read: two hundred objects have three."""
     count += world.etcd.calls.count("range")
-    while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - it is about turns of the loop
+    while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - iterations of the loop are counted
         await asyncio.sleep(0)
 
 
@@ -246,7 +247,7 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
     col = store.add(THINGS, True)
     await col.wait_ready()
     made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
-    await store.at_least(world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz"))  # it is tried again with each new key
+    await store.at_least(world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz"))  # decryption is retried with each new key
     for watch in list(world.etcd.watches):
         watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
     await reads(world, 2)

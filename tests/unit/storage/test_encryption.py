@@ -1,4 +1,4 @@
-"""Encryption at rest: keys of a resource, stored forms, and errors of values that no key decrypts."""
+"""Encryption at rest: keys of a resource, stored forms, and errors of values without a matching key."""
 
 import base64
 from pathlib import Path
@@ -164,7 +164,7 @@ def test_padding_is_looked_at_in_whole() -> None:
     way = encryption(keyed(AES_CBC, "new"))
     prefix = PREFIXES[AES_CBC] + b"new:"
     stored = bytearray(way.encrypt(KEY, b"x" * 12))[len(prefix) :]
-    stored[12] ^= 1  # of the vector: the first byte of the padding comes out changed
+    stored[12] ^= 1  # a byte of the initialization vector: changes the first byte of the padding
     with pytest.raises(EncryptionError) as refused:
         way.decrypt(KEY, prefix + bytes(stored))
     assert str(refused.value) == "invalid padding on input"

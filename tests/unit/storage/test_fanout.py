@@ -1,4 +1,4 @@
-"""Watchers of one collection: shared frames, slices, laggards, bookmarks."""
+"""Watchers of one collection: shared frames, slices, slow watchers, bookmarks."""
 
 import asyncio
 from itertools import pairwise
@@ -21,7 +21,7 @@ GROUP = watch_group(key="all")
 
 
 class Feed:
-    """A collection without a store: changes are put in by hand."""
+    """A collection without a store; tests add the changes."""
 
     def __init__(self, revision: int = 10) -> None:
         self.progress = Progress(lambda revision, times: None)
@@ -64,7 +64,7 @@ def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take more than one turn
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take several iterations
     made: list[int] = []
 
     def frame(kind: str, entry: Entry) -> bytes:
@@ -116,7 +116,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(3 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
-    feed.put("n/a")  # no watcher gets it any more
+    feed.put("n/a")  # no watcher gets this event
     feed.col.feed.end_watches()
     assert all(watcher.ended for watcher in watchers)
     assert feed.col.feed.watchers == 0
@@ -132,7 +132,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     last = RecordingSink()
     feed.col.watch(GROUP, None, last)
     feed.col.feed.end_watches()
-    assert last.ended  # a few end at once
+    assert last.ended  # a few watches end at once
 
 
 async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:
@@ -231,7 +231,7 @@ async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
 
 @pytest.mark.rows("RV-002", "RV-009")
 async def test_a_watch_does_not_begin_in_the_future(feed: Feed) -> None:
-    """The very next revision is not there yet, either."""
+    """A watch from a future revision is refused, also from the next one."""
     sink = RecordingSink()
     with pytest.raises(FutureRevision) as found:
         feed.col.watch(GROUP, feed.revision + 1, sink)
@@ -307,7 +307,7 @@ async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
     await turns(200)
     feed.put("n/a")
     await asyncio.sleep(0)
-    feed.put("n/b")  # not in the pass that is under way
+    feed.put("n/b")  # not in the running pass
     unserved = next(number for number, sink in enumerate(sinks) if not sink.seen)
     assert (watchers[unserved].revision, watchers[0].revision) == (10, 11)
     watchers[unserved].bookmark_now()
@@ -452,7 +452,7 @@ async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
 
 
 async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> None:
-    """A new watch sees ages of its own second, before and after other watches that began with the state."""
+    """A new watch gets ages of its own time, also if earlier watches started with the same state."""
     second, made = 100, list[int]()
 
     def frame(kind: str, entry: Entry) -> bytes:
@@ -461,7 +461,7 @@ async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> 
 
     group = replace(watch_group(frame=frame, key="aged"), second=lambda: second)
     feed.put("n/a", "n/b")
-    feed.col.watch(group, None, RecordingSink())  # for one watch alone nothing is cached
+    feed.col.watch(group, None, RecordingSink())  # nothing is cached for a single watch
     for second in (100, 100, 107, 93, 93):
         sink = RecordingSink()
         feed.col.watch(group, None, sink, initial=True)
@@ -492,7 +492,7 @@ async def test_first_events_are_cached_for_those_who_share_them_within_one_bound
 
 
 async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
-    """Under load a block of frames stays cached for watches that lag: they see ages of their own time."""
+    """Slow watches get ages of their own time from frames that stay cached under load."""
     second, made = 100, list[int]()
 
     def frame(kind: str, entry: Entry) -> bytes:

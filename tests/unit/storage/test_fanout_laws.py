@@ -1,4 +1,4 @@
-"""Laws of watching: whatever the order of things, a watcher sees each change once, in order, and true bookmarks."""
+"""With random changes and pauses, a watcher gets each change once and in order, and correct bookmarks."""
 
 import asyncio
 from random import Random
@@ -34,7 +34,7 @@ GROUPS: tuple[WatchGroup, ...] = (
 
 
 def pairs(random: Random) -> list[tuple[WatchGroup, WatchGroup]]:
-    """Return groups that are watched, each with one that selects the same objects as they are stored."""
+    """Return pairs of a watched group and a group that selects the same objects in their stored form."""
     webhook = SlowWebhook(random)
     converted = [
         (webhook.group("v1", key="converted"), GROUPS[2]),
@@ -70,7 +70,7 @@ class Client:
         ]
 
     def check_bookmarks(self, changes: list[Change]) -> None:
-        """Nothing at or before a bookmark comes after it, and all of it came before."""
+        """Check that all changes up to a bookmark's revision precede it, and none follows it."""
         seen = [item for item in self.sink.seen if item.type != "END"]
         for place, item in enumerate(seen):
             if item.type == "BOOKMARK":

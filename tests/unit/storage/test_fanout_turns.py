@@ -1,4 +1,4 @@
-"""How long watchers of one collection keep the loop: what takes long is sliced."""
+"""Work for the watchers of a collection is split if it takes long, so it does not block the event loop."""
 
 import asyncio
 from math import inf
@@ -11,7 +11,7 @@ from tests.unit.storage.test_fanout import GROUP, Feed, turns
 
 
 def slow(made: list[str], name: str) -> None:
-    """Take so long for each object that a turn of the loop has room for few."""
+    """Take so long that only a few objects fit into one iteration of the loop."""
     late = perf_counter() + limits.LOOP_BUDGET / 8
     while perf_counter() < late:
         pass
@@ -19,7 +19,7 @@ def slow(made: list[str], name: str) -> None:
 
 
 async def most_in_a_turn(made: list[str], wanted: int) -> int:
-    """Return the largest number of expected frames that one turn of the loop wrote."""
+    """Return the maximum number of expected frames that one iteration of the loop wrote."""
     most = 0
     while len(made) < wanted:
         before = len(made)

@@ -1,4 +1,4 @@
-"""The cache under faults of etcd: compaction, replacement, loss, silence."""
+"""The cache with faults of etcd: compaction, replacement, data loss, no responses."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Rig:
-    """A started store over a fake etcd, with one filled collection."""
+    """A started store with a fake etcd and one filled collection."""
 
     def __init__(self, etcd: FakeEtcd, store: CachedStore, col: Collection, quota: int) -> None:
         self.etcd = etcd
@@ -34,7 +34,7 @@ class Rig:
         return self.store.keys.object(THINGS, "one", name)
 
 
-QUOTA = 10_000  # bytes of an etcd of our own
+QUOTA = 10_000  # bytes, of an etcd that the server starts
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig)
 
 @pytest.mark.rows("RV-020")
 async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_read_again(rig: Rig) -> None:
-    """The deleted or changed state is its last readable one, since clients have seen no other."""
+    """Events of deleted or changed unreadable objects have the last readable state, the only one that clients have
+    seen."""
     for name in ("gone", "good"):
         await rig.store.create(rig.col, "one", name, body(n=1))
     for name in ("gone", "good"):
@@ -127,7 +128,7 @@ async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_rea
 
 @pytest.mark.rows("RV-020")
 async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(rig: Rig) -> None:
-    """A watcher that got the object also gets its deletion."""
+    """Watchers get the deletion of an object that they have seen."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     _, heard = follow(rig)
     rig.etcd.hold()
@@ -143,12 +144,12 @@ async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(r
 
 
 async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig) -> None:
-    """No watch tells any more what happened between the two."""
+    """A collection is read again if the watch ends before it has reached the revision of the read."""
     rig.etcd.hold()
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     fills = rig.etcd.calls.count("range")
     rooms = rig.store.add(ROOMS, False)
-    await asyncio.sleep(progress.PROGRESS_AFTER / 2)  # looptime: no real time passes
+    await asyncio.sleep(progress.PROGRESS_AFTER / 2)  # looptime: virtual time
     assert (rig.etcd.calls.count("range"), rooms.state.ready) == (fills + 1, False)
     rig.etcd.forget_before(rig.etcd.put("/registry/example.com/rooms/cellar", body(n=1)))
     rig.etcd.release()
@@ -158,11 +159,11 @@ async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig)
 
 @pytest.mark.rows("RV-017")
 async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> None:
-    """A list of it would have a revision at which the objects were different."""
+    """A collection is not ready while the cache is older than its first read: lists would have a wrong revision."""
     rig.etcd.hold()
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
-    await asyncio.sleep(limits.FRESH_WAIT + 1)  # looptime: no real time passes
+    await asyncio.sleep(limits.FRESH_WAIT + 1)  # looptime: virtual time
     assert (rooms.state.ready, rig.store.revision < made) == (False, True)
     rig.etcd.release()
     await rooms.wait_ready()
@@ -170,11 +171,11 @@ async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> Non
 
 
 async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig) -> None:
-    """The cache is not kept up to date, so no read may use it."""
+    """No read uses the cache of a dropped collection, which is not updated."""
     await rig.store.create(rig.col, "one", "a", body(n=1))
     reads = rig.etcd.calls.count("range")
     rig.etcd.replace(50, {rig.key("a").encode(): body(n=2)})
-    while rig.etcd.calls.count("range") == reads:  # noqa: ASYNC110 - turns of the loop are counted
+    while rig.etcd.calls.count("range") == reads:  # noqa: ASYNC110 - iterations of the loop are counted
         await asyncio.sleep(0)
     rig.store.drop(THINGS)
     assert await rig.store.fresh() == 50
@@ -183,7 +184,8 @@ async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig
 
 
 async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page was read before the change: if it were shown at once, the object would vanish and return."""
+    """A page that was read before a change does not replace the change: otherwise the object would vanish and
+    return."""
     _, heard = follow(rig)
     reading, go_on, read = asyncio.Event(), asyncio.Event(), rig.etcd.range
 
@@ -197,7 +199,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
         watch.end(EtcdError(UNAVAILABLE, "the watch ended"))
     await reading.wait()
     writing = asyncio.get_running_loop().create_task(rig.store.create(rig.col, "one", "a", body(n=1)))
-    await asyncio.sleep(progress.PROGRESS_AFTER)  # looptime: no real time passes
+    await asyncio.sleep(progress.PROGRESS_AFTER)  # looptime: virtual time
     assert rig.etcd.state(rig.key("a"))
     go_on.set()
     made = await writing
@@ -207,7 +209,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
 
 @pytest.mark.rows("RV-017")
 async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event reports a write whose answer was lost."""
+    """A write whose response was lost is confirmed by its event."""
     (watch,) = rig.etcd.watches
     asked: list[int] = []
 
@@ -222,7 +224,7 @@ async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monk
 
 
 async def test_the_same_bytes_under_another_revision_are_another_state(rig: Rig) -> None:
-    """The cached object has the revision of an earlier write."""
+    """A read returns the newest revision, also if the cache has an earlier write of equal content."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     rig.etcd.hold()
     again = rig.etcd.put(rig.key("a"), body(n=1))
@@ -298,7 +300,7 @@ async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_fol
     rig.etcd.hold()
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     assert rig.etcd.state(rig.key("a"))[rig.key("a")] == (made.revision, body(n=1))
-    assert rig.etcd.revision <= made.revision + 1  # not one sign of life after the other
+    assert rig.etcd.revision <= made.revision + 1  # no repeated progress writes
     gone = await rig.store.delete(rig.col, "one", "a", made.revision)
     assert gone.raw == body(n=1)
     rig.etcd.release()
@@ -310,7 +312,7 @@ async def test_a_fill_is_tried_again(rig: Rig) -> None:
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rig.etcd.down = True
     rooms = rig.store.add(ROOMS, False)
-    await asyncio.sleep(1)  # looptime: no real time passes
+    await asyncio.sleep(1)  # looptime: virtual time
     with pytest.raises(NotReady):
         rooms.state.get("", "attic")
     rig.etcd.down = False
@@ -325,7 +327,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
     heard: list[Change] = []
     rooms.feed.subscribe(heard.append)
     pages = rig.etcd.calls.count("range")
-    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are counted
+    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - iterations of the loop are counted
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     rig.etcd.put("/registry/example.com/rooms/r000", body(n=1000))
@@ -347,7 +349,7 @@ async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> No
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
     rooms.feed.subscribe(heard.append)
-    await asyncio.sleep(1)  # looptime: no real time passes
+    await asyncio.sleep(1)  # looptime: virtual time
     rig.etcd.release()
     await rooms.wait_ready()
     assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]
@@ -389,7 +391,7 @@ async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: py
 
 @pytest.mark.rows("RV-009")
 async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that waited for another read of older pages need not read, and evicts nothing."""
+    """A reader that waited for another read of older pages does not read itself, and evicts nothing."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
     sinks = [RecordingSink() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""How much memory a control group leaves, as both versions of control groups tell it."""
+"""The free memory of a control group, for both versions of control groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apiext.storage.store import Overloaded
 from tests.support.fake_etcd import FakeEtcd
 
 MIB = 1 << 20
-NONE = "9223372036854771712"  # what version 1 says where there is no bound
+NONE = "9223372036854771712"  # the value of version 1 without a limit
 
 
 def written(place: Path, **files: str) -> None:
@@ -62,13 +62,13 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
     assert room.fits(4096 * MIB - 100 * MIB - storage_limits.MEMORY_RESERVE)
     make(mount / folder / "a", 4096 * MIB, 4095 * MIB, 10 * MIB)
     assert not room.fits(0)
-    make(mount / folder / "a", none, 4095 * MIB, 10 * MIB)  # lifted meanwhile
+    make(mount / folder / "a", none, 4095 * MIB, 10 * MIB)  # the limit was removed
     assert room.fits(1 << 40)
 
 
 @pytest.mark.usefixtures("now")
 async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: Path) -> None:
-    """A small change of an existing object needs no reserved memory, and may free some."""
+    """Small changes of existing objects are allowed without reserved memory, as they may free memory."""
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")
     second(mount, 256 * MIB, 100 * MIB, 4096)

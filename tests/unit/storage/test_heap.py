@@ -1,4 +1,4 @@
-"""Tests that freed pages are returned beside the event loop."""
+"""Freed pages are returned to the system in a thread, without blocking the event loop."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from apiext.storage.heap import HEAP_FREED, Heap
 
 
 class _Trims:
-    """A trim that notes its threads and ends when the test lets it end."""
+    """A trim function that records its threads and waits for ``end``."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []

@@ -1,4 +1,4 @@
-"""Laws of indexes: they answer as a look at every object does, whatever changed in between, and stay within bounds."""
+"""Indexes have the same results as a scan of all objects, after any changes, and their size is limited."""
 
 import asyncio
 from collections.abc import Callable
@@ -197,7 +197,8 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
 
 
 async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve indexes were made and dropped in turn, were there room for eight."""
+    """Indexes of twelve labels are kept at the same time; with room for eight they would be built and dropped in
+    turn."""
     monkeypatch.setattr(Indexes, "bytes", 0)
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed, reads = Feed(), list[str]()
@@ -239,13 +240,13 @@ def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
     index = Index(Dimension("seen", reads.append), ())
     for number in range(1000):
         index.mark(f"o{number % 10}")
-    assert not reads  # a change costs a mark, not a look at the object
+    assert not reads  # a change sets a mark, without reading the object
     entries = {f"o{number}": Entry("", f"o{number}", 1, b"{}") for number in range(10)}
     assert index.read_marked(entries, perf_counter() + 10)
     assert len(reads) == 10
 
 
-# --- watches told apart by value ---
+# --- watches by value ---
 
 
 @given(st.randoms(use_true_random=False))
@@ -302,7 +303,7 @@ async def test_a_change_wakes_only_the_groups_that_may_want_it(monkeypatch: pyte
     feed.put("a/x", raw=b'{"color":"c3"}')
     await turns(100)
     assert made == ["c3"]
-    assert len(looked) == 2  # once to tell the groups apart, once by the group itself
+    assert len(looked) == 2  # once to find the group, once by the group itself
 
 
 async def test_a_value_that_cannot_be_read_wakes_everybody() -> None:

@@ -1,4 +1,4 @@
-"""Listed objects share the bytes of their list; reads are the same, only memory differs."""
+"""Listed objects share the bytes of their list, which saves memory without changing reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view(raw: bytes, revision: int) -> bytes:
     return raw[:-1].replace(b'"uid"', b'"resourceVersion":"%d","uid"' % revision)
 
 
-def again(raw: bytes, revision: int) -> bytes:  # of a newer definition
+def again(raw: bytes, revision: int) -> bytes:  # as of a newer definition
     return view(raw, revision)
 
 
@@ -132,7 +132,7 @@ def test_joined_views_that_few_entries_use_are_released() -> None:
     newer = [Entry("a", f"o{number:03}", 2, stored("new", number)) for number in range(60)]
     replaced = [snapshot.put(f"a/{entry.name}", entry) for entry in newer]
     for chunk in snapshot.chunks():
-        chunk.evict()  # as two minutes after the last list: the bytes of before are of no use any more
+        chunk.evict()  # as two minutes after the last list: earlier bytes are freed
     assert len(shelves()) == had
     assert [entry.raw for entry in entries] == [stored(f"o{number:03}", number) for number in range(100)]
     assert replaced == list[Entry | None](entries[:60])

@@ -1,4 +1,4 @@
-"""The small parts: keys, history, progress."""
+"""Keys, history, progress, leases and the pump."""
 
 import asyncio
 from time import perf_counter
@@ -103,7 +103,8 @@ def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of resources; the one that was quiet for the longest time gives up its own first."""
+    """The memory for history is limited for all resources together; the least recently changed resource loses its
+    history first."""
     monkeypatch.setattr(history_module, "HISTORIES", history_module._Histories())
     monkeypatch.setattr(storage_limits, "HISTORIES_BYTES", 100_000)
     histories = [History(0) for _ in range(30)]
@@ -237,7 +238,7 @@ async def test_a_closed_progress_lets_everybody_go() -> None:
 
 
 class Silent:
-    """An etcd that grants no leases, and takes its time to say so."""
+    """An etcd that refuses leases after a while."""
 
     async def lease_grant(self, ttl: int) -> int:
         await asyncio.sleep(10)
@@ -251,7 +252,7 @@ async def test_who_waits_for_a_lease_that_cannot_be_had_is_told_with_the_others(
     found = await asyncio.gather(*(leases.lease(60) for _ in range(20)), return_exceptions=True)
     assert {str(error) for error in found} == {"etcd does not answer (gRPC status 14)"}
     assert loop.time() - began == pytest.approx(10)
-    with pytest.raises(Unavailable):  # a later reader sends its own read
+    with pytest.raises(Unavailable):  # a later caller sends its own request
         await leases.lease(60)
     assert loop.time() - began == pytest.approx(20)
 
@@ -269,7 +270,7 @@ class Granter:
 
 @pytest.mark.looptime
 async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object never goes early: a lease that is shared lasts as much longer as it may be shared."""
+    """Objects never expire early: a shared lease lasts longer by the time for which it may be shared."""
     monkeypatch.setattr(storage_limits, "LEASE_OBJECTS", 3)
     etcd = Granter()
     leases = Leases(etcd)
@@ -302,7 +303,7 @@ async def test_an_object_lives_a_twentieth_longer_at_most_and_never_shorter(ttl:
 
 
 class Rounds:
-    """Work of a number of steps, each of which is noted under a name."""
+    """Work of a number of steps, which adds its name to ``done`` for each."""
 
     def __init__(self, name: str, steps: int, done: list[str]) -> None:
         self.queued = False
@@ -325,11 +326,11 @@ class Rounds:
 
 
 async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
-    """Nobody is served until there is nothing left for one alone."""
+    """The pump runs all work in turn until none is left."""
     pump, done = Pump(), list[str]()
     for work in (Rounds("a", 3, done), Rounds("b", 1, done), Rounds("c", 2, done)):
         pump.add(work)
-    while len(done) < 9:  # noqa: ASYNC110 - turns of the loop are counted
+    while len(done) < 9:  # noqa: ASYNC110 - iterations of the loop are counted
         await asyncio.sleep(0)
     assert done == ["a", "b", "b rests", "c", "a", "c", "c rests", "a", "a rests"]
 
@@ -351,7 +352,7 @@ def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.Mo
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     initial_frames = InitialFrames()
-    for second in range(100, 110):  # parts of a second list replace them
+    for second in range(100, 110):  # frames of a new second replace them
         initial_frames.keep(piece, (1, b"%d" % second * 50), second)
         initial_frames.keep(other, (2, b"x" * 90), second)
         assert initial_frames.find(piece, second) == (1, b"%d" % second * 50)
@@ -374,7 +375,7 @@ async def test_choosing_among_many_gives_others_their_turns() -> None:
 
 
 class Doubtful:
-    """An etcd whose answer to a write is in doubt, in words that quote a missing lease."""
+    """An etcd whose write has an unknown outcome, with an error that mentions a missing lease."""
 
     def __init__(self) -> None:
         self.leases: list[int] = []

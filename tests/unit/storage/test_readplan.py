@@ -1,4 +1,4 @@
-"""Where lists are read, and what tokens say: tables in cases/."""
+"""Sources of lists, and the contents of continue tokens: tables in cases/."""
 
 import base64
 import contextlib
@@ -23,7 +23,7 @@ def test_plan(case: Case) -> None:
     if case.error is None:
         assert plan(ListQuery(**ask)) == ReadPlan(**case.plan)
         return
-    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is what counts
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is checked below
         plan(ListQuery(**ask))
     assert str(refused.value) == case.error
 

@@ -1,4 +1,4 @@
-"""The cost of a change with thousands of watches on other objects: only the lookup of those that match."""
+"""A change with thousands of watches of other objects only costs the lookup of matching watches."""
 
 from collections.abc import Callable
 
@@ -50,15 +50,15 @@ async def test_a_change_costs_nothing_of_the_watches_that_it_does_not_concern(wa
         await turns(200)
         feed.put("n/other", raw=raw(99_999))
         await turns()
-        # the least of three: a collection of garbage may call finalizers meanwhile
-        took[number] = min(calls(lambda: feed.put("n/other", raw=raw(99_998))) for _ in range(3))  # noqa: B023 - at once
+        # the minimum of three: a garbage collection may call finalizers
+        took[number] = min(calls(lambda: feed.put("n/other", raw=raw(99_998))) for _ in range(3))  # noqa: B023 - called immediately
         assert not feed.col.feed.fanout.busy
     assert took[3000] == took[2]
 
 
 @pytest.mark.parametrize("watches", WATCHES)
 async def test_a_watch_that_was_idle_is_served_at_once_and_knows_how_far_it_is(watches: str) -> None:
-    """It never looks at what did not concern it, were that more than the history holds."""
+    """Idle watches follow changes of other objects, also if these are more than the history holds."""
     feed = Feed()
     sinks = [RecordingSink() for _ in range(8)]
     watchers = [feed.col.watch(WATCHES[watches](at), None, sink) for at, sink in enumerate(sinks)]

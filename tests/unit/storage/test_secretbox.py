@@ -1,4 +1,4 @@
-"""XSalsa20 with Poly1305, by published test vectors."""
+"""XSalsa20 with Poly1305, with published test vectors."""
 
 from functools import reduce
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from apiext.storage import secretbox
 
-# set 6 of the ECRYPT vectors of Salsa20: key, nonce, exclusive or of the first 2,048 blocks
+# set 6 of the ECRYPT vectors of Salsa20: key, nonce, XOR of the first 2,048 blocks
 SALSA = [
     (
         "0053A6F94C9FF24598EB3E91E4378ADD3083D6297CCF2275C81B6EC11467BA0D",
@@ -40,7 +40,7 @@ X_STREAM = (
     "4848297feb1fb52fb66d81609bd547fabcbe7026edc8b5e5e449d088bfa69c08"
     "8f5d8da1d791267c2c195a7f8cae9c4b4050d08ce6d3a151ec265f3a58e47648"
 )
-# made by NaCl: keys, nonce and message are one byte over and over
+# made by NaCl: keys, nonce and message are one repeated byte
 BOX = (
     "8442bc313f4626f1359e3b50122b6ce6fe66ddfe7d39d14e637eb4fd5b45beadab55198df6ab5368439792a23c87db70"
     "acb6156dc5ef957ac04f6276cf6093b84be77ff0849cc33e34b7254d5a8f65ad"
@@ -61,7 +61,7 @@ def test_the_stream_of_xsalsa20() -> None:
 
 
 def sealed_zeros(size: int) -> bytes:
-    """Return the stream behind the key of the tag, which takes its first 32 bytes."""
+    """Return the key stream without its first 32 bytes, which are the key of the tag."""
     return secretbox.encrypt(X_KEY, X_NONCE, bytes(size))[secretbox.TAG :]
 
 

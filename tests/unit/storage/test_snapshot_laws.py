@@ -1,4 +1,4 @@
-"""Laws of the sorted state and of list bytes: both equal the naive way."""
+"""The sorted state and the bytes of lists equal those of a simple model."""
 
 import asyncio
 import zlib
@@ -31,7 +31,7 @@ def other_view(raw: bytes, revision: int) -> bytes:
 
 
 def churn(seed: int, names: int, changes: int) -> Iterator[tuple[Snapshot, dict[str, Entry], Random]]:
-    """Yield a snapshot and its model as dict, now and then while random changes go into both."""
+    """Yield a snapshot and its model as a dict repeatedly, between random changes of both."""
     random = Random(seed)
     model: dict[str, Entry] = {}
     for number in range(random.randrange(names)):
@@ -205,7 +205,7 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
     assert await in_form(limit=230) == all_of_them[:230]
     assert len(made) == 230
     assert await in_form(limit=275) == all_of_them[:275]
-    assert len(made) == 100  # most of a chunk is worth all of it
+    assert len(made) == 100  # for most of a chunk, the whole chunk is made
     assert await in_form(limit=260) == all_of_them[:260]
     assert await in_form() == all_of_them
     assert len(made) == 700
@@ -254,7 +254,7 @@ def test_a_snapshot_merges_what_became_small() -> None:
 
 
 async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0)  # each part is a turn then, however fast a machine is
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0)  # so each part takes one iteration of the loop on any machine
     entries = [Entry("n", f"o{number:05}", number, b"1") for number in range(1000)]
     turns = 0
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Watches whose objects need a conversion first: order, ends, and the requested conversions."""
+"""Watches whose objects must be converted: order, ends, and requested conversions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.storage.test_fanout import Feed, turns
 
 
 class Slow:
-    """A stage that is ready when the test says so; ``asked`` are the names of each question."""
+    """A stage whose conversions a test completes; ``asked`` are the names in each request."""
 
     def __init__(self, but: str = "") -> None:
         self.asked: list[list[str]] = []
@@ -100,7 +100,7 @@ async def test_initial_objects_wait_too(feed: Feed) -> None:
     assert names(sink) == names(other) == [f"o{number:03}" for number in range(250)]
     assert sorted(name for asked in slow.asked for name in asked) == sorted(
         set(names(sink))
-    )  # nothing was asked for twice
+    )  # nothing was converted twice
 
 
 @pytest.mark.rows("VER-008")

@@ -1,4 +1,4 @@
-"""Which views an entry remembers: those that take more than putting in a resourceVersion."""
+"""Entries cache views, except views that only insert a resourceVersion."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ def test_a_view_of_another_version_is_remembered(version: bytes, made: int) -> N
 
     entry = Entry("default", "a", 7, RAW)
     assert entry.view(viewer) == entry.view(viewer)
-    assert len(calls) == made  # a splice is as quickly done again
+    assert len(calls) == made  # inserting a resourceVersion is not cached
 
 
 class Held(Entry, gc=True, weakref=True):
-    """An entry with weak references, so that a test sees when it is freed."""
+    """An entry that supports weak references, so that a test can check when it is freed."""
 
 
 def test_the_garbage_collector_tracks_no_entry() -> None:
-    """There is one for each object: a collection of 200,000 tracked entries takes 40 ms on the event loop."""
+    """Entries are not tracked by the garbage collector, which would take 40 ms on the event loop for 200,000 of
+    them."""
     secret = Secret("aescbc", "key", b"x" * 32)
     kept = [Entry("default", "a", 7, RAW), EncryptedEntry("default", "a", 7, RAW, secret=secret)]
     for entry in (*kept, kept[0].with_revision(8)):
@@ -83,7 +84,7 @@ def test_who_showed_what_nobody_holds_is_not_kept() -> None:
 
     entry, kept = Entry("default", "a", 7, RAW), ref(viewer)
     gone = entry.with_revision(8)
-    assert gone.view(viewer) == gone.view(viewer) == renamed(RAW, 8)  # the last event of a watch
+    assert gone.view(viewer) == gone.view(viewer) == renamed(RAW, 8)  # as for the last event of a watch
     del gone, viewer
     assert kept() is None
 

@@ -1,4 +1,4 @@
-"""Values under keys of a plug-in: what waits for a key waits in order, alone, and is not lost (OPS-003)."""
+"""Values encrypted with keys of a plug-in wait for their keys in order, without blocking other values (OPS-003)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +27,7 @@ GONE = "failed to decrypt DEK, error: rpc error: code = Unavailable desc = gone"
 
 
 class KmsWorld(FakeWorld):
-    """A store whose things are sealed by a plug-in's key; other servers with plug-ins of their own write, too."""
+    """A store whose things are encrypted with a plug-in's key; other servers with other plug-ins write, too."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.plugin = FakePlugin()
@@ -35,7 +35,7 @@ class KmsWorld(FakeWorld):
         super().__init__(group)
 
     async def start(self) -> Collection:
-        """Start a server, whose things are read; rooms are there, too."""
+        """Start a server and return its things; it also has rooms."""
         service = await self._service(self.plugin)
         self.kept = encryptions(service)
         self.store = self._make()
@@ -46,7 +46,7 @@ class KmsWorld(FakeWorld):
         return col
 
     async def other(self, key_id: str = "key-1") -> Encryption:
-        """Return how another server seals, by a seed of its own."""
+        """Return the encryption of another server, with another seed."""
         found = encryptions(await self._service(FakePlugin(key_id))).of(THINGS)
         assert found is not None
         return found
@@ -73,7 +73,7 @@ def encryptions(service: Service) -> CipherEncryptions:
 
 @pytest.fixture
 async def world() -> AsyncIterator[KmsWorld]:
-    """A world that a test starts: until then time is real."""
+    """Return a world that the test starts; time is real before."""
     async with asyncio.TaskGroup() as group:
         made = KmsWorld(group)
         yield made
@@ -111,7 +111,7 @@ async def test_a_new_key_of_the_plugin_makes_values_stale(world: KmsWorld) -> No
     await world.store.at_least(world.write(other, "d/b", n=1), col)
     theirs = col.state.get("d", "b")
     assert theirs is not None
-    assert not col.values.stale(theirs)  # another seed of the same key is as good
+    assert not col.values.stale(theirs)  # another seed of the same key is not stale
 
 
 async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) -> None:
@@ -127,7 +127,7 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert await world.store.fresh(world.rooms) == ours.revision
     assert [entry.revision for entry in world.rooms.state.entries()] == [elsewhere]
     assert col.state.revision == revisions[0] - 1
-    assert col.state.entries() == [first]  # reads from the cache are older, and complete
+    assert col.state.entries() == [first]  # reads from the cache are older, but complete
     await asyncio.sleep(0.1)
     assert world.plugin.count("Decrypt") == 1
     watcher.bookmark_now()
@@ -211,7 +211,7 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     world.plugin.fault = None
     await asyncio.sleep(provider_module.KMS_POLL_FAILED + storage_limits.KMS_AGAIN_LAST + 1)
     assert names(col) == ["a", "b", "c"]
-    assert sink.ended  # it did not see the change in its place, so it begins anew
+    assert sink.ended  # it missed the change in order, so it must restart
 
 
 async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back(world: KmsWorld) -> None:
@@ -311,7 +311,7 @@ async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
 
 
 async def held(world: KmsWorld, count: int = 1) -> Collection:
-    """Return the things, of which as many changes wait."""
+    """Return the things, of which ``count`` changes wait for keys."""
     col = await world.start()
     other = await world.other()
     world.plugin.gate.clear()
@@ -407,11 +407,11 @@ async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorl
     await asyncio.sleep(0.1)
     filling = world.group.create_task(world.store.read_again(col))
     await asyncio.sleep(0.1)
-    revision = world.write(second, "d/b", n=1)  # the fill is of the moment before
+    revision = world.write(second, "d/b", n=1)  # the fill is older
     reads = [world.group.create_task(work) for work in (world.store.fresh(col), world.store.at_least(revision, col))]
     await asyncio.sleep(0.1)
     world.plugin.gate.set()
-    world.plugin.gate.clear()  # waiting changes were delivered
+    world.plugin.gate.clear()  # the waiting changes were delivered
     await filling
     await asyncio.sleep(0.5)
     assert (col.state.ready, col.state.revision) == (True, revision - 1)
@@ -431,7 +431,7 @@ async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
     world.write(second, "d/b", n=1)
     world.etcd.put(f"{PREFIX}d/c", body(n=1))
     await asyncio.sleep(0.1)
-    again = world.group.create_task(world.store.read_again(col))  # it would drop the changes since the first one began
+    again = world.group.create_task(world.store.read_again(col))  # it would drop the changes since the first fill began
     await asyncio.sleep(0.1)
     assert len(col.arrivals.early) == 2
     world.plugin.gate.set()
@@ -445,7 +445,7 @@ async def test_a_reader_who_goes_leaves_nothing_that_was_opened_for_it(world: Km
     for number in range(8):
         await world.store.create(col, "d", f"a{number}", body(text="x" * 200_000))
     reading = world.group.create_task(world.store.at_revision(col, None, world.etcd.revision - 1))
-    while not col.values.ahead and not reading.done():  # noqa: ASYNC110 - a thread opens them
+    while not col.values.ahead and not reading.done():  # noqa: ASYNC110 - a thread decrypts them
         await asyncio.sleep(0)
     assert not reading.done()
     reading.cancel()

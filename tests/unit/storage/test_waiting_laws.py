@@ -1,4 +1,4 @@
-"""Laws of values that wait for keys: watchers get each change in order, for any writers and plug-in."""
+"""With values that wait for keys, watchers get each change in order, for any writers and plug-ins."""
 
 import asyncio
 from contextlib import closing
@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c")
 
 
 class Step(NamedTuple):
-    """The next step: the object, the writer, the size, and the later behaviour of the plug-in."""
+    """A step of a test: the object, the write or the change of the plug-in, and whether the value is large."""
 
     name: str
     what: str
@@ -41,7 +41,7 @@ async def story(steps: list[Step]) -> None:
     async with asyncio.TaskGroup() as group:
         world = KmsWorld(group)
         col = await world.start()
-        world.plugin.timeout = 1e6  # it is slow, never gone
+        world.plugin.timeout = 1e6  # it is slow, but never fails
         first, sink = world.etcd.revision, RecordingSink()
         watcher = col.watch(watch_group(), None, sink, bookmarks=True)
         others: list[Encryption] = [await world.other()]
@@ -60,7 +60,7 @@ async def story(steps: list[Step]) -> None:
         assert names(col) == [key.rpartition("/")[2] for key in world.etcd.state(PREFIX)]
         assert not sink.ended
         passed = 0
-        for seen in sink.seen:  # no bookmark passes a waiting change
+        for seen in sink.seen:  # no bookmark precedes a waiting change of an earlier revision
             passed = max(passed, seen.revision) if seen.type == "BOOKMARK" else passed
             assert seen.type == "BOOKMARK" or seen.revision > passed
         assert not col.values.ahead
@@ -103,6 +103,6 @@ async def take(world: KmsWorld, others: list[Encryption], step: Step) -> None:
 @examples(10)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_each_change_is_seen_once_in_order(steps: list[Step]) -> None:
-    # no Runner: from Python 3.12 on it gives threads five minutes to end, which here pass before they can
+    # no Runner: from Python 3.12 on it waits five minutes for threads, which pass at once in virtual time
     with closing(looptime.new_event_loop()) as loop:
         loop.run_until_complete(story(steps))

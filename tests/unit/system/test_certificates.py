@@ -1,4 +1,5 @@
-"""Every context of ours takes what Go takes, also where Python's own defaults have become strict (3.13)."""
+"""Every TLS context of the server accepts the certificates that Go accepts, also with the strict defaults of Python
+3.13."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of other users: never written through, never believed, never removed."""
+"""Files of other users are not written, trusted or removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Give = Callable[[Path], None]
 
 @pytest.fixture
 def give(monkeypatch: pytest.MonkeyPatch) -> Give:
-    """Return a function that gives a file to another user: by chown as root, else by a patched stat."""
+    """Return a function that gives a file to another user: with chown as root, otherwise with a patched stat."""
     if os.geteuid() == 0:
         return lambda path: os.chown(path, OTHER, OTHER, follow_symlinks=False)
     given: set[tuple[int, int]] = set()
@@ -50,7 +50,7 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Give:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A directory that all users may write to, such as /tmp."""
+    """Return a directory that all users may write to, such as /tmp."""
     directory = tmp_path / "shared"
     directory.mkdir()
     directory.chmod(0o1777)
@@ -143,7 +143,7 @@ def test_a_data_directory_is_believed_only_if_no_other_user_can_write_to_it(tmp_
     data.chmod(0o1777)
     launch.prepare(Config(data))
     data.chmod(0o770)
-    launch.prepare(Config(data))  # as the volumes of a pod are; the group is one of ours
+    launch.prepare(Config(data))  # like a volume of a pod; the group is one of the server's
     for name in ("admin.token", "pki/ca.key"):
         (data / "pki").mkdir(exist_ok=True)
         file = data / name
@@ -183,7 +183,7 @@ def test_the_root_of_a_volume_belongs_to_whoever_mounted_it(
     monkeypatch.setattr(Path, "is_mount", lambda path: path == data)
     launch.prepare(Config(data))
     (data / "admin.token").write_text("secret")
-    give(data / "admin.token")  # the server ran as the user of the volume before
+    give(data / "admin.token")  # as if the server had run as the user of the volume before
     launch.prepare(Config(data))
     (data / "admin.token").chmod(0o666)
     with pytest.raises(ConfigError):

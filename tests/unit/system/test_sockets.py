@@ -1,4 +1,4 @@
-"""Sockets at all addresses: IPv4 and IPv6 at once, or IPv4 alone where there is nothing else."""
+"""Sockets for all addresses: IPv4 and IPv6, or IPv4 only on machines without IPv6."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ ALL = pytest.mark.parametrize("address", ["0.0.0.0", "::", "0:0:0:0:0:0:0:0"])
 
 @pytest.fixture
 def loopbacks() -> list[str]:
-    """The addresses of this machine by itself."""
+    """Return the loopback addresses of this machine."""
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
             return ["127.0.0.1", "::1"]

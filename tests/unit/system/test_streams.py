@@ -1,4 +1,4 @@
-"""Files that the server makes anew, and streams that it writes to as they are."""
+"""Output files that the server recreates, and streams that it uses unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.configs import config_of
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[tuple[Path, int]]:
-    """A file that is open, as standard output may be, with its descriptor."""
+    """Return an open file, as standard output may be, and its descriptor."""
     file = tmp_path / "log"
     file.write_bytes(b"before\n")
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""Directories of servers for tests: each server has its own, and all are deleted."""
+"""Directories of servers for tests: each server has one, and all are deleted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files lie."""
+    """Return the directory for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 
 
 def holder(*given: str) -> subprocess.Popen[str]:
-    """Return another process that has a directory; shared: so has a child of its own, until its input ends."""
+    """Start another process that has a directory; with "shared", a child process has it, too, until its input ends."""
     return subprocess.Popen(
         [sys.executable, "-c", HOLD, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,4 @@
-"""Manifests of tests: where they are read from, and in which order."""
+"""Manifests of tests: their sources and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which characters print, on every version of Python."""
+"""Printable characters are the same on every version of Python."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def test_what_prints(char: str, prints: bool) -> None:
 
 
 def test_as_many_as_go_counts() -> None:
-    """Go 1.26 has 148,998 characters that print: counted by unicode.IsPrint."""
+    """Go 1.26 has 148,998 printable characters, by unicode.IsPrint."""
     assert sum(map(characters.is_print, map(chr, range(0x110000)))) == 148_998

@@ -1,4 +1,4 @@
-"""Which server a command talks to, and with what."""
+"""The server and the credentials of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of contrib/ name metrics and flags that the server has, and the tools that read them take them."""
+"""The files of contrib/ use metrics and flags that the server has, and are valid for their tools."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ETCD = "#!/bin/sh\necho 'etcd Version: 3.5.21'\n"
 
 @pytest.fixture
 def bin_dir(tmp_path: Path) -> Path:
-    """A directory with an etcd and a kubectl to find."""
+    """Return a directory with an etcd and a kubectl."""
     found = tmp_path / "bin"
     found.mkdir()
     for name, text in (("etcd", ETCD), ("kubectl", "#!/bin/sh\n")):
@@ -30,7 +30,7 @@ def bin_dir(tmp_path: Path) -> Path:
 
 def test_it_holds_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "of envtest"
-    for _ in range(2):  # the second time brings it up to date
+    for _ in range(2):  # the second call updates it
         assert envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir)) == []
     assert sorted(path.name for path in directory.iterdir()) == ["etcd", "kube-apiserver", "kubectl"]
     assert (directory / "etcd").readlink() == bin_dir / "etcd"
@@ -109,7 +109,7 @@ def test_old_definitions_are_served_on_demand(
 
 
 def printed(tmp_path: Path, etcd: str, *flags: str) -> str:
-    """Return the configuration that the launcher of a directory would serve with."""
+    """Return the configuration with which the launcher of a directory starts the server."""
     envtest.write(tmp_path / "assets", etcd, str(tmp_path / "bin" / "kubectl"))
     launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
     asked = subprocess.run(["sh", "-c", launcher, "x", *flags], capture_output=True, text=True, check=True)

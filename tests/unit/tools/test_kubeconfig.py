@@ -1,4 +1,4 @@
-"""Kubeconfigs that are given out, and what happens to the one that kubectl reads."""
+"""Kubeconfigs that the commands create, and changes of kubectl's kubeconfig."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MINE: dict[str, Any] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The data directory of a server that has its own certificates."""
+    """Return the data directory of a server with its own certificates."""
     directory = tmp_path / "data"
     authority = certificates.load_authority(directory / "pki")
     own.write(directory / kubeconfig.ADMIN, own.Access(SERVER, authority.pem, "secret"))
@@ -129,7 +129,7 @@ def test_a_life_must_be_a_time_to_come(data: Path, ttl: str, capsys: pytest.Capt
 def test_merging_keeps_what_is_there_and_removing_gives_it_back(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(MINE))
-    for _ in range(2):  # the second time replaces
+    for _ in range(2):  # the second call replaces it
         assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(file), "--name", "dev"]) == 0
     found = read(file)
     assert found["preferences"] == MINE["preferences"]
@@ -153,7 +153,7 @@ def test_the_current_context_stays_when_told_so(data: Path, tmp_path: Path) -> N
     assert read(file)["current-context"] == "work"
     kubeconfig.run(["remove", "--kubeconfig", str(file)])
     assert read(file) == MINE
-    file.write_text("")  # an empty one has no context that could stay
+    file.write_text("")  # an empty file has no context to keep
     assert kubeconfig.run(asked) == 0
     assert read(file)["current-context"] == "apiext"
 
@@ -175,7 +175,7 @@ def test_values_of_others_mean_to_kubectl_what_they_meant(data: Path, tmp_path: 
     written = file.read_text()
     assert decode_yaml(written.encode())[0]["users"][:-1] == before
     assert before[0]["user"]["auth-provider"]["config"]["expiry"] == "2019-01-01T00:00:00Z"
-    for quoted in ("2019-01-01T00:00:00Z", "2019-01-01", "12:30"):  # for readers that know times
+    for quoted in ("2019-01-01T00:00:00Z", "2019-01-01", "12:30"):  # for parsers that convert times
         assert f'"{quoted}"' in written
 
 

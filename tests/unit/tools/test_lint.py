@@ -1,4 +1,4 @@
-"""Errors of definitions without a server, and their output."""
+"""Errors of definitions, checked without a server, and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands by name, each with a help of its own."""
+"""The commands and their help texts."""
 
 from __future__ import annotations
 
@@ -111,14 +111,14 @@ class Ready(http.server.BaseHTTPRequestHandler):
         self.wfile.write(self.path.encode())
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Write no access log."""
+        """Suppress the access log."""
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_check_asks_the_server_itself_whatever_proxies_there_are(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):  # Docker's client puts them into containers
+    for name in ("http_proxy", "https_proxy", "all_proxy"):  # Docker's client sets them in containers
         monkeypatch.setenv(name, "http://127.0.0.1:1")
         monkeypatch.setenv(name.upper(), "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)

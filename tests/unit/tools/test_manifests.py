@@ -1,4 +1,4 @@
-"""Where the documents of a file begin, and how they are read."""
+"""The documents of a file: their first lines and their decoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a storage migration that need no server."""
+"""Parts of a storage migration that need no server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metadata of the package in an index, and the contents of the image."""
+"""The metadata of the package, and the contents of the image."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_urls_and_links_need_the_address_of_the_repository(tmp_path: Path, repos
 
 
 def test_each_dependency_is_locked_with_hashes() -> None:
-    """`scripts/lock` writes the file."""
+    """`requirements.lock`, written by `scripts/lock`, matches the dependencies of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = {name.lower(): version for name, version in re.findall(r"^([A-Za-z0-9_-]+)==(\S+)", lock, re.M)}

@@ -1,4 +1,4 @@
-"""Fields and the lines on which they stand."""
+"""Fields and their lines in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site of docs/: files that a page may load, and its drawings."""
+"""The site of docs/: files that pages load, and drawings."""
 
 from __future__ import annotations
 

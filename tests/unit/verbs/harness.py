@@ -1,4 +1,4 @@
-"""The verbs over one fake etcd, with the controllers that serve definitions: everything but HTTP."""
+"""The verbs with a fake etcd and the controllers that serve definitions, without HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,7 +40,7 @@ DEFINITION = {
 
 @asynccontextmanager
 async def serving_widgets(etcd: FakeEtcd) -> AsyncIterator[Server]:
-    """Run a server that serves widgets, which another one may have defined."""
+    """Run a server that serves widgets, which another server may have defined."""
     async with server(etcd) as one:
         if one.definition("widgets.example.com") is None:
             await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
@@ -49,7 +49,7 @@ async def serving_widgets(etcd: FakeEtcd) -> AsyncIterator[Server]:
 
 
 class Client:
-    """Asks one server for widgets, as HTTP would."""
+    """A client that calls the verbs of one server for widgets, as HTTP does."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

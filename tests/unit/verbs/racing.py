@@ -1,4 +1,4 @@
-"""A writer, a rival that changes the same object meanwhile, and an etcd that injects faults: the world of one race."""
+"""Races of a writer and a rival that changes the same object concurrently, with an etcd that injects faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rival = Callable[[str], Awaitable[None]]
 
 
 class RacingEtcd(LateEtcd):
-    """An etcd that lets a rival write before a transaction on a widget, or injects a fault into the transaction.
+    """An etcd that lets a rival write before a transaction of a widget, or injects a fault into the transaction.
 
     ``before`` maps the number of a transaction to the rival. ``fault``: "unsent", "lost", "large" or "unread".
     """
@@ -46,10 +46,10 @@ class RacingEtcd(LateEtcd):
         self.before: dict[int, Rival] = {}
         self.fault = ""
         self.transactions = 0
-        self.busy = False  # the rival writes
+        self.busy = False  # whether the rival writes
 
     def begin(self, before: Mapping[int, Rival], fault: str) -> None:
-        """Count transactions anew, and inject these."""
+        """Reset the number of transactions, and set the rivals and the fault."""
         self.before, self.fault, self.transactions = dict(before), fault, 0
 
     async def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
@@ -74,7 +74,7 @@ class RacingEtcd(LateEtcd):
         return result
 
     async def disturb(self, rival: Rival, key: str) -> None:
-        """Let a rival write."""
+        """Call a rival."""
         self.busy = True
         try:
             await rival(key)
@@ -86,7 +86,7 @@ class RacingEtcd(LateEtcd):
 
 
 class Counting:
-    """A plug-in that counts both moments of a write, and denies objects whose spec says so."""
+    """A plug-in that counts mutations and validations, and denies objects whose spec requests it."""
 
     name = "Counting"
 
@@ -119,7 +119,7 @@ def schema(*fields: str) -> Document:
 
 
 def version(*fields: str) -> Document:
-    """Return the version of the definition whose spec has these fields."""
+    """Return the version of the definition; its spec has ``fields``."""
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     return {
         "name": "v1",
@@ -131,11 +131,11 @@ def version(*fields: str) -> Document:
 
 
 OLD, NEW = ("n", "replicas"), ("n", "replicas", "m")
-"""The fields of spec before and after the definition changes: only the new one keeps ``m``."""
+"""The fields of spec before and after a change of the definition, which adds ``m``."""
 
 
 def state(name: str, **fields: Any) -> Document:
-    """Return a stored object, with these metadata."""
+    """Return a stored object; ``fields`` are added to its metadata."""
     own = {"name": name, "namespace": "default", "uid": "u1", "generation": 1, "creationTimestamp": NOW, **fields}
     own["managedFields"] = [
         {
@@ -161,7 +161,8 @@ STATES: Mapping[str, Mapping[str, Any] | None] = {
 
 @dataclass(frozen=True)
 class Verb:
-    """A write: verb, body made of the revision that the writer knows, media type, subresource."""
+    """A write: its verb, a function from the revision known to the writer to the body, its media type and
+    subresource."""
 
     verb: str
     body: Callable[[str], Any]
@@ -237,7 +238,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 class World:
-    """Two servers on one etcd: ``one`` is the rival's, ``other`` the writer's, whose watch can be late."""
+    """Two servers with one etcd: ``one`` of the rival, and ``other`` of the writer, whose watch can be late."""
 
     def __init__(self, etcd: RacingEtcd, one: Server, other: Server, *, admitted: bool) -> None:
         self.etcd = etcd
@@ -245,7 +246,7 @@ class World:
         self.counting = Counting()
         lifecycle = NamespaceLifecycle(Namespaces(other.live, other.store))
         self.other.verbs.admission = Chain([lifecycle, self.counting] if admitted else [lifecycle])
-        self.names = count(1)  # of generated names
+        self.names = count(1)  # for generated names
         self._number = 0
 
     # -- rivals
@@ -258,7 +259,7 @@ class World:
             self.etcd.put(key, orjson.dumps(document))
 
     async def create(self, key: str) -> None:
-        """Create the object under another uid."""
+        """Create the object with another uid."""
         self.etcd.put(key, orjson.dumps(state(key.rpartition("/")[2], uid="u2")))
 
     async def delete(self, key: str) -> None:
@@ -266,7 +267,7 @@ class World:
         self.etcd.remove(key)
 
     async def replace(self, key: str) -> None:
-        """Delete the object and create another one of this name."""
+        """Delete the object and create another one with its name."""
         self.etcd.remove(key)
         await self.create(key)
 
@@ -285,7 +286,7 @@ class World:
             self.etcd.put(key, orjson.dumps(document))
 
     async def define(self, *fields: str) -> None:
-        """Change the definition, and have the rival's server serve it."""
+        """Change the definition, and wait until the rival's server serves it."""
 
         def change(document: Document) -> None:
             document["spec"]["versions"] = [version(*fields)]
@@ -295,7 +296,7 @@ class World:
         await self.one.server.controllers.serving.refresh("example.com", "widgets")
 
     async def redefine(self, key: str) -> None:
-        """Change the definition so that it keeps a field more."""
+        """Add a field to the definition."""
         await self.define(*NEW)
 
     async def relabel(self, key: str) -> None:
@@ -303,7 +304,7 @@ class World:
         self._namespace(lambda document: document["metadata"].update(labels={"a": "b"}))
 
     async def terminate(self, key: str) -> None:
-        """Begin to delete the namespace, which a finalizer holds."""
+        """Mark the namespace, which has a finalizer, as terminating."""
 
         def change(document: Document) -> None:
             document["metadata"]["deletionTimestamp"] = NOW
@@ -321,7 +322,7 @@ class World:
     # -- one race
 
     async def race(self, verb: Verb, before: str, rival: str = "", when: str = "", fault: str = "") -> str:
-        """Return the answer, the stored object, and the numbers of transactions and of calls of admission.
+        """Return the response, the stored object, and the numbers of transactions and of calls of admission.
 
         ``when``: "late" (unnoticed by the writer's cache), "meanwhile" (before its first transaction), "twice".
         """
@@ -411,7 +412,7 @@ def _restore_namespace(document: Document) -> None:
 
 
 def _told(answer: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
-    """Return an answer in one line."""
+    """Return a response in one line."""
     warnings = f" with {len(answer['told'])} warnings" if answer["told"] else ""
     if "message" in answer:
         message = answer["message"].replace(name, "NAME")
@@ -423,7 +424,7 @@ def _told(answer: Mapping[str, Any], revisions: Mapping[str, str], name: str) ->
 
 
 def _shown(document: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
-    """Return an object in one line: names and revisions in general terms, and of managedFields the managers only."""
+    """Return an object in one line: names and revisions are replaced by placeholders, managedFields by managers."""
     own = document["metadata"]
     if document["kind"] == "Status":
         return f"Status {document.get('details', {}).get('uid')}"
@@ -444,7 +445,7 @@ _MARKS = {"held": "finalizers", "deleting": "deletionTimestamp"}
 
 @asynccontextmanager
 async def racing(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> AsyncIterator[World]:
-    """Run the two servers; uids and generated names are the same each time."""
+    """Run the two servers; uids and generated names are the same in each run."""
     etcd = RacingEtcd()
 
     class Same:
@@ -478,7 +479,7 @@ EVENTS: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "held": tuple((rival, when, "") for rival in ("update", "delete", "mark") for when in ("meanwhile", "late")),
     "deleting": tuple((rival, when, "") for rival in ("update", "delete", "replace") for when in ("meanwhile", "late")),
 }
-"""The events in each state: (rival, when, fault), besides none and the faults."""
+"""The events in each state as (rival, when, fault), in addition to FAULTS."""
 
 FAULTS = (("", "", ""), *(("", "", fault) for fault in ("unsent", "lost", "large", "unread")))
 

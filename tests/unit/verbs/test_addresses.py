@@ -1,4 +1,4 @@
-"""The pool of addresses and ports that services are given."""
+"""The pool of addresses and ports of services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.rows("DEC-002")
 
 
 class Clock:
-    """A time that tests set."""
+    """A clock that tests set."""
 
     now = 0.0
 
@@ -127,7 +127,7 @@ def test_a_service_is_given_each_port_once(clock: Clock) -> None:
 
 
 def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock: Clock) -> None:
-    """Of a server that had one family, and has two by now."""
+    """A service stays valid if its server had one address family, and now has two."""
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
     free = Addresses(SMALL, clock)

@@ -1,4 +1,4 @@
-"""Creates as admission sees them: the namespace that they rest on, and the moments that metrics observe."""
+"""Creates with admission: the namespace that they depend on, and the steps that metrics count."""
 
 from threading import current_thread, main_thread
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.rows("ADM-001", "NSP-003", "NSP-004", "WRI-001")
 
 
 class InDefault(Client):
-    """A client whose creates are admitted as a server admits them."""
+    """A client whose creates go through admission, as in a server."""
 
     def __init__(self, server: Server, *more: Plugin) -> None:
         super().__init__(server)
@@ -33,7 +33,7 @@ class InDefault(Client):
         self.verbs.admission = Chain([self.lifecycle, *more])
 
     def passed(self) -> dict[tuple[str, str], int]:
-        """Return how often each moment of an operation was passed without a refusal."""
+        """Return the number of calls without a refusal by type of step and operation."""
         slots = self.verbs.admission.metrics._steps._slots
         return {labels[:2]: sum(slot.buckets) for labels, slot in slots.items() if labels[2] == "false"}
 
@@ -49,7 +49,7 @@ def refuse(new: Document, old: View | None) -> Document:
 
 
 class Grows:
-    """A plug-in that makes objects large."""
+    """A plug-in that adds a large value to objects."""
 
     name = "Grows"
 
@@ -70,7 +70,7 @@ async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pyt
 
     monkeypatch.setattr(validation, "validate", validated)
     async with serving_widgets(FakeEtcd()) as one:
-        await InDefault(one).create("a", spec={"n": 1})  # the first object of its kind is validated in a thread anyway
+        await InDefault(one).create("a", spec={"n": 1})  # the first object of a kind is always validated in a thread
         threads.clear()
         await InDefault(one).create("small", spec={"n": 1})
         client = InDefault(one, Grows())

@@ -1,4 +1,4 @@
-"""A body that is read once more."""
+"""Decoding a body again."""
 
 from time import process_time
 

@@ -1,4 +1,4 @@
-"""Deletes of an object that another writer deletes and recreates before the cache has it."""
+"""Deletes of an object that another client deletes and recreates, before the cache has the change."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,14 +27,12 @@ DEFINITION = "widgets.example.com"
 
 
 class World:
-    """A server with a namespace, a definition and objects, each of which can be replaced by its successor."""
+    """A server with a namespace, a definition and objects that can be deleted and recreated with another uid."""
 
     def __init__(self, one: Server, etcd: FakeEtcd) -> None:
         self.client = Client(one)
         self.etcd = etcd
-        self.asked: list[
-            tuple[str, Any]
-        ] = []  # the uids that admission gets: that of the object, and that of the options
+        self.asked: list[tuple[str, Any]] = []  # the uids of the object and of the options, as admission gets them
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +88,7 @@ class World:
         return found["uid"] if found is not None else ""
 
     async def delete(self, what: str, uid: str = "") -> int | str:
-        """Return the code, or the text of a conflict after the name."""
+        """Return the code, or the part of a conflict's message after the name."""
         resource, place, name = self.place(what)
         found: ServedResource | None = self.client.server.live.current.resource(resource.group, resource.resource)
         assert found is not None

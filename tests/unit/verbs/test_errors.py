@@ -1,4 +1,4 @@
-"""Errors for clients if etcd refuses, is overloaded, or does not report the outcome."""
+"""Errors for clients if etcd refuses, is overloaded or does not report the outcome of a write."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from apiext.etcd.errors import EtcdError, classify
 from apiext.storage.etcd_store import store_error
 from apiext.verbs.errors import as_status
 
-ROWS: list[tuple[EtcdError, int, str, int]] = [  # what etcd says → code, reason, seconds of Retry-After
+ROWS: list[tuple[EtcdError, int, str, int]] = [  # etcd's error, code, reason, seconds of Retry-After
     (EtcdError(11, "etcdserver: mvcc: required revision has been compacted"), 410, "Expired", 0),
     (EtcdError(11, "etcdserver: mvcc: required revision is a future revision"), 504, "Timeout", 1),
     (EtcdError(8, "etcdserver: mvcc: database space exceeded"), 500, "InternalError", 0),

@@ -36,7 +36,7 @@ async def test_many_rules_are_compared_in_turns(verb: str) -> None:
     )
 
     async def fresh() -> None:
-        """The roles are those of this moment."""
+        """Do nothing: the roles are current."""
 
     verbs = SimpleNamespace(authorizer=policy, store=SimpleNamespace(fresh=fresh))
     served = SimpleNamespace(names=SimpleNamespace(resource="roles", group_resource=ROLES))

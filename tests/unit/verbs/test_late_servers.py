@@ -1,4 +1,4 @@
-"""A server whose watch comes late, and what another one has stored before: it is known before anything is refused."""
+"""A server whose watch is late does not refuse requests that are valid with the newest stored state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LateEtcd(FakeEtcd):
 
 @asynccontextmanager
 async def two(etcd: LateEtcd) -> AsyncIterator[tuple[Client, Client]]:
-    """Run two servers that serve widgets; the second is as late as its etcd."""
+    """Run two servers that serve widgets; the watch of the second can be late."""
     async with server(etcd) as one, server(etcd) as other:
         await one.define({**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}})
         for each in (one, other):
@@ -93,13 +93,13 @@ NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
 
 
 def schema(**fields: Document) -> Document:
-    """Return a schema whose spec has these fields."""
+    """Return a schema whose spec has ``fields``."""
     spec = {"type": "object", "properties": fields}
     return {"type": "object", "properties": {"spec": spec}}
 
 
 async def redefine(one: Client, **fields: Document) -> None:
-    """Give widgets these fields through one server, which serves them when this returns."""
+    """Change the schema of widgets through one server, and wait until it serves the change."""
 
     def change(document: Document) -> None:
         document["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema(**fields)
@@ -110,7 +110,7 @@ async def redefine(one: Client, **fields: Document) -> None:
 
 
 class Denies:
-    """A plug-in that refuses every create, and counts its calls."""
+    """A plug-in that refuses every create and counts its calls."""
 
     name = "Denies"
 
@@ -126,7 +126,7 @@ class Denies:
 
 
 async def write(other: Client, what: str) -> Document:
-    """Write a widget with a field that is new, or has another type, and return its spec."""
+    """Write a widget with a new field or a field of another type, and return its spec."""
     document = widget("a", spec={"n": "text"} if "type" in what else {"m": 1})
     if "PUT" in what and (stored := await other.stored("a")) is not None:
         document["metadata"]["resourceVersion"] = str(stored.revision)

@@ -1,4 +1,5 @@
-"""Merge patches of normalized objects have the same result and errors as those of all objects (WRI-007)."""
+"""Merge patches on the fast path for normalized objects have the same results and errors as on the general path
+(WRI-007)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_marked_object_counts_one_generation() -> None:
     ],
 )
 def test_a_second_delete_brings_a_time_that_lies_ahead_to_now(since: str, left: str) -> None:
-    """The first delete came while the clock was ahead (upstream: markAsDeleting)."""
+    """A later delete corrects a time in the future, set by a clock that was ahead (upstream: markAsDeleting)."""
     document: dict[str, Any] = {"metadata": {"generation": 2, "deletionTimestamp": since}}
     metadata.mark_as_deleting(document, NOW)
     assert document["metadata"] == {"generation": 2, "deletionTimestamp": left, "deletionGracePeriodSeconds": 0}

@@ -1,4 +1,4 @@
-"""A create and the end of its namespace: whichever comes first, nothing is left in a namespace that is gone."""
+"""A create and a concurrent deletion of its namespace leave no object in a deleted namespace."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rows("NSP-004", "NSP-005")
 
 
 class Pause:
-    """A plug-in at the end of the chain: it blocks a validated create."""
+    """A plug-in at the end of the chain that blocks a validated create."""
 
     name = "Pause"
 
@@ -42,7 +42,7 @@ class Pause:
 
 
 class InDefault(Client):
-    """A client whose creates are admitted as a server admits them."""
+    """A client whose creates go through admission, as in a server."""
 
     def __init__(self, server: Server, pause: Pause) -> None:
         super().__init__(server)
@@ -121,7 +121,7 @@ async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
         entry = namespaces.state.get("", "default")
         assert entry is not None
         await late.server.store.delete_key(other.server.store.keys.object(NAMESPACES, "", "default"), entry.revision)
-        assert namespaces.state.get("", "default") is entry  # the watch says nothing
+        assert namespaces.state.get("", "default") is entry  # the watch has no event of it
         async with asyncio.TaskGroup() as group:
             creating = group.create_task(refused(late))
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Applies through the write loop, and what becomes of managedFields on the way (SSA-001…017)."""
+"""Applies through the write loop, and their managedFields (SSA-001…017)."""
 
 import asyncio
 from collections.abc import AsyncIterator

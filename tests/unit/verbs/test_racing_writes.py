@@ -1,6 +1,6 @@
-"""Every write against every rival that changes the object meanwhile, and every fault of etcd: the outcomes as a table.
+"""The outcomes of each write with each concurrent change of its object and each fault of etcd, as a table.
 
-`python -m tests.unit.verbs.test_racing_writes` writes the table anew.
+`python -m tests.unit.verbs.test_racing_writes` rewrites the table.
 """
 
 import asyncio
@@ -14,13 +14,14 @@ from apiext.conformance.support.cases import read as read_yaml
 from tests.unit.verbs.racing import VERBS, races, racing
 
 TABLE = Path(__file__).with_name("cases") / "racing_writes.yaml"
-"""verb → state of the object → outcome → the events that lead to it; see ``World.race`` for an outcome."""
+"""The events by verb, state of the object and outcome; ``World.race`` describes outcomes."""
 
 Outcomes = Mapping[tuple[str, str, str], str]
 
 
 async def outcomes(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> Outcomes:
-    """Run every race with other plug-ins, or the quick ones without: (verb, state, event) → outcome."""
+    """Return the outcomes by verb, state and event: of all races if ``admitted``, otherwise of those without late
+    watches."""
     async with racing(monkeypatch, admitted=admitted) as world:
         return {
             (verb, state, " ".join(filter(None, event)) or "alone"): await world.race(VERBS[verb], state, *event)
@@ -30,7 +31,7 @@ async def outcomes(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> Outcom
 
 
 def expected() -> Outcomes:
-    """Return the table: (verb, state, event) → outcome."""
+    """Return the outcomes of the table by verb, state and event."""
     table = read_yaml(TABLE)
     return {
         (verb, state, event): outcome
@@ -62,7 +63,7 @@ async def test_every_race_ends_the_same_without_other_plug_ins(monkeypatch: pyte
 
 
 def _uncounted(outcome: str) -> str:
-    """Return an outcome without the calls of admission."""
+    """Return an outcome without its number of admission calls."""
     return outcome.rpartition(" ")[0]
 
 

@@ -1,4 +1,4 @@
-"""Writes that come while their collection is filled again, as when keys of encryption change: etcd knows enough."""
+"""Writes succeed while their collection is read again, as after a change of encryption keys."""
 
 from __future__ import annotations
 

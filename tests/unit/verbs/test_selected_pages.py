@@ -1,4 +1,5 @@
-"""Pages of a selective list at one revision: from the cache if it is current, else in growing chunks."""
+"""Pages of a list with a selector at one revision: from the cache if it is current, otherwise from etcd in growing
+chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ OBJECTS = 1500
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """A client of a server with many widgets, of which every hundredth is marked."""
+    """Yield a client of a server with many widgets, of which every hundredth is marked."""
     async with served(FakeEtcd()) as one:
         for number in range(OBJECTS):
             write(one, number)
@@ -31,7 +32,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 def write(client: Client, number: int, **labels: str) -> int:
-    """Write a widget past the server; returns the revision."""
+    """Write a widget directly to etcd; return the revision."""
     name = f"w{number:04}"
     metadata = {"namespace": "default", "uid": name, "labels": {"marked": str(number % 100 == 0), **labels}}
     key = client.server.store.keys.object(WIDGETS, "default", name)
@@ -47,7 +48,7 @@ def etcd_of(client: Client) -> FakeEtcd:
 async def page(
     client: Client, token: str, selector: str = "marked=True", **options: str | int
 ) -> tuple[list[str], str]:
-    """Return the names on a page and the token of the next."""
+    """Return the names on a page and the continue token."""
     asked = ListOptions(label_selector=selector, continue_token=token, **options)  # type: ignore[arg-type]
     found = await read.list_page(client.verbs, client.call("list"), asked)
     return [entry.name for entry in found.entries or ()], found.token
@@ -83,7 +84,7 @@ async def test_parts_grow_where_the_state_has_changed(client: Client, limit: int
     await client.server.store.fresh()
     etcd.calls.clear()
     assert await walked(client, "w0000", token, limit) == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
-    assert len(etcd.calls) <= 15 * 8  # 1, 2, 4, … 128 for each that is found at worst
+    assert len(etcd.calls) <= 15 * 8  # at most 1, 2, 4, … 128 for each match
     etcd.calls.clear()
     assert await page(client, token, "marked=nowhere", limit=limit) == ([], "")
     assert len(etcd.calls) <= 12

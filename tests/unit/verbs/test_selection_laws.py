@@ -1,4 +1,4 @@
-"""Laws of selections: many conditions select what each of them does alone."""
+"""Many joined conditions select the same objects as each of them in turn."""
 
 import orjson
 from hypothesis import given
@@ -21,14 +21,14 @@ REQUIREMENTS = st.one_of(
 
 
 def entry(labels: dict[str, str]) -> Entry:
-    """Return an object with these labels."""
+    """Return an object with ``labels``."""
     return Entry("d", "a", 1, orjson.dumps({"metadata": {"name": "a", "labels": labels}}))
 
 
 @given(st.lists(REQUIREMENTS, min_size=1, max_size=4), LABELS)
 def test_many_conditions_on_labels_are_as_each_of_them(asked: list[Requirement], labels: dict[str, str]) -> None:
     each = all(one.matches(labels) for one in asked)
-    many = asked * 20  # too many to stay apart
+    many = asked * 20  # enough to be joined
     assert all(term.matches(entry(labels)) for term in selection._label_terms(many)) == each
     assert all(term.matches(entry(labels)) for term in selection._label_terms(asked)) == each
 

@@ -1,4 +1,4 @@
-"""Long rules leave the loop, come back when they were short after all, and end with the request that waits for them."""
+"""Long rules run in a thread, return to the loop if they were short, and stop with their request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.rows("CEL-011")
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
 PAIRS = "self.all(a, self.all(b, a + b >= 0))"
 TRIPLES = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))"
-SLOW = "(?:.{0,10}a.{0,10}b){0,40}c$"  # too large for an automaton: 15 us for each character
+SLOW = "(?:.{0,10}a.{0,10}b){0,40}c$"  # too large for an automaton: 15 µs per character
 RULE_OF_SLOW = {"x-kubernetes-validations": [{"rule": f"self.matches('{SLOW}')"}]}
 UNKNOWN = "self.all(a, self.all(b, a >= 0 || b / 0 == 1))"
 
 
 def a_call(rule: str, deadline: float = 0.0) -> Call:
-    """Return a call of a resource whose spec is a list of integers under a rule."""
+    """Return a call of a resource whose spec is a list of integers with a rule."""
     return a_call_of({**NUMBERS, "x-kubernetes-validations": [{"rule": rule}]}, deadline)
 
 
@@ -45,13 +45,13 @@ def a_call_of(spec: Document, deadline: float = 0.0) -> Call:
 
 
 def judge(call: Call, document: Document, seen: list[int]) -> list[str]:
-    """Return the errors of the rules, and note the thread."""
+    """Return the errors of the rules, and add the thread to ``seen``."""
     seen.append(threading.get_ident())
     return [str(error) for error in call.served.validation.rules(document, None, [])[0]]
 
 
 async def judged(call: Call, numbers: list[int]) -> tuple[list[str], list[bool]]:
-    """Return the errors, and for each time that they were looked for whether that was on the loop."""
+    """Return the errors, and for each evaluation whether it was on the loop."""
     seen: list[int] = []
     call.size = 4 * len(numbers)
     errors = await threads.run(call, judge, call, {"spec": numbers}, seen)
@@ -150,7 +150,7 @@ def test_the_limit_of_a_call_is_the_same_in_both_places() -> None:
 
 
 def endless(call: Call, started: threading.Event, ended: threading.Event) -> None:
-    """Evaluate rules until the test stops it."""
+    """Evaluate rules repeatedly until the test stops it."""
     started.set()
     late = time.monotonic() + 10
     try:
@@ -186,7 +186,7 @@ def test_work_ends_with_its_request() -> None:
 
 
 def test_the_loop_goes_on_meanwhile() -> None:
-    """A list that takes 10 million units; the loop's turns are as close as the interpreter lets them be."""
+    """The loop stays responsive during a rule of 10 million cost units."""
     gaps = [0.0]
 
     async def beat(over: asyncio.Event) -> None:

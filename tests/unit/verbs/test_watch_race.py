@@ -26,7 +26,7 @@ NAME = "widgets.example.com"
 
 @dataclass(frozen=True)
 class Frames:
-    """Frames as a representation makes them."""
+    """Frames as of a representation."""
 
     key: str
     frame: Callable[[str, Entry], bytes]
@@ -100,7 +100,7 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
         assert collection is not None
         whole = client.verbs.store._watch.wait_complete
 
-        async def wait() -> int:  # keys of encryption change just now
+        async def wait() -> int:  # as if encryption keys changed now
             collection.unready()
             return await whole()
 
@@ -148,7 +148,7 @@ def ahead(client: Client, start: int) -> Any:
 
 
 def expiring() -> Any:
-    """Return frames that tell an error by its code."""
+    """Return frames whose errors have a code."""
     return replace(frames(), failed=lambda error: line("ERROR", error.message, error.code))
 
 

@@ -62,7 +62,7 @@ async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.Mo
         waiting.buffer(("d/a", made.revision + 1, b"sealed"))
         with pytest.raises(NotReady):
             await store.fresh()
-        assert stored((await client.patch("a", {})).entry).revision == made.revision  # by the newest definition
+        assert stored((await client.patch("a", {})).entry).revision == made.revision  # with the newest definition
         assert await client.verbs.definitions.refresh("example.com", "widgets") is not None
         await client.verbs.definitions.begin_deletion("widgets.example.com", "d1")
         await api.settle(client.verbs)
@@ -81,7 +81,7 @@ async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refu
         fresh = {**widget("a", spec={"n": 3}), "metadata": {"name": "a", "resourceVersion": str(changed)}}
         async with asyncio.TaskGroup() as group:
             update = group.create_task(one.update(fresh))
-            while stored(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd has no event for it
+            while stored(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd has no event to await
                 await asyncio.sleep(0)
             etcd.release()
         assert one.shown(update.result())["spec"] == {"n": 3}
@@ -161,7 +161,7 @@ async def test_a_namespace_that_is_gone_is_not_waited_for() -> None:
 
 
 async def _outcome(asked: Awaitable[Any]) -> Any:
-    """Return the result, or the refusal."""
+    """Return the result, or the StatusError."""
     try:
         return await asked
     except StatusError as refused:
@@ -180,7 +180,7 @@ async def test_a_name_that_others_gave_to_something_odd_is_taken(raw: bytes) -> 
 
 
 async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
-    """Write straight into the store, as a server whose watch says nothing does."""
+    """Write directly to the store, like a server whose watch is late."""
     served_version = client.call("get").served
     document = served_version.codec.decode(entry.raw, entry.revision)
     document["metadata"].pop("resourceVersion", None)

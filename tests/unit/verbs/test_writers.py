@@ -1,4 +1,4 @@
-"""Writers of one object: they wait for each other after a conflict, in their order, and no longer than they must."""
+"""Writers of one object wait for each other after a conflict, in order, and no longer than necessary."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 
 
 class SlowEtcd(FakeEtcd):
-    """An etcd whose transactions on widgets take some turns of the loop, and are counted."""
+    """An etcd whose transactions of widgets take some iterations of the loop, and are counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class SlowEtcd(FakeEtcd):
 
 
 class Calling:
-    """A plug-in that awaits something in each write, as a webhook does."""
+    """A plug-in that awaits a function in each write, like a webhook."""
 
     name = "Calling"
 
@@ -59,11 +59,11 @@ class Calling:
         return new
 
     async def review(self, attributes: Attributes) -> None:
-        """Allow it."""
+        """Allow the write."""
 
 
 class Connected:
-    """A client that may go away."""
+    """A client that may disconnect."""
 
     waiting: asyncio.Future[None] | None = None
 
@@ -106,7 +106,7 @@ async def test_each_of_many_writers_is_stored_and_decides_at_most_twice() -> Non
         etcd.transactions = 0
         found = await asyncio.gather(*(patch(client, f"f{number}") for number in range(32)))
         assert etcd.transactions <= 2 * 32
-        # writers are stored in the order in which they came
+        # writes are stored in the order of their arrival
         assert [sorted(it["spec"]) for it in found] == [sorted(f"f{n}" for n in range(m + 1)) for m in range(32)]
         assert no_queue_is_left(client)
 
@@ -223,7 +223,7 @@ async def test_a_writer_that_lost_its_turn_is_the_next_and_has_twice_the_time(mo
 
 @given(st.lists(st.tuples(st.sampled_from(("come", "leave", "cancel", "gone", "expire")), st.integers(0, 9))))
 def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple[str, int]]) -> None:
-    """The law: at most one turn at a time, no wait without a writer that has it, and no queue is left in the end."""
+    """At most one writer has the turn, none waits without a writer that has it, and no queue is left afterwards."""
 
     async def run() -> None:
         queues: Queues = {}

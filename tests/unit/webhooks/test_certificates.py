@@ -1,4 +1,4 @@
-"""Errors of refused certificates, with the texts of a Go client, compared with a real server."""
+"""Errors of refused certificates have the texts of a Go client; a real server checks them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 def certificate(
     *names: str, common: str = "webhook", begins: datetime = NOW - DAY, ends: datetime = NOW + DAY, bare: bool = False
 ) -> bytes:
-    """Return a certificate for names and addresses, without any extension if it is bare."""
-    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # of names of more than 64 characters
+    """Return a certificate for names and addresses; ``bare``: without extensions."""
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # about names of more than 64 characters
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common, _validate=False)])
     made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(KEY.public_key())
     made = made.serial_number(7).not_valid_before(begins).not_valid_after(ends)

@@ -1,4 +1,4 @@
-"""The client with real https servers: requests, reused connections, limits, and errors."""
+"""The client with real HTTPS servers: requests, reused connections, limits and errors."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_redirects_are_never_followed(tmp_path: Path, client: Client, code
         assert webhook.paths == ["/hook?timeout=5s"]
 
 
-# the texts of NewGenericServerResponse
+# texts of NewGenericServerResponse
 STATUSES = [
     (404, b"nothing", "text/plain", "the server could not find the requested resource"),
     (403, b" go away \n", "text/plain", "go away"),
@@ -296,7 +296,7 @@ async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
     with hooks.running_webhook(tmp_path, names) as webhook:
         file = tmp_path / "services.yaml"
         file.write_text(f"hook.system:8443: 127.0.0.1:{webhook.port}\n")
-        client = Client(Resolver(str(file)), denied=LOOPBACK)  # which are for hosts that writers name
+        client = Client(Resolver(str(file)), denied=LOOPBACK)  # denied addresses only apply to hosts of webhook URLs
         service = {"name": "hook", "namespace": "system", "port": 8443, "path": "/convert"}
         target = target_of({"service": service, "caBundle": webhook.authority.bundle})
         assert b"allowed" in await client.post(target, REVIEW, 5)
@@ -430,7 +430,7 @@ async def test_calls_get_slots_in_order(monkeypatch: pytest.MonkeyPatch) -> None
         tasks["b"].cancel()
         gates["a"].set()
         await tasks["a"]
-        tasks["c"].cancel()  # just when it has got the place
+        tasks["c"].cancel()  # right after it got the slot
         gates["d"].set()
         await tasks["d"]
         gates["e"].set()
@@ -445,7 +445,7 @@ async def test_a_place_that_comes_too_late_is_for_the_next(monkeypatch: pytest.M
 
     async def call(name: str, then: float = 0.0) -> bytes:
         await gate.wait()
-        time.sleep(then)  # noqa: ASYNC251 (the loop sees end and deadline at once)
+        time.sleep(then)  # noqa: ASYNC251 (the loop gets end and deadline together)
         ended.append(name)
         return b""
 
@@ -508,7 +508,7 @@ async def test_networks_are_denied_by_the_address_that_is_connected_to(host: str
 
 
 async def test_a_name_is_judged_by_what_it_leads_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: the client connects to the address that it has checked."""
+    """The client connects to the address that it has checked, which prevents DNS rebinding."""
     answers = iter([["203.0.113.1"], ["127.0.0.1"], ["127.0.0.1", "203.0.113.1"]])
     monkeypatch.setattr("apiext.webhooks.names._addresses", lambda host: next(answers))
     names = Names(LOOPBACK)

@@ -34,7 +34,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return what writes a YAML file and returns its path."""
+    """Return a function that writes a YAML file and returns its path."""
 
     def file(name: str, document: Any) -> Path:
         path = tmp_path / name
@@ -45,7 +45,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def kubeconfig(current: str = "", **users: dict[str, Any]) -> dict[str, Any]:
-    """Return a kubeconfig with users; the current context is that of one of them."""
+    """Return a kubeconfig with users; the current context has the user ``current``."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -177,7 +177,7 @@ def test_errors_of_files_quote_nothing(write: Write, text: str) -> None:
 
 
 def configuration(**plugin: Any) -> dict[str, Any]:
-    """Return an AdmissionConfiguration of one plug-in."""
+    """Return an AdmissionConfiguration with a configuration of the webhook plug-in."""
     plugins = [{"name": "ValidatingAdmissionWebhook", **plugin}, {"name": "Other", "configuration": {"kind": "Other"}}]
     return {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}
 
@@ -218,7 +218,7 @@ def test_configurations_that_cannot_be_used(write: Write, document: Any, error: 
 
 
 def client_certificate(ca: tls.TestAuthority) -> dict[str, str]:
-    """Return a certificate for clients and its key, as a kubeconfig holds them."""
+    """Return a client certificate and its key as fields of a kubeconfig."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

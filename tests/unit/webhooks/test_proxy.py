@@ -1,4 +1,4 @@
-"""The way to webhooks through a proxy."""
+"""Connections to webhooks through a proxy."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_exceptions_as_go_reads_them(exceptions: str, host: str, port: int, serv
 
 
 class Tunnels:
-    """A proxy that leads every tunnel to one port of this machine."""
+    """A proxy that connects every tunnel to one port of this machine."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""Answers as bytes: any split into reads gives the same answer; invalid HTTP is refused."""
+"""Responses as bytes: any split into reads has the same result; invalid HTTP is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from apiext.webhooks.wire import Connection
 
 
 class _Transport(asyncio.Transport):
-    """A transport that only knows whether it was dropped."""
+    """A transport that records its state and the sent bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class _Transport(asyncio.Transport):
 
 
 def receive(connection: Connection, piece: bytes) -> None:
-    """Deliver bytes as a transport puts them into a buffer."""
+    """Deliver bytes to the connection's buffer, as a transport does."""
     while piece:
         room = connection.get_buffer(len(piece))
         count = min(len(room), len(piece))
@@ -54,7 +54,7 @@ def receive(connection: Connection, piece: bytes) -> None:
 
 
 async def resumed(transport: _Transport) -> list[float]:
-    """Wait as a transport does while its connection reads nothing; return the seconds of each turn of the loop."""
+    """Wait until the connection reads again; return the seconds of each iteration of the loop."""
     turns: list[float] = []
     for _ in range(1_000):
         if transport.dropped or not transport.paused:
@@ -67,7 +67,7 @@ async def resumed(transport: _Transport) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
-    """Return a connection that waits for an answer of at most a million bytes."""
+    """Yield a connection that waits for a response of at most a million bytes, its transport and the response."""
     connection, transport = Connection(), _Transport()
     connection.connection_made(transport)
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -177,7 +177,7 @@ async def test_each_answer_has_a_deadline_of_its_own() -> None:
     connection, loop = Connection(), asyncio.get_running_loop()
     connection.connection_made(_Transport())
     began = loop.time()
-    for seconds in (0.05, 0.5, 0.02):  # the timer of the first is still set when the second one waits, and so on
+    for seconds in (0.05, 0.5, 0.02):  # the timer of each is still set while the next waits
         async with asyncio.TaskGroup() as group:
             answer = group.create_task(connection.exchange(b"head", b"body", 1000, began + seconds))
             await asyncio.sleep(0)
@@ -241,7 +241,7 @@ WORK = [
 @pytest.mark.parametrize("size", [7, 300, 1 << 20])
 @pytest.mark.parametrize("raw", WORK, ids=["chunks", "chunk", "head", "trailer"])
 async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> None:
-    """Each byte is looked at a bounded number of times, and no turn of the loop is long, however the bytes arrive."""
+    """Each byte is read a bounded number of times, and no iteration of the loop is long, for any split of the bytes."""
     longest = whole = 0.0
     async with asking() as (connection, transport, answer):
         for at in range(0, len(raw), size):
@@ -258,7 +258,7 @@ async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> N
 async def test_bytes_before_a_lost_connection_are_parsed(last: bytes) -> None:
     async with asking() as (connection, _, answer):
         receive(connection, CHUNKED + b"1\r\nx\r\n" * 5_000 + last)
-        connection.connection_lost(None)  # while chunks are left to parse
+        connection.connection_lost(None)  # before all chunks are parsed
         assert not answer.done()
         if last:
             assert (await answer).body == b"x" * 5_000
@@ -282,4 +282,4 @@ def test_any_bytes_are_an_answer_or_an_error(raw: bytes) -> None:
     try:
         play([b"HTTP/1.1 200 OK\r\n" + raw], end=True)
     except CallError as error:
-        assert str(error)  # noqa: PT017 - either is right, nothing else is
+        assert str(error)  # noqa: PT017 - a response or this error is correct

@@ -1,4 +1,6 @@
-"""Tuning of Python's garbage collector for reference cycles. It scans new objects often and all objects rarely.
+"""Tuning of Python's garbage collector for reference cycles.
+
+The collector then scans new objects often and all objects rarely.
 
 By default, Python scans all objects after many allocations, which blocks all threads for tens of milliseconds.
 """

@@ -37,7 +37,7 @@ FIRST_REVISION = 1  # the revision of an empty store, as in etcd
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
-"""(commit, number of its changes): called after each commit."""
+"""The store calls this function with the outcome and the number of changes of each batch."""
 
 
 class RangeQuery(NamedTuple):

@@ -33,7 +33,10 @@ class Placeholders(Ages):
 
 
 class Filled(NamedTuple):
-    """Entries joined by commas, and the offset of the end of each. The ages are valid while since <= now < until."""
+    """Entries joined by commas, and the offset of the end of each.
+
+    The ages are valid from ``since`` until just before ``until``.
+    """
 
     since: float
     until: float

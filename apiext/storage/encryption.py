@@ -48,7 +48,7 @@ PLAIN = Secret("identity", "", b"")
 
 
 class EncryptedEntry(Entry, gc=False, kw_only=True):
-    """An entry with the key with which its stored value is encrypted."""
+    """An entry, and the key that encrypted its stored value."""
 
     secret: Secret
 
@@ -89,7 +89,7 @@ class Encryptions(Protocol):
 
 
 class Decrypted(NamedTuple):
-    """An encrypted value, its decryption by ``by``, and its key, or the error ``fault`` of the decryption."""
+    """The encrypted ``value``, the result ``raw`` of its decryption, and its key ``secret``; or the error ``fault``."""
 
     value: bytes
     by: Encryption

@@ -27,7 +27,7 @@ def _secret(provider: str, kind: int, key_id: str) -> Secret:
 
 
 class OfProvider:
-    """A container of all secrets of a provider."""
+    """Contains all secrets of one KMS provider, for the operator ``in``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -75,7 +75,10 @@ class Enveloped:
 
 
 async def fetch(parts: Iterable[tuple[bytes, Enveloped]], values: Iterable[bytes]) -> None:
-    """Call plug-ins to decrypt the missing data keys of values. A plug-in gets the values with its prefix."""
+    """Call plug-ins to decrypt the missing data keys of values.
+
+    ``parts``: (prefix of a provider's values, its cipher).
+    """
     found = list(values)
     for prefix, part in parts:
         await part.provider.fetch([value[len(prefix) :] for value in found if value.startswith(prefix)])

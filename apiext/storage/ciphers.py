@@ -19,7 +19,7 @@ from apiext.meta import fields
 from apiext.meta.names import GroupResource
 from apiext.storage import envelopes, secretbox
 from apiext.storage.encryption import ENCRYPTED, NOT_ENCRYPTED, PLAIN, Encryption, EncryptionError, MissingKey, Secret
-from apiext.storage.envelopes import Enveloped, OfProvider
+from apiext.storage.envelopes import Enveloped, SecretsOfProvider
 from apiext.storage.gcm import SHORT, Gcm, in_pieces
 from apiext.telemetry import Family, HistogramFamily
 
@@ -246,7 +246,7 @@ class ServiceEncryption(_Encryption):
     def __init__(self, resource: GroupResource, providers: Sequence[Provider]) -> None:
         super().__init__(resource, providers)
         self._enveloped = [(prefix, part) for prefix, part in map(_enveloped, providers) if part is not None]
-        services = [OfProvider(part.provider.name) for _, part in self._enveloped]
+        services = [SecretsOfProvider(part.provider.name) for _, part in self._enveloped]
         self.secrets: Container[Secret] = _Union([frozenset(_secrets_of(providers)), *services])
 
     @property

@@ -26,7 +26,7 @@ def _secret(provider: str, kind: int, key_id: str) -> Secret:
     return Secret(KMS, provider, b"%d %b" % (kind, key_id.encode()))
 
 
-class OfProvider:
+class SecretsOfProvider:
     """Contains all secrets of one KMS provider, for the operator ``in``."""
 
     def __init__(self, name: str) -> None:

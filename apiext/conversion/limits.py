@@ -13,4 +13,4 @@ REVIEW_ANSWER = 8 * 1024 * 1024
 # Requests that wait for the webhook of one definition. Beyond: the server refuses further requests.
 CONVERSIONS_WAITING = 100
 # Objects that a list looks up before it checks its time slice. Beyond: the list yields to the event loop if necessary.
-CONVERTED_UNSEEN = 16
+LOOKUPS_PER_CHECK = 16

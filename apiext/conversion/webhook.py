@@ -109,7 +109,7 @@ class Converter:
         lookup: Lookup = no_lookup  # until the first NeedsConversion, which has a faster lookup
         while start < len(entries):
             await loop_budget.pause()
-            some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
+            some = entries[start : start + min(limits.LOOKUPS_PER_CHECK, _NEEDS_AT_ONCE - len(needs))]
             start += len(some)
             raws = stored(some)
             for entry, answer in zip(some, lookup(raws), strict=True):

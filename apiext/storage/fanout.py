@@ -476,7 +476,7 @@ class Group:
         if position == start:
             return start, b""
         block = position, frames[0] if len(frames) == 1 else b"".join(frames)
-        if len(self._blocks) >= limits.BLOCKS_KEPT:
+        if len(self._blocks) >= limits.BLOCKS_CACHED:
             self._blocks.clear()
         self._blocks[start] = block
         return block

@@ -16,9 +16,9 @@ EVENTS_KEPT_BYTES = 1024 * 1024
 # Upstream: defaultLowerBoundCapacity.
 EVENTS_KEPT = 100
 # Bytes of cached converted objects for watches with selectors. Beyond: the least recently used object is evicted.
-SHOWN_BYTES = 8 * 1024 * 1024
-# Seconds that a converted object is cached for watches with selectors. Beyond: the object is evicted.
-SHOWN_KEPT = 1.0
+CONVERTED_CACHE_BYTES = 8 * 1024 * 1024
+# Age of the oldest object in the cache of converted objects, in seconds. Beyond: the cache is cleared.
+CONVERTED_CACHE_SECONDS = 1.0
 # Bytes of cached JSON of single objects. Beyond: the oldest JSON is evicted.
 VIEW_BYTES = 12 * 1024 * 1024
 # Bytes of stored values decoded in one iteration of the event loop. Beyond: the work continues in the next iteration.
@@ -56,7 +56,7 @@ INITIAL_BYTES = 32 * 1024 * 1024
 # Events of one block of a watch. Beyond: another block follows.
 BLOCK_EVENTS = 256
 # Blocks cached while watches of a group catch up. Beyond: all cached blocks are dropped.
-BLOCKS_KEPT = 4
+BLOCKS_CACHED = 4
 # Bytes of frames joined to one write of a watch. Beyond: another write follows.
 PUMP_BLOCK = 256 * 1024
 # Progress requests without a response. Beyond: the server writes a key whose event reports progress.

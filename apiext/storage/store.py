@@ -256,8 +256,8 @@ class ViewedEntry(Entry, gc=True, kw_only=True):
 class ConvertedEntries:
     """Cache of converted entries for watches with selectors, so that an entry is converted once for all watches.
 
-    The views have at most limits.SHOWN_BYTES in total; the least recently used is evicted first. The cache is cleared
-    limits.SHOWN_KEPT seconds after its first entry.
+    The views have at most limits.CONVERTED_CACHE_BYTES in total. The least recently used view is evicted first. The
+    cache is cleared limits.CONVERTED_CACHE_SECONDS seconds after its first entry.
     """
 
     __slots__ = ("_bytes", "_entries")
@@ -280,11 +280,11 @@ class ConvertedEntries:
         if found is not None:
             return found
         if not self._entries:
-            asyncio.get_running_loop().call_later(limits.SHOWN_KEPT, self.clear)
+            asyncio.get_running_loop().call_later(limits.CONVERTED_CACHE_SECONDS, self.clear)
         found = ViewedEntry.of(entry, viewer, EncodedView(view, entry.revision))
         self._entries[viewer, entry] = found, len(view)
         self._bytes += len(view)
-        while self._bytes > limits.SHOWN_BYTES and len(self._entries) > 1:
+        while self._bytes > limits.CONVERTED_CACHE_BYTES and len(self._entries) > 1:
             self._bytes -= self._entries.popitem(last=False)[1][1]
         return found
 

@@ -102,8 +102,8 @@ def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SHOWN_BYTES", 250)
-    monkeypatch.setattr(limits, "SHOWN_KEPT", 0.02)
+    monkeypatch.setattr(limits, "CONVERTED_CACHE_BYTES", 250)
+    monkeypatch.setattr(limits, "CONVERTED_CACHE_SECONDS", 0.02)
     text = orjson.dumps({"metadata": {"labels": {"a": "b"}}, "x": "x" * 60})
 
     def viewer(raw: bytes, revision: int) -> bytes:

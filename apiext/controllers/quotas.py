@@ -1,9 +1,10 @@
-"""The controller of quotas. It keeps the limits and the usage in their status up to date.
+"""The controller that updates the limits and the usage in the status of quotas.
 
-Upstream: pkg/controller/resourcequota. Admission only increases the usage ("charges" a write). This controller counts
-the usage again after a deletion, the end of a pod, an update that uses less, a write that failed after its charge, and
-a change of a quota. It adds the charges of running writes, so that the new count includes them. It does not know the
-charges of other servers over the same store, so it lowers the usage only if their charges are older than QUOTA_SETTLES.
+Upstream: pkg/controller/resourcequota. Admission only adds the usage of each write (its "charge"). This controller
+counts the usage again after a deletion, the end of a pod, an update that uses less, a write that failed after its
+charge, and a change of a quota. It adds the charges of running writes, so that the new count includes them. It does not
+know the charges of other servers over the same store, so it lowers the usage only if their charges are older than
+QUOTA_SETTLES.
 """
 
 import asyncio
@@ -43,7 +44,8 @@ class Quotas:
         self._plugin = next((one for one in verbs.admission.plugins if isinstance(one, ResourceQuota)), None)
         self._loop = Loop("quotas", self._reconcile, width=2)
         self._followed: dict[GroupResource, Callable[[], None]] = {}
-        self._changes: dict[str, list[tuple[int, float]]] = {}  # of a quota: revisions and times of the newest changes
+        # namespace/name → (revision, time) of the newest changes
+        self._changes: dict[str, list[tuple[int, float]]] = {}
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start the loop, and follow quotas."""

@@ -13,7 +13,7 @@ _USE = ("transformation_type", "provider_name", "key_id_hash", _SERVER)
 
 
 class Recent(Family):
-    """A family with at most limits.KMS_LABELS sets of labels, since plug-ins can send any number of key ids."""
+    """A metric family with at most limits.KMS_LABELS sets of labels, since plug-ins can send any number of key ids."""
 
     def slot(self, *values: str) -> Slot:
         """Return the counter for these label values. A new counter may evict the least recently used counter."""

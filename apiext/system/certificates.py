@@ -31,7 +31,7 @@ def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
 def unwarned() -> Iterator[None]:
     """Suppress warnings of ``cryptography`` about certificates with serial number 0 or a long name.
 
-    Go accepts these.
+    Go accepts such certificates.
     """
     with warnings.catch_warnings(category=UserWarning, action="ignore"):
         yield

@@ -39,7 +39,7 @@ class Leases:
         self._wait()
 
     def drop(self, lease: int) -> Lease | None:
-        """Drop a lease without a deletion of its keys. Return None if there is no such lease."""
+        """Drop a lease without a deletion of its keys. Return the lease, None if it does not exist."""
         return self.known.pop(lease, None)
 
     def move(self, key: bytes, before: Record | None, after: Record | None) -> None:

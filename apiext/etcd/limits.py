@@ -4,11 +4,12 @@
 CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: the client aborts them.
 CLOSE_BUDGET = 2.0
-# Seconds without a request for the head revision. Beyond: the client sends a request.
+# Seconds since the last response with the head revision. Beyond: the client requests the head revision.
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
-# Seconds without a request for the head revision while etcd is unavailable. Beyond: the client sends a new request.
+# Remaining seconds of a read in which a failed request for the head revision also fails the read. Beyond: the read
+# waits for another request.
 LAST_TRY = 1.0
 # Pairs of guards whose encoded form is cached. Beyond: the least recently used pair is evicted.
 GUARDS_KEPT = 256

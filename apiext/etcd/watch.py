@@ -60,9 +60,9 @@ class WatchHandle(Protocol):
         """Request progress from etcd. Return False if the responses are unreliable, or if there is no connection."""
 
     def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Deliver no changes up to ``revision``. The user of the watch has them already.
+        """Deliver no changes up to ``revision``. The user of the watch has these changes already.
 
-        The last of them is its own write of ``key`` and ``value`` (None: a deletion).
+        The last change is the user's own write of ``key`` and ``value`` (None: a deletion).
         """
 
 

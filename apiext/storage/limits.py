@@ -23,7 +23,8 @@ CONVERTED_CACHE_SECONDS = 1.0
 VIEW_BYTES = 12 * 1024 * 1024
 # Bytes of stored values decoded in one iteration of the event loop. Beyond: the work continues in the next iteration.
 CHECKED_BYTES = 512 * 1024
-# Cached representations of a list segment, such as table rows, besides JSON. Beyond: the oldest is evicted.
+# Cached representations of a list segment, such as table rows, besides JSON. Beyond: the oldest representation is
+# evicted.
 FORMS = 2
 # Bytes of events read from etcd for one resumed watch. Beyond: the watch request fails with 410, and the client lists
 # again.
@@ -51,7 +52,7 @@ INDEX_SORTED = 2_000
 ROUTE_VALUES = 16
 # Writes to watchers in one iteration of the event loop. Beyond: the work continues in the next iteration.
 PUMP_SLICE = 64
-# Bytes of encoded initial events cached for all watches. Beyond: the oldest are evicted.
+# Bytes of encoded initial events cached for all watches. Beyond: the oldest events are evicted.
 INITIAL_BYTES = 32 * 1024 * 1024
 # Events of one block of a watch. Beyond: another block follows.
 BLOCK_EVENTS = 256

@@ -55,8 +55,8 @@ class ReadPlan(Struct, frozen=True):
 def plan(query: ListQuery) -> ReadPlan:
     """Return the source of a list; raise BadToken, BadRevision, RevisionWithToken.
 
-    The caller has validated the query (RV-004): resourceVersionMatch requires a resourceVersion. With Exact, this must
-    not be "0".
+    The caller has validated the query (RV-004): resourceVersionMatch requires a resourceVersion, and with Exact, the
+    resourceVersion is not "0".
     """
     limit = max(0, query.limit)
     if query.token:

@@ -251,7 +251,8 @@ class Snapshot:
     def _chunks_between(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
         """Return the chunks with keys from ``low`` up to, not including, ``high``, and two numbers of other keys.
 
-        These are the number of keys before ``low`` in the first chunk, and of keys from ``high`` on in the last chunk.
+        The first number counts the keys before ``low`` in the first chunk. The second number counts the keys from
+        ``high`` on in the last chunk.
         """
         first = bisect_left(self._lasts, low) if low else 0
         last = bisect_left(self._lasts, high, first) if high else len(self._chunks)

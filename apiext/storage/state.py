@@ -76,7 +76,7 @@ class CachedState:
         return self.snapshot.entries(*bounds(namespace))
 
     def count(self, namespace: str | None = None) -> int:
-        """Return the number of objects, including unreadable ones."""
+        """Return the number of objects, including unreadable objects."""
         low, high = bounds(namespace)
         return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for the site of docs/: render drawings as pictures; deny pages that load files from another host."""
+"""Hooks of MkDocs for the site: draw pictures, keep blocks in list items, deny pages that load files from a host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 FENCE = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r"(\d+\.|[-*]) +(?=\S)")
+INDENT = " " * 4  # Python-Markdown puts a block into a list item only if it is indented this far
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -20,7 +22,28 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         files.append(File.generated(config, path, content=mermaidx.render(found[1]).svg()))
         return f'![Drawing]({Path(path).name}){{ style="background: white; padding: 1em" }}'
 
-    return FENCE.sub(drawn, markdown)
+    return FENCE.sub(drawn, nested(markdown))
+
+
+def nested(markdown: str) -> str:
+    """Indent the content of list items as Python-Markdown needs it; GitHub needs the width of the marker only."""
+    lines: list[str] = []
+    width, blocks, fenced, before = 0, False, False, ""
+    for line in markdown.split("\n"):
+        if line.startswith("```"):
+            fenced, width, blocks = not fenced, 0, False
+        elif not fenced and (item := ITEM.match(line)):
+            lines += [""] * (blocks and bool(before))  # else the item continues the paragraph before it
+            width, blocks = item.end(), False
+        elif width and line.startswith(" " * width):
+            lines.append(INDENT + line[width:])
+            blocks, before = blocks or not before, line
+            continue
+        elif line and not before:
+            width, blocks = 0, False  # a paragraph behind the list
+        lines.append(line)
+        before = line
+    return "\n".join(lines)
 
 
 def on_post_build(config: Any) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from re import _constants as sre  # type: ignore[attr-defined]
@@ -126,7 +127,7 @@ def test_the_architecture_names_modules_that_exist() -> None:
 
 def test_the_architecture_quotes_the_write_loop() -> None:
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    quoted = text.partition("```python\n")[2].partition("```")[0]
+    quoted = textwrap.dedent(text.partition("```python\n")[2].partition("```")[0])
     module = ast.parse((PACKAGE / "verbs" / "commit.py").read_text(encoding="utf-8"))
     loop = next(node for node in module.body if isinstance(node, ast.AsyncFunctionDef) and node.name == "commit")
     loop.body = loop.body[1:]  # without its docstring

@@ -65,6 +65,22 @@ def test_a_drawing_becomes_a_file_beside_its_page(hooks: types.ModuleType, monke
     assert told.endswith("\n\n```sh\nls\n```\n")
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("1. a\n\n   ```sh\n   ls\n   ```\n\n2. b", "1. a\n\n    ```sh\n    ls\n    ```\n\n2. b"),
+        ("1. a\n   more\n\n   b\n\nc\n\n   d", "1. a\n    more\n\n    b\n\nc\n\n   d"),
+        ("- a\n\n  b\n  - c\n\n    d", "- a\n\n    b\n    - c\n\n      d"),
+        ("1. a\n\n   b\n2. c\n3. d", "1. a\n\n    b\n\n2. c\n3. d"),
+        ("10. a\n\n    b", "10. a\n\n    b"),
+        ("- a\nlazy\n\n  b", "- a\nlazy\n\n    b"),
+        ("```yaml\n- a:\n\n  b\n```", "```yaml\n- a:\n\n  b\n```"),
+    ],
+)
+def test_the_blocks_of_a_list_item_stay_in_it(hooks: types.ModuleType, written: str, read: str) -> None:
+    assert hooks.nested(written) == read
+
+
 def test_the_hooks_are_those_of_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     settings = yaml.safe_load(text)

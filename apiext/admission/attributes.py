@@ -51,13 +51,13 @@ class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
 
     ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. The write
-    calls each function in ``settled`` at its end, with true if the object was stored and false if the write failed.
+    calls each function in ``on_end`` at its end, with true if the object was stored and false if the write failed.
     """
 
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     premises: dict[str, int] = field(default_factory=dict)
-    settled: list[Callable[[bool], None]] = field(default_factory=list)
+    on_end: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
         """Add a warning, unless the write already has this text or limits.MAX_WARNINGS_ADDED warnings."""
@@ -127,7 +127,7 @@ class Attributes(Struct):
         return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
 
     @property
-    def shown_namespace(self) -> str:
+    def plugin_namespace(self) -> str:
         """The namespace that plug-ins receive: for a Namespace its own name, as upstream."""
         if self.resource.resource == NAMESPACES.resource and self.resource == NAMESPACES:
             return self.name

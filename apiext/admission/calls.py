@@ -18,7 +18,7 @@ from apiext.admission.hooks import Hook
 from apiext.admission.matching import Criteria, labels_of
 from apiext.admission.plugin_services import PluginServices
 from apiext.admission.reviews import BadReview, Response
-from apiext.admission.versions import Shown, Versions
+from apiext.admission.versions import ObjectPair, Versions
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -38,7 +38,7 @@ POLICY_KINDS = frozenset(
      "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
 EXEMPT = POLICY_KINDS | {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
-TOO_LATE = "request did not complete within requested timeout"
+DEADLINE_EXCEEDED = "request did not complete within requested timeout"
 
 
 class Failed(Exception):
@@ -77,7 +77,7 @@ async def _namespace_labels(services: PluginServices, attributes: Attributes, ne
     # upstream: also for custom resources with the plural name "namespaces"
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
-    name = attributes.shown_namespace
+    name = attributes.plugin_namespace
     if not name:
         raise status.internal("resource name may not be empty")
     found = await services.find_namespace(name)
@@ -130,9 +130,9 @@ async def _form_by_conditions(
     form = await matched_form(services, hook.criteria, attributes, new)
     if form is None:
         return form
-    shown = await shown_as(versions, form, mutating=type == "admit")
+    objects = await objects_in(versions, form, mutating=type == "admit")
     variables = expression_variables(
-        attributes, form, shown.new, shown.old, partial(services.authorize, attributes.user)
+        attributes, form, objects.new, objects.old, partial(services.authorize, attributes.user)
     )
     try:
         matched = await hook.conditions.match(variables, type, attributes.operation, services.metrics)
@@ -141,21 +141,21 @@ async def _form_by_conditions(
     return form if matched else None
 
 
-async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
+async def objects_in(versions: Versions, form: Form, *, mutating: bool) -> ObjectPair:
     """Return the objects of a write in the Form of a webhook; raise 500 if the conversion fails."""
     try:
-        return await versions.shown(form)
+        return await versions.objects(form)
     except StatusError as error:  # upstream: wraps the message twice for mutating webhooks
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 
-def late(attributes: Attributes) -> bool:
+def deadline_passed(attributes: Attributes) -> bool:
     """Report whether the request's deadline has passed."""
     return bool(attributes.deadline) and asyncio.get_running_loop().time() >= attributes.deadline
 
 
 async def call_webhook(
-    services: PluginServices, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
+    services: PluginServices, hook: Hook, attributes: Attributes, form: Form, objects: ObjectPair, *, mutating: bool
 ) -> Response:
     """Call a webhook and return its response; add its warnings and audit annotations to the write.
 
@@ -173,15 +173,15 @@ async def call_webhook(
     uid = reviews.new_uid()
     # like in_thread_if_large, but without the cost of a coroutine, since most reviews are small
     if attributes.size < server_limits.WORK_INLINE:
-        body = reviews.review(version, uid, attributes, form, shown)
+        body = reviews.review(version, uid, attributes, form, objects)
     else:
-        body = await asyncio.to_thread(reviews.review, version, uid, attributes, form, shown)
-    answer = await _answer(services, hook, hook.target, attributes, body)
+        body = await asyncio.to_thread(reviews.review, version, uid, attributes, form, objects)
+    raw = await _post(services, hook, hook.target, attributes, body)
     try:
-        if len(answer) < server_limits.WORK_INLINE:
-            found = reviews.response_of(answer, version, uid, mutating=mutating)
+        if len(raw) < server_limits.WORK_INLINE:
+            found = reviews.response_of(raw, version, uid, mutating=mutating)
         else:
-            found = await asyncio.to_thread(reviews.response_of, answer, version, uid, mutating=mutating)
+            found = await asyncio.to_thread(reviews.response_of, raw, version, uid, mutating=mutating)
     except NotAReview as error:
         raise Failed(hook.name, f"failed to call webhook: {error}") from error
     except BadReview as error:
@@ -195,7 +195,7 @@ async def call_webhook(
     return found
 
 
-async def _answer(services: PluginServices, hook: Hook, target: Target, attributes: Attributes, body: bytes) -> bytes:
+async def _post(services: PluginServices, hook: Hook, target: Target, attributes: Attributes, body: bytes) -> bytes:
     left = hook.timeout
     if attributes.deadline:
         left = max(attributes.deadline - asyncio.get_running_loop().time(), 0.001)
@@ -206,7 +206,7 @@ async def _answer(services: PluginServices, hook: Hook, target: Target, attribut
         if (
             isinstance(error, TimedOut) and left < hook.timeout
         ):  # the request's deadline ended before the webhook's timeout
-            raise status.timeout(TOO_LATE) from error
+            raise status.timeout(DEADLINE_EXCEEDED) from error
         raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
 
 

@@ -35,7 +35,7 @@ def expression_variables(
         group=attributes.resource.group,
         resource=attributes.resource.resource,
         subresource=attributes.subresource,
-        namespace=attributes.shown_namespace,
+        namespace=attributes.plugin_namespace,
         name=attributes.name,
     )
     return {
@@ -60,7 +60,7 @@ def request(attributes: Attributes, form: Form) -> dict[str, Any]:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
     if attributes.name:
         found["name"] = attributes.name
-    if namespace := attributes.shown_namespace:
+    if namespace := attributes.plugin_namespace:
         found["namespace"] = namespace
     found["operation"] = attributes.operation
     found["userInfo"] = _user_info(attributes.user)
@@ -96,8 +96,8 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 class Budget:
     """The remaining budget of the expressions of one hook.
 
-    ``left`` is in CEL cost units. ``effort`` and ``longest`` count touched elements: all of them, and those of work
-    that allocates no memory.
+    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still touch.
+    ``longest`` is the number of elements that they may still touch in a thread without allocating memory.
     """
 
     __slots__ = ("effort", "left", "longest")

@@ -14,7 +14,7 @@ from apiext.admission.mutations import Mutations, Refused, kind_of
 from apiext.admission.policies import UNUSABLE, BoundPolicy, Denial, NoNamespace, Policies, PolicyRun, with_param
 from apiext.admission.policy import Binding
 from apiext.admission.rounds import Reinvocation, Rounds
-from apiext.admission.versions import Versions, served_in, settled
+from apiext.admission.versions import Versions, pruned, served_in
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
@@ -67,7 +67,7 @@ class _Round:
                 rounds.second_needed = True
             if self._new is not self._policy_run.new:
                 with _converting():
-                    await self._settle()
+                    await self._prune()
             reinvocation.leave(self._new)
         if self._policy_run.denials:
             raise self._denied(self._policy_run.denials)
@@ -79,7 +79,7 @@ class _Round:
         async for bound in policy_run.bound_policies():
             at: Binding | None = None  # the denial for a failed conversion names only the policy
             try:
-                await self._versions.shown(bound.form)
+                await self._versions.objects(bound.form)
                 at = bound.binding
                 found += [(bound, param) for param in await policy_run.params(bound)]
             except UNUSABLE as error:
@@ -91,8 +91,8 @@ class _Round:
     ) -> None:
         """Apply a policy if its match conditions hold; in the second round, only if it must be reinvoked."""
         policy_run, policy = self._policy_run, bound.policy
-        shown = await self._versions.shown(bound.form)
-        variables = with_param(await policy_run.variables(bound.form, shown), policy, param)
+        objects = await self._versions.objects(bound.form)
+        variables = with_param(await policy_run.variables(bound.form, objects), policy, param)
         try:
             if not await policy.conditions.match(
                 variables, "validate", policy_run.attributes.operation, policy_run.services.metrics
@@ -104,13 +104,13 @@ class _Round:
         key = (policy.name, bound.binding.name, _param_key(param))
         if rounds.second and key not in reinvocation.hooks_to_call:
             return
-        assert shown.new is not None
-        found = await self._mutated(bound, variables, shown.new)
-        if found is not shown.new and not same(found, shown.new):
+        assert objects.new is not None
+        found = await self._mutated(bound, variables, objects.new)
+        if found is not objects.new and not same(found, objects.new):
             reinvocation.note_change()
             rounds.second_needed = True
             with _converting():
-                self._new = await self._versions.change(bound.form, found, settled)
+                self._new = await self._versions.change(bound.form, found, pruned)
         if policy.content.reinvoke:
             reinvocation.note_call(key)
 
@@ -123,7 +123,7 @@ class _Round:
             try:
                 value = await mutation.value(policy, {**variables, "object": dynamic(document)})
                 size = attributes.size + mutation.weight(value)
-                document = await calls.in_thread_if_large(size, mutation.made, kind, document, value)
+                document = await calls.in_thread_if_large(size, mutation.apply, kind, document, value)
                 attributes.size = max(attributes.size, _size(document, attributes.size))
             except (Refused, OutOfBudget) as error:
                 self._policy_run.deny(policy, bound.binding, str(error), _INVALID)
@@ -131,7 +131,7 @@ class _Round:
                 self._patched = True
         return cast(Document, document)
 
-    async def _settle(self) -> None:
+    async def _prune(self) -> None:
         """Prune and coerce the object in the version of the request; called once, after all mutations of the round."""
         policy_run, attributes, new = self._policy_run, self._policy_run.attributes, self._new
         own, definition = attributes.form.api_version, attributes.definition
@@ -143,7 +143,7 @@ class _Round:
                 raise status.internal(f"request to convert CR from an invalid group/version: {given}")
             new = await policy_run.services.convert(definition, new, own)
         self._new = await calls.in_thread_if_large(
-            attributes.size, settled, attributes.served, attributes.subresource, new
+            attributes.size, pruned, attributes.served, attributes.subresource, new
         )
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:

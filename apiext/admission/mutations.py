@@ -85,11 +85,11 @@ class Mutation(Struct, frozen=True):
         """Return the work of applying the result, as the number of bytes of an object that cost as much."""
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
-    def made(self, kind: Kind, shown: View, value: Value) -> Document:
+    def apply(self, kind: Kind, original: View, value: Value) -> Document:
         """Return the object after the mutation; raises Refused and StatusError."""
         effort.rest(cel_limits.MADE)
         try:
-            return self.patch(kind, shown, value)
+            return self.patch(kind, original, value)
         except effort.Cancelled as error:
             raise Refused(str(error)) from error
 
@@ -112,11 +112,11 @@ def _content(spec: View, environment: EnvironmentFactory) -> Mutations:
         kind = mutation.get("patchType", "")
         member, wanted = PATCH_TYPES.get(kind) or PATCH_TYPES["ApplyConfiguration"]
         text = (mutation.get(member) or {}).get("expression") or ""
-        made.append(Mutation(text, compiled(text, within, wanted), _MADE.get(kind, _apply)))
+        made.append(Mutation(text, compiled(text, within, wanted), _PATCH_FUNCTIONS.get(kind, _apply)))
     return Mutations(made, spec.get("reinvocationPolicy") == "IfNeeded")
 
 
-def _apply(kind: Kind, shown: View, value: Value) -> Document:
+def _apply(kind: Kind, original: View, value: Value) -> Document:
     """Merge an apply configuration into the object by its schema, without field ownership."""
     if not isinstance(value, Constructed):
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
@@ -129,7 +129,7 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         raise status.unknown(str(error)) from error
     except ValueError as error:
         raise Refused(str(error)) from error
-    version, name = shown.get("apiVersion") or "", shown["kind"]
+    version, name = original.get("apiVersion") or "", original["kind"]
     if (version, name) != (kind.api_version, kind.name):  # an earlier JSON patch has changed the kind
         text = f"no corresponding type for {_go_version(version)}, Kind={name}"
         raise Refused(f"error applying patch: failed to convert patch object to typed object: {text}")
@@ -139,8 +139,8 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
     if whole:
         text = "may not mutate atomic arrays, maps or structs"
         raise Refused(f"error applying patch: invalid ApplyConfiguration: {text}: {', '.join(whole)}")
-    _check(kind, shown, "original", duplicates=True)
-    merged = merge(kind.type, shown, config)
+    _check(kind, original, "original", duplicates=True)
+    merged = merge(kind.type, original, config)
     _check_size(merged)
     merged = _cloned(merged)
     try:
@@ -215,14 +215,14 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
             yield from atomics(of.list.item, item, f"{path}[{index}]")
 
 
-def _patch(kind: Kind, shown: View, value: Value) -> Document:
+def _patch(kind: Kind, original: View, value: Value) -> Document:
     """Apply a JSON patch; return the object unchanged if a ``test`` operation of the patch fails."""
     operations = [_operation(one) for one in elements(value)]
     _check_size(operations)
     try:
-        found = json_patch.apply(shown, operations)
+        found = json_patch.apply(original, operations)
     except json_patch.TestFailed:
-        return dict(shown)
+        return dict(original)
     except json_patch.PatchInvalid as error:
         raise Refused(f"JSON Patch: {error}") from error
     _check_size(found)
@@ -252,14 +252,14 @@ def _operation(value: Value) -> Document:
         try:
             made["value"] = json_of(given["value"])
             if made["value"] is None and made["op"] == "test":
-                made["value"] = _NOTHING  # upstream: a null in a policy equals no value of an object, not even null
+                made["value"] = _UNEQUAL  # upstream: a null in a policy equals no value of an object, not even null
         except ValueError as error:
             text = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
             raise Refused(f"{text}: {error}") from error
     return made
 
 
-_NOTHING: Document = {"": {"": None}}
+_UNEQUAL: Document = {"": {"": None}}
 """A value that equals no value of an object."""
-_MADE: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
+_PATCH_FUNCTIONS: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
 """patchType → the function that applies the result of an expression of this type."""

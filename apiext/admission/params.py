@@ -63,8 +63,8 @@ class Params:
         )
         if kind not in found:
             group, slash, version = kind[0].partition("/")
-            shown = f"{group}/{version}" if slash else f"/{group}"
-            raise UnknownKind(f"failed to find resource referenced by paramKind: '{shown}, Kind={kind[1]}'")
+            given = f"{group}/{version}" if slash else f"/{group}"
+            raise UnknownKind(f"failed to find resource referenced by paramKind: '{given}, Kind={kind[1]}'")
         return found[kind]
 
     async def _entries(

@@ -19,9 +19,9 @@ from apiext.admission.configured import (
     VALIDATING,
     Live,
 )
-from apiext.admission.late import LateMutator, LateValidator
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.admission.object_lookup import ObjectLookup
+from apiext.admission.on_demand import OnDemandMutator, OnDemandValidator
 from apiext.admission.params import Params
 from apiext.admission.plugin_services import PluginServices, Poster
 from apiext.admission.pod_security import PodSecurity
@@ -38,7 +38,7 @@ class _Policies(Struct, frozen=True):
     ``compiles`` is the module that compiles its policies. ``plugin`` is (module, class) of the plug-in.
     """
 
-    late: type[LateMutator] | type[LateValidator]
+    base: type[OnDemandMutator] | type[OnDemandValidator]
     policies: GroupResource
     bindings: GroupResource
     compiles: str
@@ -48,20 +48,20 @@ class _Policies(Struct, frozen=True):
 class _Webhooks(Struct, frozen=True):
     """A plug-in of webhooks; ``plugin`` is (module, class) of the plug-in."""
 
-    late: type[LateMutator] | type[LateValidator]
+    base: type[OnDemandMutator] | type[OnDemandValidator]
     configurations: GroupResource
     plugin: tuple[str, str]
 
 
 _CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
     "MutatingAdmissionPolicy": _Policies(
-        LateMutator, MUTATING_POLICIES, MUTATING_BINDINGS, "mutations", ("mutating_policies", "MutatingPolicies")
+        OnDemandMutator, MUTATING_POLICIES, MUTATING_BINDINGS, "mutations", ("mutating_policies", "MutatingPolicies")
     ),
-    "MutatingAdmissionWebhook": _Webhooks(LateMutator, MUTATING, ("webhooks", "MutatingWebhooks")),
+    "MutatingAdmissionWebhook": _Webhooks(OnDemandMutator, MUTATING, ("webhooks", "MutatingWebhooks")),
     "ValidatingAdmissionPolicy": _Policies(
-        LateValidator, POLICIES, BINDINGS, "validations", ("validating_policies", "ValidatingPolicies")
+        OnDemandValidator, POLICIES, BINDINGS, "validations", ("validating_policies", "ValidatingPolicies")
     ),
-    "ValidatingAdmissionWebhook": _Webhooks(LateValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
+    "ValidatingAdmissionWebhook": _Webhooks(OnDemandValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
 }
 """Name → plug-in whose module is imported when its first webhook or policy exists; in upstream's order."""
 
@@ -96,9 +96,9 @@ def plugins(
         if isinstance(row, _Policies):
             found = live(row.policies, row.compiles, "compile_policy")
             bindings = live(row.bindings, "policy", "compile_binding")
-            return row.late(name, found, lambda: partial(_imported(*row.plugin), found, bindings, params, services))
+            return row.base(name, found, lambda: partial(_imported(*row.plugin), found, bindings, params, services))
         hooks, own = live(row.configurations, "hooks", "compile_hooks"), replace(services, poster=posters(name))
-        return row.late(name, hooks, lambda: partial(_imported(*row.plugin), hooks, own))
+        return row.base(name, hooks, lambda: partial(_imported(*row.plugin), hooks, own))
 
     def owner_permissions(name: str) -> Plugin:
         from apiext.admission.owner_permissions import OwnerPermissions

@@ -107,7 +107,7 @@ def _named(containers: Sequence[str]) -> str:
 
 
 def _setters(pod: bool, containers: Sequence[str]) -> str:
-    """Return text for the objects with a bad value: the pod, some of its containers, or both."""
+    """Return the text that names the objects with a bad value: the pod, some of its containers, or pod and containers."""
     return " and ".join([*(["pod"] if pod else []), *([_named(containers)] if containers else [])])
 
 
@@ -371,15 +371,15 @@ def _volumes(_: View, spec: View) -> Violation | None:
 
 
 def _non_root(_: View, spec: View) -> Violation | None:
-    def says(holder: View) -> bool | None:
+    def run_as_non_root(holder: View) -> bool | None:
         found: bool | None = _security(holder).get("runAsNonRoot")
         return found
 
-    pod, explicit = says(spec), [_name(one) for one in _containers(spec) if says(one) is False]
+    pod, explicit = run_as_non_root(spec), [_name(one) for one in _containers(spec) if run_as_non_root(one) is False]
     reason = "runAsNonRoot != true"
     if pod is False or explicit:
         return Violation(reason, f"{_setters(pod is False, explicit)} must not set securityContext.runAsNonRoot=false")
-    implicit = [_name(one) for one in _containers(spec) if says(one) is None]
+    implicit = [_name(one) for one in _containers(spec) if run_as_non_root(one) is None]
     if pod or not implicit:
         return None
     return Violation(reason, f"pod or {_named(implicit)} must set securityContext.runAsNonRoot=true")

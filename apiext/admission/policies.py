@@ -14,7 +14,7 @@ from apiext.admission.matching import Candidates
 from apiext.admission.params import ConfigurationError, Params, without_type_and_managers
 from apiext.admission.plugin_services import PluginServices
 from apiext.admission.policy import Binding, Policy
-from apiext.admission.versions import Shown
+from apiext.admission.versions import ObjectPair
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View
 from apiext.logs import note
@@ -176,7 +176,7 @@ class PolicyRun(Generic[C]):
 
     async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
         """Return the parameters of a binding, [None] without parameters; raise an error of UNUSABLE."""
-        namespace = self.attributes.shown_namespace
+        namespace = self.attributes.plugin_namespace
         return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
@@ -190,11 +190,11 @@ class PolicyRun(Generic[C]):
         else:
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
-    async def variables(self, form: Form, shown: Shown) -> dict[str, Any]:
+    async def variables(self, form: Form, objects: ObjectPair) -> dict[str, Any]:
         """Return the variables of expressions, without ``params``; raise NoNamespace."""
         attributes = self.attributes
         variables = expression_variables(
-            attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user)
+            attributes, form, objects.new, objects.old, partial(self.services.authorize, attributes.user)
         )
         namespace = await self.namespace()
         variables["namespaceObject"] = dynamic(without_type_and_managers(namespace)) if namespace is not None else None

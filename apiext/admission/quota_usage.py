@@ -121,7 +121,7 @@ def higher(one: Amounts, other: Amounts) -> dict[str, str]:
     }
 
 
-def shown(amounts: Amounts) -> str:
+def amounts_text(amounts: Amounts) -> str:
     """Return amounts as text for a message, such as ``cpu=1,memory=2Gi``."""
     return ",".join(f"{name}={canonical(amounts[name])}" for name in sorted(amounts))
 

@@ -140,8 +140,8 @@ class ResourceQuota:
                 return
             conflict = ""
             for change in changes:
-                if charge not in attributes.traces.settled:
-                    attributes.traces.settled.append(charge)
+                if charge not in attributes.traces.on_end:
+                    attributes.traces.on_end.append(charge)
                     self._pending.setdefault(namespace, []).append(charge)
                 charge.busy = True
                 try:
@@ -174,7 +174,7 @@ class ResourceQuota:
 
     def _charge_of(self, attributes: Attributes, namespace: str) -> Charge:
         """Return the charge of an earlier try of this write, else a new charge."""
-        for known in attributes.traces.settled:
+        for known in attributes.traces.on_end:
             if isinstance(known, Charge):
                 return known
         found = self._store.collection(
@@ -256,7 +256,7 @@ def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str
         exceeded = [name for name in amounts if value_of(total[name]) > value_of(hard[name])]
         if exceeded and attributes.subresource != "status":
             parts = ({name: part[name] for name in exceeded} for part in (amounts, base, hard))
-            requested, before, limited = map(usage.shown, parts)
+            requested, before, limited = map(usage.amounts_text, parts)
             text = f"exceeded quota: {_name(quota)}, requested: {requested}, used: {before}, limited: {limited}"
             raise forbidden(attributes, text)
         uses[index] = _Use(total, amounts)

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from apiext.admission.attributes import Attributes, Form
 from apiext.admission.expressions import request
-from apiext.admission.versions import Shown
+from apiext.admission.versions import ObjectPair
 from apiext.documents.document import Document
 from apiext.go_types.typed import Bool, Bytes, Field, List, Map, Text
 from apiext.meta.status import StatusError
@@ -61,9 +61,9 @@ new_uid = Uids().next
 """Return the uid of a new review. Call this function only on the event loop."""
 
 
-def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Shown) -> bytes:
+def review(version: str, uid: str, attributes: Attributes, form: Form, objects: ObjectPair) -> bytes:
     """Return an AdmissionReview with a request, encoded as JSON."""
-    new, old = shown.fragments
+    new, old = objects.fragments
     asked = {"uid": uid, **request(attributes, form), "object": new, "oldObject": old}
     return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
 

@@ -12,12 +12,12 @@ class Reinvocation:
     ``hooks_to_call`` are the hooks to call in the second round.
     """
 
-    __slots__ = ("_called", "_left", "hooks_to_call")
+    __slots__ = ("_called", "_last_result", "hooks_to_call")
 
     def __init__(self) -> None:
         self.hooks_to_call: set[Hashable] = set()
         self._called: set[Hashable] = set()
-        self._left: View | None = None
+        self._last_result: View | None = None
 
     def note_call(self, hook: Hashable) -> None:
         """Record the call of a hook that must be called again if the object changes later."""
@@ -30,27 +30,27 @@ class Reinvocation:
 
     def enter(self, new: View | None) -> None:
         """Begin the second round with this object; plug-ins may have changed it since the first round."""
-        if new is not self._left and not same(new, self._left):
+        if new is not self._last_result and not same(new, self._last_result):
             self.note_change()
 
     def leave(self, new: View | None) -> None:
         """End a round of the plug-in with this object."""
-        self._left = new
+        self._last_result = new
 
 
 class Rounds:
     """The current round of a write, whether a plug-in needs a second round, and the state of each plug-in."""
 
-    __slots__ = ("_kept", "second", "second_needed")
+    __slots__ = ("_reinvocations", "second", "second_needed")
 
     def __init__(self) -> None:
         self.second = False
         self.second_needed = False
-        self._kept: dict[str, Reinvocation] = {}
+        self._reinvocations: dict[str, Reinvocation] = {}
 
     def enter(self, plugin: str, new: View | None) -> Reinvocation:
         """Return the state of a plug-in; at the start of the second round, detect changes by other plug-ins."""
-        found = self._kept.setdefault(plugin, Reinvocation())
+        found = self._reinvocations.setdefault(plugin, Reinvocation())
         if self.second:
             found.enter(new)
         return found

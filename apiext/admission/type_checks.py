@@ -98,14 +98,14 @@ def _declared(name: str, schema: View | None) -> Declared | Type:
     return declared if declared is not None else types.DYN
 
 
-def _with_variables(spec: View, shown: Declared | Type, params: Declared | Type | None) -> Environment:
+def _with_variables(spec: View, object_type: Declared | Type, params: Declared | Type | None) -> Environment:
     variables: dict[str, Type] = {}
     for variable in spec.get("variables") or ():
-        within = typed_environment(shown, params, variables)
+        within = typed_environment(object_type, params, variables)
         checked = within.check(variable.get("expression") or "")
         result = types.DYN if isinstance(checked, Issues) else _known(checked.result)
         variables = {**variables, variable.get("name") or "": result}
-    return typed_environment(shown, params, variables)
+    return typed_environment(object_type, params, variables)
 
 
 def _known(type: Type) -> Type:

@@ -63,10 +63,10 @@ class _Review:
     async def _evaluate(self, bound: BoundPolicy[Validations], params: Sequence[View | None]) -> None:
         policy_run, policy = self._policy_run, bound.policy
         try:
-            shown = await self._versions.shown(bound.form)
+            objects = await self._versions.objects(bound.form)
         except StatusError as error:
             raise ConfigurationError(f"failed to convert object version: {error}") from error
-        variables, kind = await policy_run.variables(bound.form, shown), policy.param_kind
+        variables, kind = await policy_run.variables(bound.form, objects), policy.param_kind
         for param in params:
             await policy_run.loop_budget.pause()
             named = (

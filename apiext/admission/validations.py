@@ -124,8 +124,8 @@ def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     if namespace is None:
         return variables
     metadata = namespace.raw.get("metadata") or {}
-    shown = {name: value for name, value in metadata.items() if name in _OF_NAMESPACE}
-    return {**variables, "namespaceObject": DynamicMap({**namespace.raw, "metadata": shown})}
+    visible = {name: value for name, value in metadata.items() if name in _OF_NAMESPACE}
+    return {**variables, "namespaceObject": DynamicMap({**namespace.raw, "metadata": visible})}
 
 
 def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -102,7 +102,7 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
     return found
 
 
-def settled(served: ServedVersion, subresource: str, document: Document) -> Document:
+def pruned(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Prune and coerce an object that policies mutated; raise 500 if its group changed."""
     _check_group(served, subresource, document)
     if served.endpoints[subresource].partial:  # such as a Scale, which needs no pruning
@@ -150,7 +150,7 @@ def _check_texts(document: Document) -> None:
             raise status.internal(f"couldn't get version/kind; json parse error: {fault}")
 
 
-class Shown:
+class ObjectPair:
     """New and old object in one version, and both encoded as JSON."""
 
     __slots__ = ("_new", "_old", "new", "old")
@@ -173,9 +173,9 @@ class Shown:
         """The size of the new object as JSON in bytes; 0 before ``fragments`` encodes it."""
         return len(self._new)
 
-    def with_new(self, new: View) -> "Shown":
+    def with_new(self, new: View) -> "ObjectPair":
         """Return a copy with this new object and the same old object."""
-        found = Shown(new, self.old)
+        found = ObjectPair(new, self.old)
         found._old = self._old
         return found
 
@@ -184,7 +184,7 @@ def _encoded(document: View | None) -> bytes:
     return b"null" if document is None else encode(document)
 
 
-Settle = Callable[[ServedVersion, str, Document], Document]
+Normalize = Callable[[ServedVersion, str, Document], Document]
 """(version, subresource, object) → the object, pruned and coerced for this version; raises StatusError."""
 
 
@@ -194,39 +194,39 @@ _OF_KIND = slice(2, 4)  # the slice of a Form with the group and version of its 
 class Versions:
     """The objects of a write: (group, version) of their kind → new and old object."""
 
-    __slots__ = ("_attributes", "_convert", "_shown")
+    __slots__ = ("_attributes", "_convert", "_pairs")
 
     def __init__(self, attributes: Attributes, convert: Convert, new: View | None) -> None:
         self._attributes = attributes
         self._convert = convert
-        self._shown = {attributes.form[_OF_KIND]: Shown(new, attributes.old)}
+        self._pairs = {attributes.form[_OF_KIND]: ObjectPair(new, attributes.old)}
 
-    def cached(self, form: Form) -> Shown | None:
+    def cached(self, form: Form) -> ObjectPair | None:
         """Return the objects in a Form, None if they must be converted first."""
-        return self._shown.get(form[_OF_KIND])
+        return self._pairs.get(form[_OF_KIND])
 
-    async def shown(self, form: Form) -> Shown:
+    async def objects(self, form: Form) -> ObjectPair:
         """Return the objects in a Form; raise StatusError if their conversion fails."""
         found = self.cached(form)
         if found is None:
-            whole = next(iter(self._shown.values()))
-            found = self._shown[form[_OF_KIND]] = Shown(
+            whole = next(iter(self._pairs.values()))
+            found = self._pairs[form[_OF_KIND]] = ObjectPair(
                 await self._converted(whole.new, form), await self._converted(whole.old, form)
             )
         return found
 
-    async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
+    async def change(self, form: Form, new: Document, normalize: Normalize = normalized) -> Document:
         """Replace the new object by a hook's result; return this object in the version of the request, normalized."""
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
-            self._shown = {own[_OF_KIND]: self._shown[own[_OF_KIND]].with_new(new)}
+            self._pairs = {own[_OF_KIND]: self._pairs[own[_OF_KIND]].with_new(new)}
             return new
         definition = self._attributes.definition
         assert definition is not None, "only a known resource has other versions"
         back = await self._convert(definition, new, own.api_version)
-        back = settle(served_in(definition, own), self._attributes.subresource, back)
-        before, there = self._shown[own[_OF_KIND]], self._shown[form[_OF_KIND]]
-        self._shown = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
+        back = normalize(served_in(definition, own), self._attributes.subresource, back)
+        before, there = self._pairs[own[_OF_KIND]], self._pairs[form[_OF_KIND]]
+        self._pairs = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
         return back
 
     async def _converted(self, document: View | None, form: Form) -> View | None:

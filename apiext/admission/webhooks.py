@@ -15,7 +15,7 @@ from apiext.admission.hooks import Hook
 from apiext.admission.matching import Candidates
 from apiext.admission.plugin_services import PluginServices
 from apiext.admission.reviews import Response
-from apiext.admission.versions import Shown, Versions, normalized, returned_version, served_in
+from apiext.admission.versions import ObjectPair, Versions, normalized, returned_version, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, json_kind
@@ -99,12 +99,12 @@ class _Mutation:
         form = await calls.form_for(self._services, hook, self._attributes, self._versions, "admit", self._new)
         if form is None or (self._rounds.second and hook.owner not in self._reinvocation.hooks_to_call):
             return
-        shown = self._versions.cached(form) or await calls.shown_as(self._versions, form, mutating=True)
+        objects = self._versions.cached(form) or await calls.objects_in(self._versions, form, mutating=True)
         annotation_key = f"round_{int(self._rounds.second)}_index_{index}"
         observed = Observed(self._services, hook, self._attributes.operation, "admit")
         changed = False
         try:
-            changed = await self._call(hook, form, shown, annotation_key)
+            changed = await self._call(hook, form, objects, annotation_key)
         except Failed as error:
             observed.failed(error)
             self._ignore_or_raise(hook, annotation_key, error)
@@ -132,24 +132,24 @@ class _Mutation:
         if not hook.ignore:
             raise status.internal(str(error)) from error
         self._attributes.traces.annotations[f"failed-open.{MUTATION}{annotation_key}"] = hook.name
-        if calls.late(self._attributes):
-            raise status.timeout(calls.TOO_LATE) from error
+        if calls.deadline_passed(self._attributes):
+            raise status.timeout(calls.DEADLINE_EXCEEDED) from error
 
-    async def _call(self, hook: Hook, form: Form, shown: Shown, annotation_key: str) -> bool:
+    async def _call(self, hook: Hook, form: Form, objects: ObjectPair, annotation_key: str) -> bool:
         """Call a webhook and apply its patch; report whether the patch changed the object."""
-        response = await calls.call_webhook(self._services, hook, self._attributes, form, shown, mutating=True)
+        response = await calls.call_webhook(self._services, hook, self._attributes, form, objects, mutating=True)
         if not response.patch:
             return False
         operations = await calls.in_thread_if_large(len(response.patch), _operations, hook, response)
         if not operations:
             return False
-        if shown.new is None:
+        if objects.new is None:
             text = "attempted to modify the object, which is not supported for this operation"
             raise status.internal(f"admission webhook {go_quote(hook.name)} {text}")
         if response.patch_type != "JSONPatch":
             raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
-        size = server_limits.WORK_INLINE if json_patch.copies(operations) else len(response.patch) + shown.size
-        changed, found = await calls.in_thread_if_large(size, _patched, self._attributes, form, shown, operations)
+        size = server_limits.WORK_INLINE if json_patch.copies(operations) else len(response.patch) + objects.size
+        changed, found = await calls.in_thread_if_large(size, _patched, self._attributes, form, objects, operations)
         self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)
         self._new = await self._versions.change(form, found)
@@ -199,15 +199,15 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
     return operations
 
 
-def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[Any]) -> tuple[bool, Document]:
+def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations: list[Any]) -> tuple[bool, Document]:
     """Apply a patch, then prune and default (ADM-014); return (whether the object changed, the object)."""
-    assert shown.new is not None
+    assert objects.new is not None
     assert attributes.definition is not None
     try:
-        found = json_patch.apply(shown.new, operations)
+        found = json_patch.apply(objects.new, operations)
     except json_patch.PatchInvalid as error:
         raise status.internal(str(error)) from error
-    changed = not same(found, shown.new)
+    changed = not same(found, objects.new)
     if returned_version(attributes.definition, form, found) is not None:
         return changed, found
     return changed, normalized(served_in(attributes.definition, form), attributes.subresource, found)
@@ -223,38 +223,36 @@ class ValidatingWebhooks(_Webhooks):
     async def review(self, attributes: Attributes) -> None:
         """Call the webhooks that apply; raise the denial of the first webhook in their order, as StatusError."""
         versions = Versions(attributes, self._services.convert, attributes.new)
-        matched_form: list[tuple[Hook, Form, Shown]] = []
+        matching: list[tuple[Hook, Form, ObjectPair]] = []
         loop_budget = LoopBudget()
         for _, hook in await self._hooks(attributes):
             if loop_budget.exhausted:
                 await loop_budget.pause()
             form = await calls.form_for(self._services, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
-                shown = versions.cached(form) or await calls.shown_as(versions, form, mutating=False)
-                matched_form.append((hook, form, shown))
-        if not matched_form:
+                objects = versions.cached(form) or await calls.objects_in(versions, form, mutating=False)
+                matching.append((hook, form, objects))
+        if not matching:
             return
-        if calls.late(attributes):
-            raise status.timeout(calls.TOO_LATE)
-        if len(matched_form) == 1:
-            errors = [await self._denial(attributes, 0, *matched_form[0])]
+        if calls.deadline_passed(attributes):
+            raise status.timeout(calls.DEADLINE_EXCEEDED)
+        if len(matching) == 1:
+            errors = [await self._denial(attributes, 0, *matching[0])]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._denial(attributes, index, *one)) for index, one in enumerate(matched_form)
-                ]
+                tasks = [group.create_task(self._denial(attributes, index, *one)) for index, one in enumerate(matching)]
             errors = [task.result() for task in tasks]
         for error in errors:
             if error is not None:
                 raise error
 
     async def _denial(
-        self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
+        self, attributes: Attributes, index: int, hook: Hook, form: Form, objects: ObjectPair
     ) -> StatusError | None:
         """Call a webhook; return the error with which it denies the write, None if the write may continue."""
         observed = Observed(self._services, hook, attributes.operation, "validating")
         try:
-            await calls.call_webhook(self._services, hook, attributes, form, shown, mutating=False)
+            await calls.call_webhook(self._services, hook, attributes, form, objects, mutating=False)
         except Failed as error:
             observed.failed(error)
             if not hook.ignore:

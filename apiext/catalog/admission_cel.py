@@ -115,7 +115,7 @@ def environment(
         return _plain(params, authorizer, version, patches)
     known = {**_globals(params, authorizer), **_composed(variables)}
     extension = _PATCHING if patches else None
-    return Environment(known, version=version, extension=extension, objects=(*_OBJECTS, _whole(variables)))
+    return Environment(known, version=version, extension=extension, objects=(*_OBJECTS, _variables_type(variables)))
 
 
 def typed_environment(
@@ -129,21 +129,21 @@ def typed_environment(
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
     if params is not None:
         known["params"] = params
-    return Environment({**known, **_composed(variables)}, objects=(*_OBJECTS, _whole(variables)))
+    return Environment({**known, **_composed(variables)}, objects=(*_OBJECTS, _variables_type(variables)))
 
 
 def _composed(variables: Mapping[str, Type]) -> dict[str, Type]:
     """Return name → type: the global ``variables``, and each of its fields as ``variables.<name>``."""
-    return {"variables": _VARIABLES, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
+    return {"variables": _VARIABLES, **{f"variables.{name}": _declared_type(kind) for name, kind in variables.items()}}
 
 
-def _whole(variables: Mapping[str, Type]) -> Declared:
+def _variables_type(variables: Mapping[str, Type]) -> Declared:
     """Return the declared type of the global ``variables``, with its fields."""
-    fields = {name: Declared("dyn", known=_kept(kind)) for name, kind in variables.items()}
+    fields = {name: Declared("dyn", known=_declared_type(kind)) for name, kind in variables.items()}
     return Declared("object", _VARIABLES.name, fields, fields)
 
 
-def _kept(kind: Type) -> Type:
+def _declared_type(kind: Type) -> Type:
     """Return the declared type of a variable: scalars keep their type, other types become dyn.
 
     Lists and maps keep the types of scalar elements (upstream: convertCelTypeToDeclType).
@@ -151,7 +151,9 @@ def _kept(kind: Type) -> Type:
 
     if kind in _SCALARS:
         return kind
-    return types.make(kind.kind, kind.name, *map(_kept, kind.params)) if kind.kind in ("list", "map") else types.DYN
+    if kind.kind in ("list", "map"):
+        return types.make(kind.kind, kind.name, *map(_declared_type, kind.params))
+    return types.DYN
 
 
 @cache

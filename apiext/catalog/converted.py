@@ -139,29 +139,29 @@ class Conversions:
     A changed definition is compiled again and has a new cache, so no reader gets conversions of the old definition.
     """
 
-    __slots__ = ("__weakref__", "_made")
+    __slots__ = ("__weakref__", "_by_hash")
 
     def __init__(self) -> None:
-        self._made: dict[int, Converted] = {}
+        self._by_hash: dict[int, Converted] = {}
 
     def find(self, raw: bytes) -> Converted | None:
         """Return the conversion of stored bytes, None on a cache miss."""
-        return self._made.get(hash(raw))
+        return self._by_hash.get(hash(raw))
 
     def find_all(self, hashes: Sequence[int]) -> list[Converted | None]:
         """Return the conversion for each hash of stored bytes, None on a cache miss."""
-        return [*map(self._made.get, hashes)]
+        return [*map(self._by_hash.get, hashes)]
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
         """Cache and return a conversion. Call it only on the event loop, since all caches share one bound."""
         key = hash(raw)
-        self._made[key] = made
+        self._by_hash[key] = made
         _BOUND.take(self, key, made)
         return made
 
     def drop(self, key: int) -> None:
         """Evict the conversion of the bytes with this hash."""
-        self._made.pop(key, None)
+        self._by_hash.pop(key, None)
 
 
 class _Bound:

@@ -18,12 +18,12 @@ _UNSET_REPLICAS = -(2**31)  # upstream: in the Scale of an object without replic
 _MAX_INT32 = 2**31 - 1
 
 
-def shown_as_stored(stored: View) -> View:
+def project_all(stored: View) -> View:
     """Return the stored object: the ``project`` of endpoints where clients see the whole object."""
     return stored
 
 
-def taken_whole(existing: View, shown: View) -> Document:
+def embed_all(existing: View, shown: View) -> Document:
     """Return the given object: the ``embed`` of endpoints where clients write the whole object."""
     return shown if isinstance(shown, dict) else dict(shown)
 
@@ -46,7 +46,7 @@ def main(model: Model, status_subresource: bool, verbs: tuple[str, ...] = ALL_VE
         return new
 
     reset = {"f:status": EMPTY} if status_subresource else EMPTY
-    return Endpoint("", verbs, model, shown_as_stored, taken_whole, prepare, reset=reset)
+    return Endpoint("", verbs, model, project_all, embed_all, prepare, reset=reset)
 
 
 def _count_change(new: Document, old: View) -> None:
@@ -81,7 +81,7 @@ def status(model: Model) -> Endpoint:
         return kept
 
     reset = {"f:metadata": EMPTY, "f:spec": EMPTY}
-    return Endpoint("status", SUBRESOURCE_VERBS, model, shown_as_stored, taken_whole, prepare, reset=reset)
+    return Endpoint("status", SUBRESOURCE_VERBS, model, project_all, embed_all, prepare, reset=reset)
 
 
 def _with_managed_fields(metadata: View, new: View) -> Document:

@@ -26,24 +26,24 @@ class FrozenMap(Mapping[K, V]):
 
     def put(self, key: K, value: V) -> "FrozenMap[K, V]":
         """Return a copy in which the key has this value; an existing key keeps its position in the order."""
-        place = hash(key) % PARTS
-        part = self._parts[place]
+        index = hash(key) % PARTS
+        part = self._parts[index]
         known = part.get(key)
-        made = self._with_part(place, {**part, key: (self._following if known is None else known[0], value)})
+        copy = self._with_part(index, {**part, key: (self._following if known is None else known[0], value)})
         if known is None:
-            made._size += 1
-            made._following += 1
-        return made
+            copy._size += 1
+            copy._following += 1
+        return copy
 
     def without(self, key: K) -> "FrozenMap[K, V]":
         """Return a copy without the key, or this mapping itself if the key is absent."""
-        place = hash(key) % PARTS
-        part = self._parts[place]
+        index = hash(key) % PARTS
+        part = self._parts[index]
         if key not in part:
             return self
-        made = self._with_part(place, {other: kept for other, kept in part.items() if other != key})
-        made._size -= 1
-        return made
+        copy = self._with_part(index, {other: entry for other, entry in part.items() if other != key})
+        copy._size -= 1
+        return copy
 
     def __getitem__(self, key: K) -> V:
         return self._parts[hash(key) % PARTS][key][1]
@@ -58,28 +58,28 @@ class FrozenMap(Mapping[K, V]):
         return default if found is None else found[1]
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._whole())
+        return iter(self._entries())
 
     def values(self) -> ValuesView[V]:
         """Return all values in insertion order."""
-        return self._whole().values()
+        return self._entries().values()
 
     def items(self) -> ItemsView[K, V]:
         """Return all keys and values in insertion order."""
-        return self._whole().items()
+        return self._entries().items()
 
     def __len__(self) -> int:
         return self._size
 
-    def _whole(self) -> dict[K, V]:
+    def _entries(self) -> dict[K, V]:
         if self._ordered is None:
             numbered = {number: (key, value) for part in self._parts for key, (number, value) in part.items()}
             self._ordered = dict(map(numbered.__getitem__, sorted(numbered)))
         return self._ordered
 
-    def _with_part(self, place: int, part: dict[K, tuple[int, V]]) -> "FrozenMap[K, V]":
-        made = FrozenMap[K, V].__new__(FrozenMap)
-        made._parts = self._parts.copy()
-        made._parts[place] = part
-        made._size, made._following, made._ordered = self._size, self._following, None
-        return made
+    def _with_part(self, index: int, part: dict[K, tuple[int, V]]) -> "FrozenMap[K, V]":
+        copy = FrozenMap[K, V].__new__(FrozenMap)
+        copy._parts = self._parts.copy()
+        copy._parts[index] = part
+        copy._size, copy._following, copy._ordered = self._size, self._following, None
+        return copy

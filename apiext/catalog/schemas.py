@@ -21,26 +21,26 @@ def schema_from(definition: Callable[[], View], version: str) -> Schema:
 class LazySchema:
     """A schema that is compiled at the first call; later calls return the same CompiledSchema."""
 
-    __slots__ = ("_long_from", "_made", "_preserve", "_schema")
+    __slots__ = ("_compiled", "_long_from", "_preserve", "_schema")
 
     def __init__(self, schema: Schema, preserve_unknown_fields: bool) -> None:
         self._schema = schema
         self._preserve = preserve_unknown_fields
-        self._made: CompiledSchema | None = None
+        self._compiled: CompiledSchema | None = None
         self._long_from = server_limits.WORK_INLINE  # size in bytes of objects on which work takes long
 
     def __call__(self) -> "CompiledSchema":
         """Return the compiled schema."""
-        if self._made is None:
+        if self._compiled is None:
             from apiext.schema.compile import compile_schema
 
-            self._made = compile_schema(self._schema(), preserve_unknown_fields=self._preserve)
-        return self._made
+            self._compiled = compile_schema(self._schema(), preserve_unknown_fields=self._preserve)
+        return self._compiled
 
     @property
     def cold(self) -> bool:
         """True if the next read of an object takes long, because it must compile the schema."""
-        return self._made is None or not self._made.readable
+        return self._compiled is None or not self._compiled.readable
 
     def prepare(self, *, quickly: bool = False) -> None:
         """Compile everything that reads of objects need; ``quickly`` as in CompiledSchema.prepare."""
@@ -48,7 +48,7 @@ class LazySchema:
 
     def slow(self, size: int) -> bool:
         """Report whether work on an object of this size may take long, because of its schema, rules or defaults."""
-        made = self._made
+        made = self._compiled
         if made is None or not made.warm or size >= self._long_from:
             return True
         return made.growth * size > server_limits.WORK_INLINE * 8

@@ -43,7 +43,7 @@ def compiled() -> dict[str, bytes]:
 
 
 def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the kinds in a file; each row gets its kind, its file, and its message if it has one."""
+    """Yield the rows of the kinds in a file; each row gets its kind, file, and protobuf message, if specified."""
     for name, entry in table.items():
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}

@@ -89,13 +89,13 @@ def empty(api: Api, kept: frozenset[str]) -> None:
 
     Raise StillThere if objects are left after limits.RESET_WAIT seconds.
     """
-    late, wait = time.monotonic() + limits.RESET_WAIT, 0.005
+    deadline, wait = time.monotonic() + limits.RESET_WAIT, 0.005
     deleted: set[str] = set()
     while True:
         left = {path: metadata for path, metadata in objects(api).items() if path not in kept}
         if not left:
             return
-        if time.monotonic() > late:
+        if time.monotonic() > deadline:
             raise StillThere(f"{len(left)} objects could not be deleted: {', '.join(sorted(left)[:5])}")
         for path in sorted(left, key=_order):
             if path not in deleted and not _is_cascaded(path, deleted):

@@ -89,9 +89,9 @@ class Server:
             f"--ready-file={ready}", *_store(self._flags), *self._flags,
         ]  # fmt: skip
         self._process = child.start(command, self._log, _environment(), [own.descriptor])
-        late = time.monotonic() + tools_limits.TOOL_WAIT
+        deadline = time.monotonic() + tools_limits.TOOL_WAIT
         while not ready.exists():
-            if self._process.poll() is not None or time.monotonic() > late:
+            if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerNotReady(self.log_tail() or "the server did not become ready")
             time.sleep(0.005)
         facts = json.loads(ready.read_bytes())
@@ -170,15 +170,15 @@ class Server:
         raise ApiError(Answer(404, {"message": text}))
 
     def _wait_established(self, name: str) -> None:
-        late = time.monotonic() + limits.RESET_WAIT
+        deadline = time.monotonic() + limits.RESET_WAIT
         while True:
             answer = self.api.get(f"{DEFINITIONS}/{name}")
             conditions = (answer.document.get("status") or {}).get("conditions") or ()
-            told = {one["type"]: one for one in conditions}
-            if (told.get("Established") or {}).get("status") == "True":
+            by_type = {one["type"]: one for one in conditions}
+            if (by_type.get("Established") or {}).get("status") == "True":
                 return
-            refused: Mapping[str, str] = next((one for one in told.values() if one["status"] == "False"), {})
-            if time.monotonic() > late or refused.get("type") == "NamesAccepted":
+            refused: Mapping[str, str] = next((one for one in by_type.values() if one["status"] == "False"), {})
+            if time.monotonic() > deadline or refused.get("type") == "NamesAccepted":
                 raise ApiError(Answer(409, {"message": f"{name} is not served: {refused.get('message', '')}"}))
             time.sleep(0.005)
 
@@ -204,8 +204,8 @@ def _store(flags: Sequence[str]) -> list[str]:
     """
     chosen = ("--store", "--etcd-servers", "--workers", "--config")
     named = any(flag.partition("=")[0] in chosen for flag in flags)
-    told = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
-    return [] if named or told else ["--store=memory"]
+    by_environment = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
+    return [] if named or by_environment else ["--store=memory"]
 
 
 def _environment() -> dict[str, str]:

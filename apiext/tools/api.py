@@ -55,7 +55,7 @@ class Api:
         self._secure, self._base = parts.scheme == "https", parts.path.rstrip("/")
         self._tls = access.tls
         self._headers = {"User-Agent": agent, "Accept": "application/json", **access.headers}
-        self._kept = threading.local()
+        self._local = threading.local()
         self._answered = False
 
     def get(self, path: str, accept: str = "application/json", **query: object) -> Answer:
@@ -85,20 +85,20 @@ class Api:
     ) -> Answer:
         target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
-        late, wait = time.monotonic() + limits.TOOL_WAIT, 0.05
+        deadline, wait = time.monotonic() + limits.TOOL_WAIT, 0.05
         while True:
             try:
-                answer, asked = self._once(method, target, data, {**self._headers, **headers})
+                answer, retry_after = self._once(method, target, data, {**self._headers, **headers})
             except _BROKEN as error:
                 self.close()
-                if time.monotonic() > late or not self._answered:
+                if time.monotonic() > deadline or not self._answered:
                     raise Unreachable(f"{self.url} does not respond: {error}") from error
-                asked = 0.0
+                retry_after = 0.0
             else:
                 self._answered = True
-                if answer.code not in _BUSY or time.monotonic() > late:
+                if answer.code not in _BUSY or time.monotonic() > deadline:
                     return answer
-            time.sleep(max(wait, asked))
+            time.sleep(max(wait, retry_after))
             wait = min(2 * wait, 2.0)
 
     def _once(self, method: str, target: str, data: bytes | None, headers: Mapping[str, str]) -> tuple[Answer, float]:
@@ -110,22 +110,22 @@ class Api:
         return Answer(response.status, _document(raw)), float(after) if after.isdecimal() else 0.0
 
     def _connection(self) -> http.client.HTTPConnection:
-        kept: _Kept | None = getattr(self._kept, "connection", None)
-        if kept is None:
+        known: _Connection | None = getattr(self._local, "connection", None)
+        if known is None:
             timeout = limits.TOOL_TIMEOUT
-            kept = self._kept.connection = _Kept(
+            known = self._local.connection = _Connection(
                 http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
                 if self._secure
                 else http.client.HTTPConnection(self._host, self._port, timeout=timeout)
             )
-        return kept.connection
+        return known.connection
 
     def close(self) -> None:
         """Close the connection of this thread."""
-        self._kept.connection = None
+        self._local.connection = None
 
 
-class _Kept:
+class _Connection:
     """A connection that is closed when its thread ends."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:

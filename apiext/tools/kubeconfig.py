@@ -114,13 +114,13 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
 
 
 def _locked(lock: Path) -> Path:
-    late = time.monotonic() + limits.LOCK_WAIT
+    deadline = time.monotonic() + limits.LOCK_WAIT
     while True:
         try:
             os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             return lock
         except FileExistsError as error:
-            if time.monotonic() > late:
+            if time.monotonic() > deadline:
                 raise KubeconfigError(
                     f"{lock} exists: another program is writing the file, or ended without deleting the lock"
                 ) from error

@@ -175,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; return 1 for errors, unreadable files, or if there is no definition, and 2 for usage errors."""
     options = parser().parse_args(list(arguments))
-    failed, judged = False, 0
+    failed, results = False, 0
     for file, is_named in manifests.found(options.files):
         try:
             raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -183,17 +183,17 @@ def run(arguments: Sequence[str]) -> int:
             print(f"apiext: {file}: {error.strerror or error}", file=sys.stderr)
             failed = True
             continue
-        before = judged
+        before = results
         for found in lint("stdin" if file == "-" else file, raw, options.field_validation):
-            judged += 1
+            results += 1
             if isinstance(found, Finding):
                 failed |= found.severity == ERROR
                 print(json.dumps(asdict(found)) if options.output == "json" else found)
             elif not options.quiet and options.output == "text":
                 print(f"{file}: {found} is valid")
-        if judged == before and is_named and not options.quiet:
+        if results == before and is_named and not options.quiet:
             print(f"apiext: {file} contains no {KIND}", file=sys.stderr)
-    if not judged and not failed:
+    if not results and not failed:
         if options.quiet:
             print(f"apiext: no {KIND} in {', '.join(options.files)}", file=sys.stderr)
         return 1

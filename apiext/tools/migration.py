@@ -92,7 +92,7 @@ class Migration:
             if not plan.pending and not self._settings.rewrite:
                 self._report.event("up to date", resource=name, storedVersions=list(plan.stored))
                 return True
-            self._settled(plan)
+            self._wait_for_storage_version(plan)
             began = time.monotonic()
             self._report.event("started", resource=name, storedVersions=list(plan.stored), storage=plan.storage)
             tally = self._rewrite(plan)
@@ -103,8 +103,8 @@ class Migration:
                 **{key: tally.counts[key] for key in (REWRITTEN, ALREADY, CHANGED, GONE, FAILED)},
             )
             if tally.failures:
-                for thing, message in tally.failures[: controllers_limits.MIGRATE_FAILURES]:
-                    self._report.event("failed", resource=name, object=thing, message=message)
+                for name_of_object, message in tally.failures[: controllers_limits.MIGRATE_FAILURES]:
+                    self._report.event("failed", resource=name, object=name_of_object, message=message)
                 return False
             if self._prune(plan):
                 self._report.event("migrated", resource=name, storedVersions=[plan.storage])
@@ -112,16 +112,16 @@ class Migration:
             self._report.event("restarted", resource=name, reason="the definition has changed")
         raise MigrationError(f"{name} keeps changing")
 
-    def _settled(self, plan: Plan) -> None:
+    def _wait_for_storage_version(self, plan: Plan) -> None:
         """Wait until discovery shows the hash of the plan's storage version: then the server stores in this version."""
         wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
-        late = time.monotonic() + limits.TOOL_WAIT
+        deadline = time.monotonic() + limits.TOOL_WAIT
         while True:
             listed = self._api.get(f"/apis/{plan.group}/{plan.storage}").document.get("resources") or ()
-            told = next((it.get("storageVersionHash") for it in listed if it.get("name") == plan.plural), None)
-            if told == wanted:
+            found = next((it.get("storageVersionHash") for it in listed if it.get("name") == plan.plural), None)
+            if found == wanted:
                 return
-            if time.monotonic() > late:
+            if time.monotonic() > deadline:
                 raise MigrationError(f"{self._api.url} does not yet store {plan.name} in version {plan.storage}")
             time.sleep(_PAUSE)
 
@@ -135,7 +135,7 @@ class Migration:
             with lock:
                 tally.counts[outcome] += 1
                 if outcome == FAILED:
-                    tally.failures.append((_thing(metadata), message))
+                    tally.failures.append((_name_of(metadata), message))
 
         pool = ThreadPoolExecutor(self._settings.parallel, "migrate")
         try:
@@ -279,7 +279,7 @@ def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]
             return
 
 
-def _thing(metadata: Mapping[str, Any]) -> str:
+def _name_of(metadata: Mapping[str, Any]) -> str:
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 

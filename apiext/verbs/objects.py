@@ -118,5 +118,5 @@ def attributes_of(
         operation, served.names.group_resource, served.names.version, served.names.group_kind, call.endpoint.name,
         call.namespace, name, call.user, options.dry_run, new, old,
         options, served, call.resource, call.deadline,
-        Traces(call.warnings, call.annotations, settled=call.settled), call.size,
+        Traces(call.warnings, call.annotations, on_end=call.settled), call.size,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from apiext.catalog.builtin.functions import slow_until_imported
 from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME
-from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
+from apiext.catalog.endpoints import SUBRESOURCE_VERBS, embed_all, project_all
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import (
@@ -89,9 +89,9 @@ def _prepare_status(new: Document, old: View | None) -> Document:
 
 def _endpoints(model: Model) -> dict[str, Endpoint]:
     return {
-        "": Endpoint("", VERBS, model, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
+        "": Endpoint("", VERBS, model, project_all, embed_all, _prepare, reset={"f:status": EMPTY}),
         "status": Endpoint(
-            "status", SUBRESOURCE_VERBS, model, shown_as_stored, taken_whole, _prepare_status, reset={"f:spec": EMPTY}
+            "status", SUBRESOURCE_VERBS, model, project_all, embed_all, _prepare_status, reset={"f:spec": EMPTY}
         ),
     }
 

@@ -58,25 +58,25 @@ Allocate = Callable[[Document, View | None, bool], Document]
 class LazyMapping(Mapping[str, Any]):
     """A mapping that is built at its first use."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_built", "_make")
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:
         self._make = make
-        self._made: Mapping[str, Any] | None = None
+        self._built: Mapping[str, Any] | None = None
 
-    def _it(self) -> Mapping[str, Any]:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+    def _mapping(self) -> Mapping[str, Any]:
+        if self._built is None:
+            self._built = self._make()
+        return self._built
 
     def __getitem__(self, key: str) -> Any:
-        return self._it()[key]
+        return self._mapping()[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._it())
+        return iter(self._mapping())
 
     def __len__(self) -> int:
-        return len(self._it())
+        return len(self._mapping())
 
 
 class _Kind:

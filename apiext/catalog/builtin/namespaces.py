@@ -6,7 +6,7 @@ from apiext.catalog.builtin import core
 from apiext.catalog.builtin.open_api import namespace_schema
 from apiext.catalog.columns import BUILTIN_AGE, NAME
 from apiext.catalog.compile import storage_version_hash
-from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
+from apiext.catalog.endpoints import SUBRESOURCE_VERBS, embed_all, project_all
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import (
     Column,
@@ -82,7 +82,7 @@ def _keeping(part: str) -> Any:
 
 
 def _endpoints(model: Model) -> dict[str, Endpoint]:
-    show, take = shown_as_stored, taken_whole
+    show, take = project_all, embed_all
     of_spec, of_status = {"f:spec": EMPTY}, {"f:status": EMPTY}
     return {
         "": Endpoint("", VERBS, model, show, take, _prepare, reset=of_status, metadata_checks=(WHOLE, CHANGE)),

@@ -283,10 +283,10 @@ def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _topology_errors(document: View) -> Iterator[FieldError]:
-    said = (document.get("metadata") or {}).get("annotations") or {}
-    if _MODE in said and _HINTS in said and said[_MODE] != said[_HINTS]:
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    if _MODE in annotations and _HINTS in annotations and annotations[_MODE] != annotations[_HINTS]:
         text = f"must match annotations[{_HINTS}] when both are specified"
-        yield invalid(f"metadata.annotations[{_MODE}]", said[_MODE], text)
+        yield invalid(f"metadata.annotations[{_MODE}]", annotations[_MODE], text)
 
 
 def _type_errors(spec: View) -> Iterator[FieldError]:

@@ -54,17 +54,17 @@ def validate_migration_status(new: View, old: View | None) -> list[FieldError]:
     faults = []
     if is_true(new, "Succeeded") and is_true(new, "Failed"):
         faults.append("Both success and failed conditions cannot be true at the same time")
-    for kind, told in (("Succeeded", "Success"), ("Failed", "Failed")):
+    for kind, name in (("Succeeded", "Success"), ("Failed", "Failed")):
         if old is not None and is_true(old, kind) and not is_true(new, kind):
-            faults.append(f"{told} condition cannot be set to false once it is true")
-    shown = go_json(conditions and [{name: told[name] for name in _FIELDS if name in told} for told in conditions])
+            faults.append(f"{name} condition cannot be set to false once it is true")
+    shown = go_json(conditions and [{name: one[name] for name in _FIELDS if name in one} for one in conditions])
     return errors + [FieldError(INVALID, "status.conditions", f"Invalid value: {shown}: {fault}") for fault in faults]
 
 
 def _condition_errors(conditions: Sequence[View], path: str) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for index, told in enumerate(conditions):
-        at, kind, reason = item(path, index), told.get("type") or "", told.get("reason") or ""
+    for index, one in enumerate(conditions):
+        at, kind, reason = item(path, index), one.get("type") or "", one.get("reason") or ""
         if kind in seen:
             yield duplicate(at, kind)
         seen.add(kind)
@@ -72,14 +72,14 @@ def _condition_errors(conditions: Sequence[View], path: str) -> Iterator[FieldEr
             yield required(child(at, "type"), "is required")
         else:
             yield from (invalid(child(at, "type"), kind, fault) for fault in qualified_name(kind))
-        if not told.get("status"):
+        if not one.get("status"):
             yield required(child(at, "status"))
-        elif told["status"] not in _STATUSES:
-            yield not_supported(child(at, "status"), told["status"], _STATUSES)
-        if (told.get("observedGeneration") or 0) < 0:
+        elif one["status"] not in _STATUSES:
+            yield not_supported(child(at, "status"), one["status"], _STATUSES)
+        if (one.get("observedGeneration") or 0) < 0:
             text = "must be greater than or equal to zero"
-            yield invalid(child(at, "observedGeneration"), told["observedGeneration"], text)
-        if not told.get("lastTransitionTime"):
+            yield invalid(child(at, "observedGeneration"), one["observedGeneration"], text)
+        if not one.get("lastTransitionTime"):
             yield required(child(at, "lastTransitionTime"))
         if not reason:
             yield required(child(at, "reason"))
@@ -87,5 +87,5 @@ def _condition_errors(conditions: Sequence[View], path: str) -> Iterator[FieldEr
             yield invalid(child(at, "reason"), reason, _REASON_FAULT)
         if len(reason.encode()) > LONGEST_REASON:
             yield too_long(child(at, "reason"), LONGEST_REASON)
-        if len((told.get("message") or "").encode()) > LONGEST_MESSAGE:
+        if len((one.get("message") or "").encode()) > LONGEST_MESSAGE:
             yield too_long(child(at, "message"), LONGEST_MESSAGE)

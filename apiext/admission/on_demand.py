@@ -13,7 +13,7 @@ from apiext.meta.names import GroupResource
 P = TypeVar("P", bound=Plugin)
 
 
-class _Late(Generic[P]):
+class _OnDemand(Generic[P]):
     """A plug-in whose modules are imported at the first write to which it applies; this write waits for the import."""
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
@@ -39,7 +39,7 @@ class _Late(Generic[P]):
         return self._plugin
 
 
-class LateMutator(_Late[Mutator]):
+class OnDemandMutator(_OnDemand[Mutator]):
     """A plug-in of the mutating phase that is imported at its first use."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
@@ -48,7 +48,7 @@ class LateMutator(_Late[Mutator]):
         return new if plugin is None else await plugin.mutate(attributes, new)
 
 
-class LateValidator(_Late[Validator]):
+class OnDemandValidator(_OnDemand[Validator]):
     """A plug-in of the validating phase that is imported at its first use."""
 
     async def review(self, attributes: Attributes) -> None:

@@ -12,7 +12,7 @@ from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.configured import VALIDATING, Live
-from apiext.admission.late import LateValidator
+from apiext.admission.on_demand import OnDemandValidator
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
@@ -45,7 +45,7 @@ class Late:
         self.loop, self.begin = asyncio.get_running_loop(), asyncio.Event()
         self.configurations.apply("x", 2, b"{}")
         live = Live(self.configurations, lambda raw, _: {}, lambda view: [view])
-        self.chain = Chain([LateValidator("Denying", cast(Any, live), self._load)])
+        self.chain = Chain([OnDemandValidator("Denying", cast(Any, live), self._load)])
 
     def _load(self) -> Callable[[], Denying]:
         self.imports += 1

@@ -25,7 +25,7 @@ commands:
   envtest-assets
            write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
   conformance
-           test any server of this API by HTTP alone: apiext conformance --server URL
+           test any server of this API over HTTP: apiext conformance --server URL
   completion
            print a script that completes commands, flags and values: apiext completion bash | zsh | fish
   version  print the versions of apiext and of Kubernetes; -o json for JSON

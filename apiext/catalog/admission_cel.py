@@ -119,13 +119,13 @@ def environment(
 
 
 def typed_environment(
-    shown: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
+    object_type: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
 ) -> Environment:
-    """Return the environment that checks expressions against schemas; ``shown`` is the type of the object.
+    """Return the environment that checks expressions against schemas; ``object_type`` is the type of the object.
 
     As upstream, the environment does not declare authorizer.requestResource.
     """
-    known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
+    known: dict[str, Declared | Type] = {"object": object_type, "oldObject": object_type, "authorizer": AUTHORIZER}
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
     if params is not None:
         known["params"] = params

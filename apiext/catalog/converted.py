@@ -71,12 +71,12 @@ class NeedsConversion(Exception):
 
     @property
     def lookup(self) -> "Lookup":
-        """The function that returns, for other stored bytes, their conversions to the same version or the requests."""
+        """The Lookup that searches the cache for conversions of other stored bytes to the same version."""
         return no_lookup
 
 
 Lookup = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
-"""Stored bytes → for each its cached conversion, or the request; None if the caller must parse the bytes first."""
+"""Stored bytes → the cached conversion or a new request for each; None if the caller must parse the bytes first."""
 
 
 def no_lookup(raws: Sequence[bytes]) -> Sequence[None]:

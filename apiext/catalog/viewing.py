@@ -79,7 +79,9 @@ def _encode_as_is(document: Document) -> bytes:
 
 
 def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | None:
-    """Fast path: return the metadata of an object in the splices, without managedFields. None: use ``decode``.
+    """Fast path: return the metadata of an object in the splices, without managedFields.
+
+    Return None if the caller must call ``decode``.
 
     The keys of metadata are sorted, so the uid is the last key, and the name follows managedFields. The search for
     these keys cannot match inside a string value, since quotes in strings are escaped.

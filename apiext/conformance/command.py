@@ -25,22 +25,25 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext conformance``."""
     found = argparse.ArgumentParser(
         prog="apiext conformance",
-        description="Test any server of the Kubernetes custom-resource API, by HTTP alone. It makes definitions, "
-        "objects and namespaces of its own and deletes them; do not run it against a cluster that matters.",
-        epilog="Exit codes: 0 every area that the server has ran and nothing failed, 1 a test failed, "
-        f"{EXIT_USAGE} the server cannot be tested.",
+        description="Test any server of the Kubernetes custom-resource API over HTTP. The tests create definitions, "
+        "objects and namespaces, and delete them. Do not test a production cluster.",
+        epilog="Exit codes: 0: tests of all areas of the server ran, and none failed. 1: a test failed, or an area had "
+        f"no tests. {EXIT_USAGE}: the server cannot be tested.",
     )
-    found.add_argument("--server", metavar="URL", help="the server under test (default: that of the kubeconfig)")
-    found.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig whose current context names server and user")
+    found.add_argument("--server", metavar="URL", help="the server under test (default: the server in the kubeconfig)")
+    found.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; its current context selects server and user")
     found.add_argument("--token", default="", help="bearer token")
     found.add_argument(
-        "--ca-file", default="", metavar="FILE", help="CA of an https server; without one it is not verified"
+        "--ca-file",
+        default="",
+        metavar="FILE",
+        help="CA of an https server; without this option, its certificate is not verified",
     )
     found.add_argument(
-        "-k", dest="only", default="", metavar="EXPRESSION", help="only tests whose names match, as pytest's -k"
+        "-k", dest="only", default="", metavar="EXPRESSION", help="run only tests whose names match, like pytest -k"
     )
-    found.add_argument("--junit", default="", metavar="FILE", help="write a JUnit report, too")
-    found.add_argument("--list", action="store_true", help="list the tests, and run none")
+    found.add_argument("--junit", default="", metavar="FILE", help="also write a JUnit report")
+    found.add_argument("--list", action="store_true", help="list the tests without running them")
     return found
 
 
@@ -56,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
             return _refuse(f"--kubeconfig {asked.kubeconfig}: {' '.join(str(error).split())}")
         if not access["--server"] and not asked.list:
-            return _refuse("name a server by --server or --kubeconfig")
+            return _refuse("select a server with --server or --kubeconfig")
         if not asked.list and (fault := why_not(access)):
             return _refuse(fault)
         return _pytest(asked, access)
@@ -88,7 +91,7 @@ def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]
 
     found["--server"] = found["--server"] or cluster["server"].rstrip("/")
     if not found["--server-token"] and (foreign := sorted(user.keys() & {"exec", "auth-provider"})):
-        raise ValueError(f"users of {foreign[0]} are not supported; name one by --token")
+        raise ValueError(f"users of {foreign[0]} are not supported; use --token")
     if path := user.get("tokenFile"):
         user = {"token": (Path(asked.kubeconfig).parent / path).read_text(encoding="utf-8").strip(), **user}
     found["--server-token"] = found["--server-token"] or user.get("token", "")
@@ -123,14 +126,14 @@ def why_not(access: Mapping[str, str]) -> str:
     except (OSError, HTTPException) as error:
         return f"{url} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}"
     if answer.status in (401, 403):
-        return f"{url} answers {answer.status}: name a user who may do everything by --token or --kubeconfig"
+        return f"{url} answers {answer.status}: use --token or --kubeconfig to select a user with all permissions"
     with contextlib.suppress(ValueError, KeyError, TypeError):
         if any(resource["name"] == "customresourcedefinitions" for resource in answer.json["resources"]):
             return ""
-    told = " ".join(answer.raw[:100].decode("utf-8", "replace").split())
+    text = " ".join(answer.raw[:100].decode("utf-8", "replace").split())
     return (
-        f"{url} is no server of custom resources: its discovery does not name apiextensions.k8s.io/v1 "
-        f"(GET {_NEEDED} answers {answer.status}: {told})"
+        f"{url} does not serve custom resources: its discovery lacks apiextensions.k8s.io/v1 "
+        f"(GET {_NEEDED} answers {answer.status}: {text})"
     )
 
 

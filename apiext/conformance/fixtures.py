@@ -42,11 +42,11 @@ def _judged(request: pytest.FixtureRequest) -> None:
     needs = list(area_of(request.module.__name__.rpartition(".")[2]).needs)
     needs += [path for mark in request.node.iter_markers("needs") for path in mark.args]
     if absent := [fact for mark in request.node.iter_markers("has") for fact in mark.args if fact not in seen(request)]:
-        pytest.skip(f"a look at the server found no {', '.join(absent)}")
+        pytest.skip(f"the server lacks: {', '.join(absent)}")
     if "hook" in request.fixturenames:
         needs.append("/apis/admissionregistration.k8s.io/v1")
         if not getattr(request.getfixturevalue("server"), "is_local", True):
-            pytest.skip("the server runs on another machine, from which it does not reach a webhook on this one")
+            pytest.skip("the server runs on another machine, so it cannot call a webhook on this machine")
     if needs:
         serves = request.getfixturevalue("serves")
         if missing := [path for path in needs if not serves(path)]:

@@ -28,7 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the server and its user."""
     parser.addoption("--server", metavar="URL", help="the server under test")
     parser.addoption("--server-token", default="", help="bearer token")
-    parser.addoption("--server-ca", default="", help="CA bundle of an https server; without one it is not verified")
+    parser.addoption(
+        "--server-ca", default="", help="CA bundle of an https server; by default, its certificate is not verified"
+    )
     parser.addoption("--server-cert", default="", help="client certificate")
     parser.addoption("--server-key", default="", help="key of the client certificate")
 
@@ -36,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register markers and the report."""
     config.addinivalue_line("markers", "rows(*ids): numbered behaviours that the test shows")
-    config.addinivalue_line("markers", "differs(why): kube-apiserver answers otherwise")
-    config.addinivalue_line("markers", "has(*facts): what a look at the server must find for the test")
+    config.addinivalue_line("markers", "differs(why): the reason why kube-apiserver answers differently")
+    config.addinivalue_line("markers", "has(*facts): facts that the server must have for the test")
     config.addinivalue_line("markers", "needs(*paths): paths that the server must serve for the test")
     config.pluginmanager.register(Report(), "conformance-report")
 
@@ -230,9 +232,9 @@ class Report:
                 write(f"skipped in {area_name}: {count}: {reason}")
         for area_name, steps in self._steps.items():
             for step in steps:
-                write(f"left out in {area_name}: {step}")
+                write(f"not compared in {area_name}: {step}")
         for area_name in self.idle:
-            write(f"no test of {area_name} ran, though the server has it")
+            write(f"no test of {area_name} ran, although the server serves this area")
 
     @property
     def total(self) -> Counter[str]:

@@ -423,7 +423,7 @@ def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resourc
         made = widgets.create("a")
     assert hook.reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
     assert made["spec"]["size"] == 4
-    # nor are fields that a validating one may not set
+    # a patch of a validating webhook is ignored
     with configured(api, VALIDATING, old):
         assert "size" not in widgets.create("b")["spec"]
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 5}, patchType="Other")

@@ -13,7 +13,7 @@ from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATC
 
 @pytest.fixture
 def widgets(api: Client) -> Resource:
-    """A resource with an object named there."""
+    """A resource, and an object of it with the name ``there``."""
     found = serve(api, subresources={"status": {}})
     found.create("there")
     return found

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 # A new interpreter runs this before the exec. A preexec_fn would run after a fork, and a fork of a process with threads
-# may crash. 1 is PR_SET_PDEATHSIG. The parent may have ended before prctl. Python ignores two signals, which get their
-# default action back.
+# may crash. prctl with 1 (PR_SET_PDEATHSIG) makes the kernel send SIGTERM when the parent ends. If the parent has ended
+# before this call, the process ends itself. Python ignores two signals; the program gets their default actions.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)

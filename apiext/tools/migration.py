@@ -190,7 +190,7 @@ class Migration:
         return found, answer.message if found == FAILED else ""
 
     def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
-        """Return whether an object is still at a revision, or may be.
+        """Return False if an object was deleted or has another revision; True if it has this revision or is unreadable.
 
         This is needed since a webhook can deny a write with the code of a conflict.
         """

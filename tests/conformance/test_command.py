@@ -32,7 +32,7 @@ def test_some_tests_against_a_server_with_default_flags(server: Server, tmp_path
     suite = ElementTree.parse(junit).getroot().find("testsuite")
     assert suite is not None
     assert suite.attrib["tests"] == last[0]
-    assert "left out in Recorded answers: cr-lifecycle/delete options" in done.stdout
+    assert "not compared in Recorded answers: cr-lifecycle/delete options" in done.stdout
     assert {it["metadata"]["name"] for it in server.client().get("/api/v1/namespaces").expect(200)["items"]} >= {
         "default"
     }

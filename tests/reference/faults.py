@@ -294,7 +294,7 @@ def write_rows(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) 
             if "says" in found or code not in own:
                 own[code] = found
     with Path(given.rows).open("w") as out:
-        out.write("# Answers of kube-apiserver to one broken field; made by tests/reference/faults.py.\n")
+        out.write("# Answers of kube-apiserver to objects with one invalid field, from tests/reference/faults.py.\n")
         for (path, number), fields in tables.items():
             out.write(f"- path: {path}\n  sample: {number}\n  faults:\n")
             for index, answers in enumerate(fields.values()):

@@ -149,10 +149,10 @@ def left_out(entries: Mapping[str, object]) -> frozenset[str]:
 def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
     """Write not_yet.yaml in the order of the recordings, with one line for each entry."""
     lines = [
-        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, its row, the piece",
-        "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",
-        "# `without FIELD` leaves entries of that name out of all comparisons, at any depth.",
-        "# `python -m tests.conformance.shrink` takes out what passes now.",
+        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, their rows and pieces.",
+        "# A step that differs and is not in this list fails the run, and so does a step in this list that passes.",
+        "# `without FIELD` excludes all fields with this name from all comparisons, at any depth.",
+        "# `python -m tests.conformance.shrink` removes the steps that pass now.",
     ]
     lines += [
         f"{json.dumps(key)}: {{row: {json.dumps(entry['row'])}, piece: {json.dumps(entry['piece'])}}}"

@@ -104,13 +104,13 @@ def test_a_ca_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (404, {}, "does not name apiextensions.k8s.io/v1"),
-        (500, {}, "does not name apiextensions.k8s.io/v1"),
-        (200, {"kind": "APIResourceList", "resources": []}, "does not name apiextensions.k8s.io/v1"),
+        (404, {}, "lacks apiextensions.k8s.io/v1"),
+        (500, {}, "lacks apiextensions.k8s.io/v1"),
+        (200, {"kind": "APIResourceList", "resources": []}, "lacks apiextensions.k8s.io/v1"),
         (200, b"<html>", "apiextensions.k8s.io/v1 (GET /apis/apiextensions.k8s.io/v1 answers 200: <html>)"),
-        (200, [], "does not name apiextensions.k8s.io/v1"),
-        (401, {}, "name a user"),
-        (403, {}, "name a user"),
+        (200, [], "lacks apiextensions.k8s.io/v1"),
+        (401, {}, "select a user"),
+        (403, {}, "select a user"),
     ],
 )
 def test_a_server_of_something_else(capsys: pytest.CaptureFixture[str], status: int, body: Any, said: str) -> None:
@@ -204,7 +204,7 @@ def test_the_table_names_each_area_and_the_reasons() -> None:
     assert list(rows) == [area.name for area in areas()]
     assert (rows["Objects"], rows["Health and metrics"]) == (["1", "1", "0"], ["0", "0", "1"])
     assert "skipped in Health and metrics: 1: the server does not serve /metrics" in lines
-    assert "left out in Objects: a/b, step 'c': why" in lines
+    assert "not compared in Objects: a/b, step 'c': why" in lines
     assert dict(report.total) == {"passed": 1, "failed": 1, "skipped": 1}
 
 

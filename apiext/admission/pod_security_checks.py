@@ -107,7 +107,7 @@ def _named(containers: Sequence[str]) -> str:
 
 
 def _setters(pod: bool, containers: Sequence[str]) -> str:
-    """Return the text that names the objects with a bad value: the pod, some of its containers, or pod and containers."""
+    """Return the text that names the objects with a bad value: the pod, some containers, or pod and containers."""
     return " and ".join([*(["pod"] if pod else []), *([_named(containers)] if containers else [])])
 
 

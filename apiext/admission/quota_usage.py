@@ -114,7 +114,7 @@ def equal(one: Amounts, other: Amounts) -> bool:
 
 
 def higher(one: Amounts, other: Amounts) -> dict[str, str]:
-    """Return the amounts of ``one``, with those of ``other`` that are higher."""
+    """Return for each name in ``one`` the higher of its amounts in ``one`` and ``other``."""
     return {
         name: other[name] if name in other and value_of(other[name]) > value_of(amount) else amount
         for name, amount in one.items()

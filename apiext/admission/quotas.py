@@ -84,7 +84,7 @@ class ResourceQuota:
         self._followers: list[Callable[[], None]] = []
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pending: dict[str, list[Charge]] = {}
-        self._written: dict[int, float] = {}  # revision → time of the event loop, oldest first
+        self._written: dict[int, float] = {}  # revision → time of the write, oldest first
         self.failed: Callable[[str], None] = lambda _: None
         """Called with the namespace if a write fails after its charge."""
         if self._collection is not None:
@@ -103,7 +103,7 @@ class ResourceQuota:
         return [charge for charge in self._pending.get(namespace, ()) if not charge.is_stored()]
 
     def record(self, revision: int) -> None:
-        """Record that this server wrote a quota at that revision."""
+        """Record the revision of a quota that this server wrote."""
         now = asyncio.get_running_loop().time()
         self._written[revision] = now
         for oldest in list(islice(self._written, 2)):
@@ -111,7 +111,7 @@ class ResourceQuota:
                 del self._written[oldest]
 
     def wrote(self, revision: int) -> bool:
-        """Report whether this server wrote a quota at that revision, one of the last QUOTA_SETTLES seconds."""
+        """Report whether this server wrote a quota at this revision; true for at least QUOTA_SETTLES seconds."""
         return revision in self._written
 
     async def review(self, attributes: Attributes) -> None:

@@ -433,7 +433,7 @@ def test_fields_of_a_new_object(api: Client, row: dict[str, Any]) -> None:
 
 
 def value_at(value: Any, path: list[str]) -> Any:
-    """Return the value at a path, whose parts are fields or indices; None if there is none."""
+    """Return the value at a path of field names and indices; None without a value."""
     for part in path:
         value = value[int(part)] if isinstance(value, list) else (value or {}).get(part)
     return value
@@ -441,7 +441,7 @@ def value_at(value: Any, path: list[str]) -> Any:
 
 @pytest.mark.parametrize("own", [None, {"app": "a"}])
 def test_a_job_shares_only_the_default_labels_with_its_pods(api: Client, own: dict[str, str] | None) -> None:
-    """Labels that the job has by default are those of its template, so that it also gets the generated labels."""
+    """The default labels of a job are the labels of its template, so the job also gets the generated labels."""
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
     metadata = {"name": "created", **({} if own is None else {"labels": own})}
     made = api.post(f"{JOBS}?dryRun=All", {"metadata": metadata, "spec": {"template": template}}).expect(201)

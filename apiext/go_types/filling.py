@@ -43,7 +43,7 @@ def image_volume(document: Document) -> None:
 def pull_policy(image: str) -> str:
     """Return Always for the tag ``latest`` or an image without tag and digest, else IfNotPresent.
 
-    The latter is also the policy of an invalid reference (upstream: github.com/distribution/reference).
+    An invalid image reference also gets IfNotPresent (upstream: github.com/distribution/reference).
     """
     first, slash, rest = image.partition("/")
     domain = slash and (first == "localhost" or any(one in ".:" or one.isupper() for one in first))
@@ -128,7 +128,7 @@ def _labels_of_template(document: Document, *, with_selector: bool = False) -> N
     if with_selector and not spec.get("selector"):
         spec["selector"] = dict(labels)
     if not document["metadata"].get("labels"):
-        document["metadata"]["labels"] = labels  # not a copy: name_job tells a default from equal labels by it
+        document["metadata"]["labels"] = labels  # not a copy: name_job compares the identity
 
 
 # --- storage, nodes, limits ---
@@ -216,7 +216,7 @@ def job(document: Document) -> None:
 # --- autoscaling ---
 
 OLD_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
-"""Annotation of autoscaling/v1 with the metrics that are not of CPU utilization."""
+"""Annotation of autoscaling/v1 that contains all metrics except CPU utilization."""
 UTILIZATION = 80
 
 _SCALING: Mapping[str, Mapping[str, object]] = {
@@ -249,7 +249,7 @@ def cpu_metric(utilization: int) -> Document:
 
 
 def autoscaler_v1(document: Document) -> None:
-    """Set the default utilization of an autoscaler of autoscaling/v1 without other metrics."""
+    """Set the default target CPU utilization of an autoscaling/v1 autoscaler without other metrics."""
     spec, annotations = document["spec"], document["metadata"].get("annotations") or {}
     if spec.get("targetCPUUtilizationPercentage") is None and OLD_METRICS not in annotations:
         spec["targetCPUUtilizationPercentage"] = UTILIZATION

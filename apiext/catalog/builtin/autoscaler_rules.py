@@ -31,7 +31,7 @@ def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
     if before is None or (before.get("apiVersion") or "") != (target.get("apiVersion") or ""):
         errors += _group_version(target, "spec.scaleTargetRef", empty=False)
     metrics: Sequence[View] = spec.get("metrics") or ()
-    utilization = spec.get("targetCPUUtilizationPercentage")  # of autoscaling/v1
+    utilization = spec.get("targetCPUUtilizationPercentage")  # only autoscaling/v1 has this field
     if utilization is not None:
         metrics = [cpu_metric(utilization)]
     for index, metric in enumerate(metrics):

@@ -233,7 +233,7 @@ def name_job(new: Document) -> Document:
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
     own = new["metadata"].get("labels")
-    is_default = own is metadata.get("labels")  # one map, as upstream: the job gets the labels of its pods, too
+    is_default = own is metadata.get("labels")  # default labels are the map of the template
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
     names = {_OLD_NAME: name, _NAME: name}
     for earlier in (labels, new["metadata"].get("labels") or {}):

@@ -122,7 +122,7 @@ async def test_second_endpoint(tmp_path: Path, transport: Dial) -> None:
         await client.close()
 
 
-async def test_nobody_there(transport: Dial) -> None:
+async def test_no_server(transport: Dial) -> None:
     client = Etcd(["http://127.0.0.1:1"], transport=transport, budget=1)
     with pytest.raises(errors.Unavailable) as caught:
         await client.start()

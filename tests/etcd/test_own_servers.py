@@ -114,7 +114,7 @@ def test_a_reset_is_not_kept_by_webhooks_that_are_dead(api: Server) -> None:
     api.apply(configmap("taken"))
 
 
-def test_what_the_server_refuses_is_raised(api: Server) -> None:
+def test_errors_of_the_server_are_raised(api: Server) -> None:
     with pytest.raises(
         ApiError, match=r'no matches for kind "CronTab" in version "stable\.example\.com/v1"'
     ) as missing:
@@ -276,7 +276,7 @@ def test_a_server_outlives_the_thread_that_started_it() -> None:
     until(lambda: STARTER not in [one.name for one in threading.enumerate()], "the starter has ended", 20.0)
 
 
-def test_what_cannot_be_started_on_a_thread_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_a_start_in_a_thread_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(FileNotFoundError, match="/nowhere/python"):
         asyncio.run(asyncio.to_thread(Server().start))

@@ -195,7 +195,7 @@ def test_a_webhook_that_changes_what_it_may_not(
 
 
 @pytest.mark.rows("ADM-011")
-def test_nobody_listens(api: Client, widgets: Resource) -> None:
+def test_no_webhook_listens(api: Client, widgets: Resource) -> None:
     port = free_port()
     with configured(api, VALIDATING, webhook("v", {"url": f"https://127.0.0.1:{port}/x"}, rule(widgets))):
         found = api.post(widgets.path(), widgets.make("a")).expect(500)

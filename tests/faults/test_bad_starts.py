@@ -397,7 +397,7 @@ def test_a_webhook_that_cannot_be_read_lets_no_write_by(world: World, tmp_path: 
         world.etcd.call("kv/deleterange", {"key": _encoded(key)})
 
 
-def test_what_an_unreadable_object_owns_is_kept(world: World, tmp_path: Path) -> None:
+def test_dependents_of_an_unreadable_object_are_kept(world: World, tmp_path: Path) -> None:
     with running_server(world.flags, tmp_path / "first") as server:
         api = Client(server.url)
         owner = api.post(world.broken.path(), world.broken.make("owner")).expect(201)

@@ -331,7 +331,7 @@ def test_a_start_that_waits_for_a_silent_etcd_can_be_ended(tmp_path: Path) -> No
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_what_etcd_suffers_loses_nothing(tmp_path: Path) -> None:
+def test_faults_of_etcd_lose_nothing(tmp_path: Path) -> None:
     chance, prefix = random.Random(tmp_path.name), "/suffering"
     with running_etcd(tmp_path / "etcd") as etcd:
         try:

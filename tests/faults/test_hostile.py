@@ -305,7 +305,7 @@ HARM: dict[str, Callable[[Server, Resource], None]] = {
 
 
 @pytest.mark.parametrize("name", HARM)
-def test_others_are_answered_meanwhile(server: Server, widgets: Resource, name: str) -> None:
+def test_other_clients_get_responses_during_expensive_requests(server: Server, widgets: Resource, name: str) -> None:
     for _ in range(3):  # an attack delays other clients each time, a short pause of the machine only once
         load = busy()
         waited = others_wait(server, lambda: HARM[name](server, widgets))

@@ -280,7 +280,7 @@ def test_a_definition_that_changes_meanwhile_is_begun_again(server: Server, api:
 
 
 @pytest.mark.rows("VER-003")
-def test_what_would_be_lost_is_named_and_stays(server: Server, api: Client, etcd: Etcd) -> None:
+def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Client, etcd: Etcd) -> None:
     old = schema(size=SIZE, legacy=TEXT)
     widgets = define(api, old=old)
     widgets.create("safe", size=1)
@@ -395,7 +395,7 @@ def test_all_finds_what_is_to_be_done(server: Server, api: Client, etcd: Etcd) -
 
 
 @pytest.mark.rows("AUT-001", "VER-014")
-def test_it_finds_its_way_by_the_kubeconfig(etcd: Etcd, tmp_path: Path) -> None:
+def test_the_server_of_the_kubeconfig_is_used(etcd: Etcd, tmp_path: Path) -> None:
     flags = ["--port=0", f"--etcd-servers={etcd.url}", "--etcd-prefix=/migrate-by-https"]
     with running_server(flags, tmp_path) as secure:
         kubeconfig = str(secure.ready["kubeconfig"])

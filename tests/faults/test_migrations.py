@@ -218,7 +218,7 @@ def test_versions_stay_when_the_definition_was_edited_meanwhile(api: Client, etc
 
 
 @pytest.mark.rows("VER-003")
-def test_what_would_be_lost_is_named_and_stays(server: Server, api: Client, etcd: Etcd) -> None:
+def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Client, etcd: Etcd) -> None:
     old = schema(size=SIZE, legacy=TEXT)
     widgets = define(api, old=old)
     widgets.create("rich", size=2, legacy="of value")
@@ -294,7 +294,9 @@ def test_a_denial_is_a_failure_whatever_its_code(
 
 
 @pytest.mark.rows("VER-014", "ADM-005")
-def test_what_a_denial_calls_missing_is_tried_again(api: Client, etcd: Etcd, hook: admission_webhook.Webhook) -> None:
+def test_denials_because_of_missing_objects_are_retried(
+    api: Client, etcd: Etcd, hook: admission_webhook.Webhook
+) -> None:
     widgets = filled(api, 3)
     name = f"m-{widgets.group}"
     hook.answer = admission_webhook.deny("not now", code=404)
@@ -336,7 +338,7 @@ def test_of_what_is_built_in(api: Client) -> None:
         assert is_true(over(api, f"m-{resource}"), "Succeeded")
 
 
-def test_what_cannot_be_written_again(api: Client) -> None:
+def test_objects_that_cannot_be_rewritten(api: Client) -> None:
     ask(api, "m-reviews", "authentication.k8s.io", "tokenreviews")
     message = (
         'resource "authentication.k8s.io/v1, Resource=tokenreviews" does not support discovery operations: '

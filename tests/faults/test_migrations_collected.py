@@ -44,7 +44,7 @@ def has_one_owner(api: Client, widgets: Resource) -> bool:
 
 
 @pytest.mark.rows("VER-002")
-def test_what_the_collector_writes_meanwhile_moves_as_well(api: Client, etcd: Etcd) -> None:
+def test_objects_that_the_collector_writes_are_migrated_too(api: Client, etcd: Etcd) -> None:
     widgets, owner = owned(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)

@@ -109,7 +109,7 @@ def test_one_port_leads_to_all_workers_and_the_supervisor_is_the_process_to_sign
 
 
 @pytest.mark.rows("RV-017", "WRI-005")
-def test_what_one_connection_wrote_all_others_read(both: Server, widgets: Resource) -> None:
+def test_writes_of_one_connection_are_read_by_all_others(both: Server, widgets: Resource) -> None:
     api = Client(both.url)
     for number in range(100):
         made = widgets.create(f"w{number}", color="blue")
@@ -128,7 +128,7 @@ def test_what_one_connection_wrote_all_others_read(both: Server, widgets: Resour
 
 
 @pytest.mark.rows("CND-004", "SRV-001")
-def test_who_saw_a_definition_established_can_use_it_through_any_worker(both: Server, pin: Pin) -> None:
+def test_an_established_definition_is_served_by_all_workers(both: Server, pin: Pin) -> None:
     one, two = pin(both, 1), pin(both, 2)
     for here, there in ((one, two), (two, one)):
         for _ in range(3):
@@ -369,7 +369,7 @@ def test_a_killed_supervisor_takes_all_with_it_and_the_next_start_finds_everythi
             assert pin(second, number).request("GET", things.path("kept")).expect(200) == made
 
 
-def test_what_keeps_a_server_from_starting_is_said_once_with_its_code(
+def test_errors_of_a_start_are_reported_once_with_an_exit_code(
     tmp_path: Path, both: Server, etcd_flags: EtcdFlags
 ) -> None:
     port = both.url.rpartition(":")[2]
@@ -390,7 +390,7 @@ def test_what_keeps_a_server_from_starting_is_said_once_with_its_code(
         assert str(failed.value).count(says) == 1
 
 
-def test_what_fails_once_the_workers_serve_is_said_alone(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
+def test_errors_after_the_start_are_reported_alone(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
     with (tmp_path / "log").open("wb") as log:
         flags = [*TWO, *etcd_flags, f"--data-dir={tmp_path}", "--ready-file=/proc/nowhere/ready"]
         process = start_process([*SERVE, *flags], log)

@@ -38,7 +38,7 @@ def run(verbosity: int = 0, quiet: bool = False) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stderr.splitlines()]
 
 
-def test_whatever_writes_a_line_it_is_json() -> None:
+def test_all_lines_are_json() -> None:
     warning, info, python, thread, finalizer, uncaught = lines = run()
     for line in lines:
         assert list(line)[:4] == ["time", "level", "logger", "message"]

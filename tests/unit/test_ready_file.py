@@ -57,7 +57,9 @@ def directory(tmp_path: Path, other: int) -> Iterator[Held]:
     found.unlock()
 
 
-def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, directory: Held, other: int) -> None:
+def test_the_ready_file_stays_while_the_data_directory_is_locked(
+    tmp_path: Path, ready: Path, directory: Held, other: int
+) -> None:
     config = config_of(tmp_path, port=0, ready_file=str(ready))
     say(ready, other)
     launch.prepare(config)
@@ -67,7 +69,7 @@ def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, dire
     assert not ready.exists()
 
 
-def test_who_listens_on_the_port_keeps_it(tmp_path: Path, ready: Path, other: int) -> None:
+def test_the_ready_file_stays_while_the_port_is_used(tmp_path: Path, ready: Path, other: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         config = config_of(tmp_path, port=port, ready_file=str(ready), etcd=ETCD)

@@ -204,7 +204,7 @@ def test_the_number_of_workers(
         assert parse(*flags)[0].workers == 1, "a store in the process is that of one"
 
 
-def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_LINES", 10)
     monkeypatch.setattr(limits, "LOG_FLUSH", 5.0)
     read, seen = threading.Event(), list[str]()
@@ -226,7 +226,7 @@ def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPat
     assert 10 <= kept <= 11
 
 
-def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
+def test_outputs_that_are_not_files_are_written_and_kept(tmp_path: Path) -> None:
     place = tmp_path / "pipe"
     os.mkfifo(place)
     reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
@@ -264,7 +264,7 @@ async def why_ended(boss: supervisor.Supervisor) -> str:
     return str(ended.value)
 
 
-async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, listening: socket.socket) -> None:
+async def test_a_signal_before_workers_start_ends_the_supervisor(tmp_path: Path, listening: socket.socket) -> None:
     given = config(tmp_path, port=listening.getsockname()[1], etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         task = group.create_task(why_ended(supervisor.Supervisor(given, print)))

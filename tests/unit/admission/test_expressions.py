@@ -70,7 +70,7 @@ EXPRESSIONS = [
 
 @pytest.mark.rows("ADM-006")
 @pytest.mark.parametrize("text", EXPRESSIONS)
-async def test_what_expressions_see(text: str) -> None:
+async def test_variables_of_expressions(text: str) -> None:
     known = {
         "object": dynamic(DOCUMENT),
         "oldObject": dynamic(DOCUMENT),

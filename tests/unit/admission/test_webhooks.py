@@ -148,7 +148,7 @@ async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hoo
     ],
     ids=["small", "large", "copy"],
 )
-async def test_what_a_patch_adds_is_reckoned_with(
+async def test_fields_added_by_patches_are_counted(
     configured: Configured, hook: hooks.Webhook, operation: dict[str, Any], least: int
 ) -> None:
     hook.answers["/m"] = hooks.patch(operation)
@@ -194,7 +194,7 @@ async def test_annotations(configured: Configured, hook: hooks.Webhook, caplog: 
 
 
 @pytest.mark.rows("ADM-007")
-async def test_who_asks(configured: Configured, hook: hooks.Webhook) -> None:
+async def test_users_of_requests(configured: Configured, hook: hooks.Webhook) -> None:
     configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE))
     await configured.create()
     (request,) = hook.requests()

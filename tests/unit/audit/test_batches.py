@@ -86,7 +86,7 @@ async def test_only_so_many_batches_are_under_way() -> None:
     assert sum(count for _, count in taken.batches) == 10
 
 
-async def test_who_does_not_take_them_holds_the_end_only_for_a_while() -> None:
+async def test_a_blocked_consumer_delays_the_end_for_a_limited_time() -> None:
     counters = Counters()
     async with asyncio.TaskGroup() as group:
         batches = Batches(AuditDelivery(mode="batch", max_batch=1, max_wait=1), Taken(1000), counters, 1)
@@ -100,7 +100,7 @@ async def test_who_does_not_take_them_holds_the_end_only_for_a_while() -> None:
     assert counters.errors.slot("buffered").value == 5
 
 
-async def test_what_nobody_has_taken_at_the_end_is_counted() -> None:
+async def test_events_left_at_the_end_are_counted() -> None:
     counters = Counters()
     async with asyncio.TaskGroup() as group:
         batches = Batches(WEBHOOK, Taken(1000), counters, 2)
@@ -162,7 +162,7 @@ async def test_what_is_told_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("parallel", [4, 1], ids=["calls", "a file"])
-async def test_who_fails_at_a_batch_gets_the_next(parallel: int) -> None:
+async def test_after_a_failed_batch_comes_the_next(parallel: int) -> None:
     taken, counters = Taken(), Counters()
 
     async def fails_once(events: Sequence[Event]) -> bool:

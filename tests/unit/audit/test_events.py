@@ -189,7 +189,7 @@ def test_an_event_that_is_large_without_objects_is_dropped() -> None:
         ("," * 60_000 + "10.0.0.4", "", "127.0.0.1", ["127.0.0.1"]),
     ],
 )
-def test_where_a_request_comes_from(forwarded: str, real: str, peer: str, then: list[str]) -> None:
+def test_source_addresses(forwarded: str, real: str, peer: str, then: list[str]) -> None:
     assert source_ips({"X-Forwarded-For": forwarded, "X-Real-Ip": real}, peer) == then  # type: ignore[arg-type]
 
 

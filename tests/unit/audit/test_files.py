@@ -50,7 +50,7 @@ def test_a_file_is_made_with_its_directory_for_its_owner_only(path: Path) -> Non
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_what_is_no_file_is_never_put_aside(tmp_path: Path) -> None:
+def test_outputs_that_are_not_files_are_never_rotated(tmp_path: Path) -> None:
     place = tmp_path / "pipe"
     os.mkfifo(place)
     reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
@@ -73,7 +73,7 @@ def test_a_file_that_is_open_already_is_never_put_aside(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "stdout"]
 
 
-def test_what_is_there_is_kept(path: Path, clock: Clock) -> None:
+def test_existing_files_are_kept(path: Path, clock: Clock) -> None:
     for _ in range(2):
         file = LogFile(path, Rotation(size=100), clock)
         file.write([b"0123456789\n"])

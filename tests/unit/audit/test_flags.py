@@ -35,7 +35,7 @@ def test_values_are_read() -> None:
     assert (found.log.mode, found.initial_backoff, found.webhook.throttled) == ("batch", 90.0, False)
 
 
-def test_what_is_not_used_is_not_judged() -> None:
+def test_unused_flags_are_not_validated() -> None:
     flags.read({**DEFAULTS, "audit-log-mode": "nope", "audit-webhook-mode": "nope", "audit-log-maxsize": "-1"})
     flags.read({**DEFAULTS, "audit-log-path": "x", "audit-log-batch-buffer-size": "0"})  # no batches
 

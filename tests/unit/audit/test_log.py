@@ -103,7 +103,7 @@ async def test_events_that_hold_too_much_are_dropped_and_counted(monkeypatch: py
     assert counters.errors.slot("buffered").value == 1
 
 
-async def test_what_is_too_large_is_counted_apart() -> None:
+async def test_events_that_are_too_large_are_counted_separately() -> None:
     place, counters = Place(), Counters()
     delivery = AuditDelivery(truncated=True, max_event_bytes=600)
     async with running(place, delivery, counters) as log:

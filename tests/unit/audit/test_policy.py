@@ -35,7 +35,7 @@ def test_a_policy_that_cannot_be_used_is_refused(case: Case) -> None:
     assert str(refused.value) == case.then
 
 
-def test_what_no_policy_has_is_told_and_ignored() -> None:
+def test_unknown_fields_of_policies_are_reported_and_ignored() -> None:
     text = """
 apiVersion: audit.k8s.io/v1
 kind: Policy

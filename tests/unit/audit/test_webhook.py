@@ -137,7 +137,7 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("mode", ["batch", "blocking", "blocking-strict"])
-async def test_what_nobody_foresaw_loses_events_and_no_more(
+async def test_unexpected_errors_only_lose_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     collector, post, tries = Collector(), Client.post, list[bytes]()
@@ -165,7 +165,7 @@ async def test_what_nobody_foresaw_loses_events_and_no_more(
     assert "Traceback" in caplog.text
 
 
-async def test_what_cannot_be_written_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_that_cannot_be_encoded_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector()
     monkeypatch.setattr(Event, "item", property(lambda _: 1 / 0))
 
@@ -179,7 +179,7 @@ async def test_what_cannot_be_written_is_lost(tmp_path: Path, monkeypatch: pytes
     assert counters.errors.slot("webhook").value == 1
 
 
-async def test_who_gives_up_does_not_take_events_back(tmp_path: Path) -> None:
+async def test_a_cancelled_wait_does_not_cancel_the_event(tmp_path: Path) -> None:
     collector = Collector()
 
     async def act(webhook: Webhook) -> None:

@@ -77,7 +77,7 @@ def test_no_group_is_there_twice(name: str, given: tuple[str, ...], groups: tupl
     ("header", "meant"),
     [("User", True), ("Group", True), ("Uid", True), ("Extra-Scopes", False)],
 )
-def test_which_headers_ask_for_it(header: str, meant: bool) -> None:
+def test_impersonation_headers(header: str, meant: bool) -> None:
     named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
     empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
     assert impersonation.is_requested(named) is meant
@@ -101,7 +101,7 @@ def test_a_service_account_is_asked_about_as_such() -> None:
     assert (asked.resource, asked.namespace, asked.name) == ("serviceaccounts", "ns", "sa")
 
 
-def test_nobody_named() -> None:
+def test_no_impersonated_user() -> None:
     assert impersonation.is_requested({"Accept": "a", "Impersonate-Group": "b"})
     assert not impersonation.is_requested({"Accept": "a", "Impersonate-Extra-a": "b"})
     with pytest.raises(impersonation.MissingUser) as told:

@@ -22,7 +22,7 @@ def changed(many: str, **entry: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("access", [kubeconfig.Access("http://a"), kubeconfig.Access("https://a", b"ca", "token")])
-def test_what_an_earlier_start_wrote_is_replaced(tmp_path: Path, access: kubeconfig.Access) -> None:
+def test_kubeconfigs_of_earlier_starts_are_replaced(tmp_path: Path, access: kubeconfig.Access) -> None:
     file = tmp_path / "config"
     kubeconfig.check_replaceable(file)
     kubeconfig.write(file, access)
@@ -43,14 +43,14 @@ def test_what_an_earlier_start_wrote_is_replaced(tmp_path: Path, access: kubecon
     ],
     ids=str,
 )
-def test_what_others_wrote_is_not(tmp_path: Path, content: Any) -> None:
+def test_kubeconfigs_with_other_content_are_not_replaced(tmp_path: Path, content: Any) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(ValueError, match="it has other content, which would be lost; `apiext kubeconfig merge` adds"):
         kubeconfig.check_replaceable(file)
 
 
-def test_nor_are_bytes_that_are_no_kubeconfig(tmp_path: Path) -> None:
+def test_files_that_are_not_kubeconfigs_are_not_replaced(tmp_path: Path) -> None:
     file = tmp_path / "config"
     for content in (b"\xff\xfe", b"a: b: c", yaml.safe_dump(OWN).encode() + b"#" * limits.OWN_KUBECONFIG):
         file.write_bytes(content)

@@ -116,7 +116,7 @@ def test_changes_count_at_once() -> None:
     assert not policy(may).allowed
 
 
-def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_permissions_of_users_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth_limits, "GRANTS_CACHED", 3)
     policy = Policy()
     for number in range(10):

@@ -140,7 +140,7 @@ def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
     assert found[1] == ["nearby"]
 
 
-def test_what_is_no_token_of_ours(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
+def test_foreign_tokens(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
     token, *_ = tokens.issue(ACCOUNT, 600)
     head, claims, signature = token.split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()

@@ -23,7 +23,7 @@ def _v1(resource: Any) -> ServedVersion:
 
 
 @pytest.mark.rows("CRD-001", "NSP-001", "B1-002", "DIS-12")
-def test_what_is_served() -> None:
+def test_served_endpoints() -> None:
     catalog = Catalog()
     for served in (CRDS, NAMESPACES):
         catalog = catalog.with_resource(served)

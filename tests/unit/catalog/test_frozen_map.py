@@ -15,7 +15,7 @@ keys = st.tuples(st.sampled_from(["", "a.io", "b.io"]), st.integers(0, 9).map(st
 
 @pytest.mark.parametrize("parts", [1, 4, 256])
 @given(changes=st.lists(st.tuples(keys, st.none() | st.integers()), max_size=40))
-def test_it_reads_as_a_dict_and_earlier_values_stay(
+def test_reads_like_a_dict_and_copies_are_independent(
     parts: int, changes: list[tuple[tuple[str, str], int | None]]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

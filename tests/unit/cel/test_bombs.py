@@ -104,7 +104,7 @@ def test_the_last_place_of_a_long_part_is_found_in_time_that_grows_with_the_text
     strategies.text("ab", max_size=40),
     strategies.none() | strategies.integers(0, 70),
 )
-def test_it_is_the_place_that_a_search_from_the_end_finds(text: str, part: str, offset: int | None) -> None:
+def test_last_index_of_returns_the_last_position(text: str, part: str, offset: int | None) -> None:
     for wanted in (part, text[3:25]):
         places = [at for at in range(len(text) - len(wanted) + 1) if text.startswith(wanted, at)]
         upto = len(text) if offset is None else offset

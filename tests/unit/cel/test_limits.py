@@ -88,7 +88,7 @@ def chain(link: str, count: int) -> str:
         (".map(a, {a: a})", 12, "a type names more than 20000 others"),
     ],
 )
-def test_what_grows_as_it_is_compiled_is_refused(link: str, most: int, error: str) -> None:
+def test_expressions_that_grow_during_compilation_are_refused(link: str, most: int, error: str) -> None:
     for text in (chain(link, most + 1), chain(link, 30), "(" + chain(link, 30)):
         wanted = "Syntax error" if error.startswith("a type") and text[0] == "(" else f"size exceeds limit: {error}"
         assert wanted in refused(text)

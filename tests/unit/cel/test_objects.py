@@ -162,7 +162,7 @@ def test_deep_and_wide_objects_end() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_made_of_a_value_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversions_of_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Conversions of values with shared parts are bounded: a part is visited once for each of its uses."""
     monkeypatch.setattr("apiext.cel.limits.MOST", 10_000)
     inner: Value = Open("Object.a", {})

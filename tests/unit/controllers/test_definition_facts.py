@@ -115,7 +115,7 @@ V1_SPEC = {
     top=st.sampled_from(({}, {"aside": {"spec": {}}}, {"spectre": {"status": {}}}, {"zoo": [{}]})),
     order=st.permutations(("apiVersion", "kind", "metadata", "spec", "status")),
 )
-def test_what_is_found_without_decoding_is_what_decoding_finds(
+def test_facts_are_the_same_without_decoding(
     metadata: dict[str, Any],
     before: dict[str, Any],
     schema: object,

@@ -59,7 +59,7 @@ async def test_names_are_accepted_then_it_is_established() -> None:
 
 
 @pytest.mark.rows("CND-004", "CND-005")
-async def test_who_sees_established_can_use_and_discover_the_resource() -> None:
+async def test_an_established_resource_can_be_used_and_discovered() -> None:
     async with server(FakeEtcd()) as one:
         served: dict[str, tuple[bool, bool]] = {}
 

@@ -495,7 +495,7 @@ async def test_a_definition_that_goes_is_forgotten_and_takes_no_strangers_along(
 
 
 @pytest.mark.rows("SSA-007")
-def test_nobody_owns_what_was_dropped() -> None:
+def test_removed_owner_references_have_no_managers() -> None:
     fields: Document = {
         "f:metadata": {
             "f:ownerReferences": {".": {}, 'k:{"uid":"a"}': {}, 'k:{"uid":"b"}': {}},

@@ -43,7 +43,7 @@ class Denying:
 
 
 @pytest.mark.parametrize("code", [403, 404, 409])
-async def test_who_is_refused_asks_again_after_growing_pauses(code: int) -> None:
+async def test_refused_deletions_are_retried_with_growing_delays(code: int) -> None:
     denying = Denying(code)
     async with world(None, denying) as it:
         child = owned(widget("child"), widget("never"))

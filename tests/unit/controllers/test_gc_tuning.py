@@ -48,7 +48,7 @@ def test_brief_looks_leave_the_old_alone() -> None:
     assert gc.get_stats()[2]["collections"] == before
 
 
-def test_what_lives_on_is_set_aside() -> None:
+def test_long_lived_objects_are_frozen() -> None:
     before = gc.get_freeze_count()
     gc_tuning.exempt_existing()
     assert gc.get_freeze_count() > before

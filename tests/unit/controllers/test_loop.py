@@ -103,9 +103,7 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
 @pytest.mark.parametrize(
     "failure", [StatusError(422, "Invalid", "never so"), StoreError("never so"), Unreadable("never so", {})], ids=repr
 )
-async def test_what_is_refused_for_good_is_told_in_few_lines(
-    caplog: pytest.LogCaptureFixture, failure: Exception
-) -> None:
+async def test_permanent_errors_are_logged_in_few_lines(caplog: pytest.LogCaptureFixture, failure: Exception) -> None:
     caplog.set_level(logging.WARNING)
     tries = 0
 

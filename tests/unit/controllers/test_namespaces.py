@@ -116,7 +116,7 @@ async def test_objects_without_metadata_go_as_well(raw: bytes) -> None:
         sweep.close()
 
 
-async def test_what_an_unforeseen_fault_left_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unexpected_errors_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -290,7 +290,7 @@ async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None
         )
 
 
-async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
+async def test_a_collection_that_is_read_again_is_not_treated_as_empty() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")

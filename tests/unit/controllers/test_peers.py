@@ -126,7 +126,7 @@ async def test_who_lags_catches_up_before_it_tells_what_is_served(
     assert not etcd.calls, "who knows that etcd is silent does not ask it"
 
 
-async def test_nobody_waits_for_ever_nor_for_who_is_gone(
+async def test_waits_end_and_ignore_workers_that_ended(
     workers: Two, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)

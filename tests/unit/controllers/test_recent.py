@@ -48,7 +48,7 @@ async def test_the_last_one_of_several_versions_is_there() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_is_not_used_is_forgotten() -> None:
+async def test_unused_definitions_are_freed() -> None:
     recent, reader = started()
     for _ in range(3):
         for _ in range(10):

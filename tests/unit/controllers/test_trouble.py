@@ -164,7 +164,7 @@ async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.rows("CND-009", "ETC-006")
-async def test_what_waits_for_an_unreadable_object_does_not_write_again_and_again() -> None:
+async def test_waiting_for_an_unreadable_object_causes_no_repeated_writes() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -261,7 +261,7 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
         await one.controllers.stop()
 
 
-async def test_what_happened_while_history_was_lost_is_followed() -> None:
+async def test_changes_during_lost_history_are_processed() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one, server(etcd) as other:
         await one.define(crd())

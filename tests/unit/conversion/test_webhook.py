@@ -159,7 +159,7 @@ async def test_however_an_object_came_to_be_shown(converter: Converter, hook: We
 
 
 @pytest.mark.rows("VER-012")
-async def test_those_who_wait_share_a_call(converter: Converter, hook: Webhook) -> None:
+async def test_waiting_readers_share_a_call(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
     hook.answer = slowly(0.2, answer(renamed))
     first, second, third = await asyncio.gather(

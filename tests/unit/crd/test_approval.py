@@ -78,7 +78,7 @@ def test_condition(annotation: str | None, status: str, reason: str, message: st
         (" unapproved", "Invalid"),
     ],
 )
-def test_what_is_a_url(annotation: str, reason: str) -> None:
+def test_urls(annotation: str, reason: str) -> None:
     annotations = {"api-approved.kubernetes.io": annotation}
     condition = approval_condition({"metadata": {"annotations": annotations}, "spec": {"group": "x.k8s.io"}})
     assert condition is not None

@@ -116,7 +116,7 @@ def test_a_stored_v1_document_is_read_too() -> None:
     assert from_storage({**document, "apiVersion": V1}) == document
 
 
-def test_what_old_servers_stored() -> None:
+def test_definitions_stored_by_old_servers() -> None:
     stored = {
         "apiVersion": V1BETA1,
         "kind": "CustomResourceDefinition",

@@ -94,7 +94,7 @@ def test_lists_of_names_and_all_names_of_other_types_are_none(wrong: Any) -> Non
         from_document(document)
 
 
-def test_what_is_null_of_names_is_not_there() -> None:
+def test_names_that_are_null_are_absent() -> None:
     nulls = {"plural": None, "singular": None, "kind": None, "listKind": None, "categories": None, "shortNames": [None]}
     assert names_of(nulls) == Names(short_names=("",))
     assert names_of(None) == Names()

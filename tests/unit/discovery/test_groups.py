@@ -92,7 +92,7 @@ def test_a_group_goes_with_its_last_resource(served: Catalog) -> None:
 
 
 @pytest.mark.rows("DIS-104")
-def test_what_is_not_established_is_not_shown() -> None:
+def test_definitions_that_are_not_established_are_not_discovered() -> None:
     waiting = definition("things", "Thing", [{"name": "v1"}])
     waiting["status"]["conditions"] = []
     assert groups.group_list(catalog(waiting))["groups"] == []

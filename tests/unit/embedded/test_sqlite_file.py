@@ -80,7 +80,7 @@ async def test_free_pages_are_given_back_many_at_a_time(tmp_path: Path, monkeypa
     assert min(steps[:-1]) >= VACUUMED, steps
 
 
-async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+async def test_stored_values_are_read_after_a_restart(tmp_path: Path) -> None:
     await fill(tmp_path / "store.db")
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         assert await etcd.head_revision() == 4

@@ -148,7 +148,7 @@ async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_lat
     await etcd.close()
 
 
-async def test_what_waits_becomes_one_batch(tmp_path: Path) -> None:
+async def test_waiting_writes_become_one_batch(tmp_path: Path) -> None:
     sizes: list[int] = []
     async with opened(tmp_path / "store.db") as store:
         store._measured = lambda commit, count: sizes.append(count)

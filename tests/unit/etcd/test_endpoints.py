@@ -23,7 +23,7 @@ ENDED = EtcdError(14, "upstream connect error")
 
 
 @pytest.mark.parametrize("said", HOLLOW, ids=lambda it: it.message)
-async def test_what_is_no_etcd_is_passed_by(said: EtcdError) -> None:
+async def test_endpoints_without_etcd_are_left(said: EtcdError) -> None:
     mini = Mini(hollow={A: said})
     async with client(mini, A, B) as etcd:
         assert asyncio.get_running_loop().time() < 0.1
@@ -31,7 +31,7 @@ async def test_what_is_no_etcd_is_passed_by(said: EtcdError) -> None:
         assert {endpoint for endpoint, path in mini.calls if path in (messages.TXN, messages.RANGE)} == {B}
 
 
-async def test_what_is_no_etcd_is_told_when_there_is_nothing_else() -> None:
+async def test_an_endpoint_without_etcd_is_reported_if_there_is_no_other() -> None:
     mini = Mini(hollow={A: HOLLOW[0]})
     with pytest.raises(errors.Unavailable, match="no healthy upstream"):
         await Etcd([A], transport=mini.dial).start()

@@ -114,7 +114,7 @@ async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
     assert (await failure(still)).code == errors.DEADLINE_EXCEEDED
 
 
-def test_what_others_send_is_no_progress_of_a_call() -> None:
+def test_bytes_of_other_calls_are_no_progress() -> None:
     """An increase of unsent bytes is no progress of a call."""
     call = Call(PATH, 0.0)
     call.progress, call.out = (), b"x" * 10

@@ -91,7 +91,7 @@ async def test_who_came_later_has_an_answer_when_there_is_one_again() -> None:
         assert await asyncio.gather(*map(ask, (0, 5, 9))) == ["gone", 1, 1]
 
 
-async def test_who_asks_a_client_that_closes_is_told() -> None:
+async def test_readers_of_a_closing_client_get_an_error() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         mini.faults.append(Fault(messages.RANGE))

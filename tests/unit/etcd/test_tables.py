@@ -29,7 +29,7 @@ def test_errors(case: dict[str, Any]) -> None:
     assert errors.classify(fault) is fault
 
 
-def test_what_was_never_sent_may_always_be_tried_again() -> None:
+def test_unsent_calls_are_always_retried() -> None:
     assert errors.is_transient(EtcdError(13, "anything", sent=False))
 
 

@@ -104,7 +104,7 @@ async def test_fragments_never_split_a_revision(size: int) -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("size", [0, 1, 2])
-async def test_what_the_owner_knows_is_not_delivered(size: int) -> None:
+async def test_own_writes_are_not_delivered(size: int) -> None:
     mini = Mini(fragments=size)
     async with client(mini) as etcd:
         heard = Listener()

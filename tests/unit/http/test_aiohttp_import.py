@@ -63,6 +63,6 @@ assert aiohttp is sys.modules["aiohttp"] and aiohttp.ClientSession is whole
     [SERVER_ONLY, SERVER_ONLY + WHOLE, SERVER_ONLY + STANDING_IN, "import sys" + BEFORE],
     ids=["without its client", "whole when asked", "names of other modules", "imported before"],
 )
-def test_what_is_imported(program: str) -> None:
+def test_imported_modules(program: str) -> None:
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr

@@ -194,7 +194,9 @@ async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: 
 
 @pytest.mark.parametrize(("error", "code"), [(TimeoutError(), 504), (ZeroDivisionError(), 500)])
 @on_uvloop
-async def test_what_no_filter_sees_is_answered(error: Exception, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_before_any_filter_get_a_response(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def answer(self: ApiHandler, request: Request) -> bool:
         raise error
 

@@ -23,7 +23,7 @@ ONE = f"{COLLECTION}/a?resourceVersion=0"
 
 @pytest.mark.parametrize("query", ["?resourceVersion=0", ""])
 @on_uvloop
-async def test_who_reads_no_answers_gets_no_more_of_them(query: str) -> None:
+async def test_a_client_that_reads_no_responses_gets_no_more(query: str) -> None:
     shelf = Shelf()
     shelf.put("a", x="x" * 20_000)
     async with serving(shelf) as server, connected(server) as client:
@@ -148,7 +148,7 @@ async def test_bodies_of_http_1_0() -> None:
     ],
 )
 @on_uvloop
-async def test_what_is_no_request(raw: bytes) -> None:
+async def test_malformed_requests(raw: bytes) -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -201,7 +201,7 @@ async def test_long_heads() -> None:
 @pytest.mark.parametrize("path", ["/apis", f"{COLLECTION}/a", f"{COLLECTION}/a?resourceVersion=0", "/nowhere"])
 @pytest.mark.parametrize("item", ["*,", "*/*;as=T,", "a/b;q=1,", ","])
 @on_uvloop
-async def test_what_is_read_part_by_part_has_few_parts(path: str, item: str) -> None:
+async def test_headers_have_a_limited_number_of_parts(path: str, item: str) -> None:
     """The number of parts of a header is limited: parsing an Accept of 64 KiB takes 30 to 70 ms."""
     async with serving(Shelf()) as server, connected(server) as client:
         assert (await client.ask("GET", path, Accept=item * 20 + "*/*")).code in (200, 404)

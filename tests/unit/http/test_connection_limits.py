@@ -10,7 +10,7 @@ from apiext.telemetry import Slot
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(64, 32), (300, 37), (1_024, 128), (1_048_576, 1_024)])
-def test_some_are_kept_for_etcd_and_files(limit: int, kept: int) -> None:
+def test_descriptors_are_reserved_for_etcd_and_files(limit: int, kept: int) -> None:
     assert reserve(limit) == kept
 
 

@@ -88,7 +88,7 @@ async def test_watches_are_not_among_what_is_limited() -> None:
 
 @pytest.mark.rows("AUT-006", "LIM-001")
 @on_uvloop
-async def test_who_somebody_is_comes_before_how_many_there_are_and_what_he_may_after_it() -> None:
+async def test_authentication_precedes_limits_and_authorization_follows_them() -> None:
     def judge(wanted: Attributes) -> Decision:
         return Decision(wanted.name == "a" and wanted.verb != "impersonate")
 

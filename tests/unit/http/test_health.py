@@ -47,7 +47,7 @@ def test_excluded() -> None:
 @pytest.mark.parametrize(
     ("exclude", "names"), [(["b", "a", "b"], '"a","b"'), (["ping,log"], '"ping,log"'), ([""], '""'), (['"'], r'"\""')]
 )
-def test_what_cannot_be_excluded_is_told(exclude: list[str], names: str) -> None:
+def test_unknown_excluded_checks_are_reported(exclude: list[str], names: str) -> None:
     # upstream: a value is one name, whatever is in it
     text = body(Health().answer("livez", "", {"exclude": exclude, "verbose": [""]}))
     warning = f"warn: some health checks cannot be excluded: no matches for {names}\n"

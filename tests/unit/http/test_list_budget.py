@@ -95,7 +95,7 @@ class Endless:
         raise EOFError
 
 
-async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
+async def test_requests_for_the_same_segments_take_turns() -> None:
     given: Any = SimpleNamespace(lists=ListBudget(Memory(FreeMemory([]), total=1 << 60)))
     nothing: Any = None
     segments: Any = Endless()

@@ -122,7 +122,7 @@ async def test_smaller_ones_are_where_many_columns_search(columns: int, elsewher
 @pytest.mark.parametrize(
     ("path", "elsewhere"), [(".spec", False), (".spec[0]", True), ("..x", True), (".a[?(@.b)]", True)]
 )
-def test_what_searches(path: str, elsewhere: bool) -> None:
+def test_columns_that_search(path: str, elsewhere: bool) -> None:
     (_, column) = custom_columns([{"name": "X", "type": "string", "jsonPath": path}])
     assert isinstance(column.cell, Searching) is elsewhere
 

@@ -46,7 +46,7 @@ def test_a_user_gets_a_share_and_all_get_what_there_is() -> None:
     memory.hold(second, 750)
 
 
-def test_what_was_refused_changes_nothing() -> None:
+def test_refused_requests_reserve_no_memory() -> None:
     memory = Memory(FreeMemory([]), total=1_000)
     request = Request(User("a"))
     memory.hold(request, 300)
@@ -100,7 +100,7 @@ async def test_a_body_weighs_what_it_was_measured_to_take(
         (b"a: &a [b]\nc: [*a]", YAML, documents_limits.MAX_YAML_NODES * 500),
     ],
 )
-async def test_what_a_body_weighs(raw: bytes, encoding: str, least: int) -> None:
+async def test_estimates_of_bodies(raw: bytes, encoding: str, least: int) -> None:
     assert least <= await weight(raw, encoding) <= 20 * least
 
 

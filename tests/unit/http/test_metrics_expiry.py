@@ -47,7 +47,7 @@ def _samples(text: str) -> set[str]:
     return {line for line in text.splitlines() if not line.startswith(("#", "process_"))}
 
 
-async def test_what_comes_back_goes_on_counting() -> None:
+async def test_metrics_of_a_recreated_definition_continue() -> None:
     live, telemetry = LiveCatalog(catalog()), Telemetry()
     served = live.current.resource(GROUP, PLURAL)
     assert served is not None

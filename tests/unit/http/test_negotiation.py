@@ -33,7 +33,7 @@ def test_accept(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("TAB-001", "ERR-15")
-def test_what_has_no_table() -> None:
+def test_kinds_without_tables() -> None:
     table = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
     assert negotiation.output(f"{table},{YAML}", typed=True, tables=False).encoding == YAML
     with pytest.raises(StatusError):
@@ -152,7 +152,7 @@ def test_any_header_is_read(header: str) -> None:
         assert qualities == sorted(qualities, reverse=True)
 
 
-def test_what_long_headers_mean_is_not_remembered() -> None:
+def test_long_headers_are_not_cached() -> None:
     for header, kept in (("a/b," * 10, True), ("a/b," * 1000, False)):
         found = negotiation.parse_accept(header)
         assert found == negotiation.parse_accept(header)

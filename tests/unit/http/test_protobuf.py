@@ -141,7 +141,7 @@ def test_delete_options() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"hello", b"k8s\x00\xff\xff", b"k8s\x00\x0a\x02\x12\x00"])
-def test_what_is_no_object(raw: bytes) -> None:
+def test_values_that_are_not_objects(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         protobuf.decode(raw)
 

@@ -14,7 +14,7 @@ from apiext.http.published import Builder, Conditional, Regenerations
 from apiext.telemetry import Telemetry
 
 
-async def test_those_who_wait_share_one_build() -> None:
+async def test_waiting_requests_share_one_build() -> None:
     builder, catalog, made = Builder(), Catalog(), list[str]()
     let_go = threading.Event()
 
@@ -58,7 +58,7 @@ async def test_nothing_waits_for_documents_about_everything() -> None:
     builder.close()
 
 
-async def test_what_is_small_is_made_at_once() -> None:
+async def test_small_documents_are_built_on_the_loop() -> None:
     builder, names = Builder(), list[str]()
 
     def make(_: Catalog) -> str:

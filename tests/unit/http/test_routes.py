@@ -51,7 +51,7 @@ async def test_route(case: dict[str, Any]) -> None:
 
 @pytest.mark.rows("SRV-001", "SRV-002", "SRV-003")
 @on_uvloop
-async def test_what_is_remembered_of_routes_changes_no_answer() -> None:
+async def test_the_cache_of_routes_changes_no_response() -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     reads = [case for case in CASES if case.get("method", "GET") in {"GET", "PUT", "PATCH"}]
@@ -78,7 +78,7 @@ async def test_patches_are_counted_by_what_they_are() -> None:
 
 @pytest.mark.rows("ERR-03")
 @on_uvloop
-async def test_what_another_server_has_just_defined_is_served() -> None:
+async def test_new_definitions_of_other_servers_are_served() -> None:
     class Behind(Shelf):
         async def settle(self) -> None:
             self.catalog.current = catalog()
@@ -172,7 +172,7 @@ async def test_aggregated_discovery() -> None:
         ("*/*", False),
     ],
 )
-def test_who_wants_aggregated(accept: str, wanted: bool) -> None:
+def test_requests_for_aggregated_discovery(accept: str, wanted: bool) -> None:
     assert bool(published.wants_aggregated(accept)) is wanted
 
 

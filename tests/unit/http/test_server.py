@@ -452,7 +452,7 @@ async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) ->
     ],
 )
 @on_uvloop
-async def test_what_cannot_be_shown_is_an_error(error: Exception, message: str) -> None:
+async def test_objects_that_cannot_be_encoded_are_errors(error: Exception, message: str) -> None:
     async with serving(Shelf(fails=error)) as server, connected(server) as client:
         answer = await client.ask("GET", COLLECTION)
         assert (answer.code, answer.json["message"]) == (500, message)

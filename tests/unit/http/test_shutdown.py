@@ -11,7 +11,7 @@ from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, ser
 
 @pytest.mark.parametrize("query", ["", "?timeout=30s"])
 @on_uvloop
-async def test_what_is_cancelled_at_the_end_is_no_fault(
+async def test_requests_cancelled_at_shutdown_are_not_logged_as_errors(
     query: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)

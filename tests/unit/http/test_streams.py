@@ -80,7 +80,7 @@ async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> No
     assert where - {threading.get_ident()}, "the large ones in a thread"
 
 
-async def test_what_cannot_be_written_ends_the_watch() -> None:
+async def test_events_that_cannot_be_encoded_end_the_watch() -> None:
     def view(raw: bytes, revision: int) -> bytes:
         raise ValueError("no")
 

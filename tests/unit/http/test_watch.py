@@ -70,7 +70,7 @@ async def test_timeout_ends_the_stream_properly() -> None:
 
 @pytest.mark.rows("RV-014")
 @on_uvloop
-async def test_who_tells_no_timeout_gets_one_to_two_times_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_without_a_timeout_get_one_to_two_times_the_minimum(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[float] = []
     monkeypatch.setattr(WatchSink, "end_after", lambda sink, seconds, bookmark, loop: ends.append(seconds))
     shelf = Shelf()
@@ -346,7 +346,7 @@ async def test_a_reader_may_pause_for_minutes() -> None:
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other ways")
 @pytest.mark.parametrize("size", [5_000, 1_500_000])
 @on_uvloop
-async def test_who_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+async def test_watches_that_are_never_read_are_closed(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(limits, "UNREAD_TIMEOUT", 0.5)
     shelf = Shelf()
     async with serving(shelf) as server:

@@ -21,7 +21,7 @@ NOTES = st.dictionaries(NAMES, st.binary(max_size=40), max_size=4)
     source=st.binary(min_size=1, max_size=200),
     notes=NOTES,
 )
-def test_what_is_packed_is_unpacked(
+def test_packed_values_are_unpacked(
     data: bytes, kind: int, key_id: str, source: bytes, notes: dict[str, bytes]
 ) -> None:
     rest = tail(kind, key_id, source, notes)

@@ -84,7 +84,7 @@ async def test_the_word_of_a_plugin_is_told(server: kms_plugin.Plugin, plugin: P
     assert counted.count == 1
 
 
-async def test_what_is_no_message_is_told(server: kms_plugin.Plugin, plugin: Plugin) -> None:
+async def test_invalid_messages_are_errors(server: kms_plugin.Plugin, plugin: Plugin) -> None:
     server.garbage = b"\xff\xff\xff"
     error = await refused(plugin)
     assert error.message == (
@@ -136,7 +136,7 @@ async def test_an_answer_has_its_size(
 
 
 @pytest.mark.parametrize("junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 1000, b""])
-async def test_what_is_no_plugin_is_no_plugin(tmp_path: Path, junk: bytes) -> None:
+async def test_servers_that_are_not_plugins(tmp_path: Path, junk: bytes) -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(junk)
         await writer.drain()

@@ -106,7 +106,7 @@ FAULTS: list[tuple[dict[str, dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "why"), FAULTS, ids=range(len(FAULTS)))
-async def test_what_is_wrong_with_a_status(rig: Rig, changed: dict[str, dict[str, Any]], why: str) -> None:
+async def test_errors_of_a_status(rig: Rig, changed: dict[str, dict[str, Any]], why: str) -> None:
     await rig.start()
     rig.plugin.changed = changed
     await asyncio.sleep(provider_module.KMS_POLL + 1)

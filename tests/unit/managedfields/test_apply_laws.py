@@ -55,7 +55,7 @@ def test_the_same_again_changes_nothing(first: View, second: View) -> None:
 
 
 @given(SPECS, SPECS)
-def test_what_is_applied_is_there_and_nothing_else_is_lost(first: View, second: View) -> None:
+def test_applied_fields_are_stored_and_no_others_are_lost(first: View, second: View) -> None:
     live = applied(None, "m1", first)
     after = by_name(applied(live, "m2", second, force=True).get("spec", {}))
     wanted = by_name(second)
@@ -67,7 +67,7 @@ def test_what_is_applied_is_there_and_nothing_else_is_lost(first: View, second: 
 
 
 @given(SPECS)
-def test_who_applies_nothing_leaves_nothing(spec: View) -> None:
+def test_applying_nothing_leaves_nothing(spec: View) -> None:
     after = applied(applied(None, "m1", spec), "m1", {})
     assert by_name(after.get("spec") or {}) == {}
     assert "managedFields" not in after["metadata"]

@@ -213,7 +213,7 @@ SCALED = owner("k", UPDATE, REPLICAS, "scale", "")
         pytest.param([{**BOTH, "apiVersion": "g/v2"}], 2, [{**BOTH, "apiVersion": "g/v2"}], id="no scale there"),
     ],
 )  # fmt: skip
-def test_who_owns_the_replicas_after_a_scale_was_written(before: Any, count: int, after: Any) -> None:
+def test_owners_of_replicas_after_writes_of_scale(before: Any, count: int, after: Any) -> None:
     # upstream: an updater becomes another manager, since its version differs; an applier stays the same
     paths = {"g/v1": ("spec", "a"), "g/v2": ()}
 

@@ -90,7 +90,7 @@ class OneWay(OneVersion):
         ("another", "failed to convert new object: no way"),
     ],
 )
-def test_it_is_told_which_conversion_failed(owner: str, text: str) -> None:
+def test_the_failed_conversion_is_reported(owner: str, text: str) -> None:
     entry = {"manager": owner, "operation": "Apply", "apiVersion": "g/v2", "fieldsType": "FieldsV1"}
     owners = [{**entry, "fieldsV1": {"f:spec": {"f:a": {}}}}]
     live = {**BASE, "metadata": {"name": "o", "managedFields": owners}, "spec": {"a": 1}}

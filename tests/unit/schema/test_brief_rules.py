@@ -33,7 +33,7 @@ def test_rules_hold_or_fail_on_the_loop_as_in_a_thread(case: Case) -> None:
 LONG = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self.all(x, x < 5)"}]}
 
 
-def test_what_takes_long_is_left_to_a_thread() -> None:
+def test_long_rules_run_in_a_thread() -> None:
     compiled = compile_schema({"type": "object", "properties": {"a": LONG, "b": LONG}})
     few, many = [1], [1] * (limits.LOOP_UNITS // 7)
     assert compiled.rules({"a": few, "b": few}, None) == ([], [])

@@ -134,7 +134,7 @@ def test_long_paths_of_what_is_right_are_not_kept() -> None:
 GROWING = "optional.of(1)" + ".optMap(x, x + 1)" * 7 + ".hasValue()"
 
 
-def test_what_macros_repeat_is_bounded_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expansions_of_macros_are_limited_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiext.schema.limits.MAX_RULE_COPIES", 2_000)
     told = _texts({"type": "object", _RULE: [{"rule": GROWING}] * 4})
     text = "compilation failed: expression size exceeds limit: macros repeat more than 100000 nodes in all rules"

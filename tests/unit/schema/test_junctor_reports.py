@@ -63,7 +63,7 @@ def test_texts_of_a_long_value_are_not_all_kept() -> None:
     assert peak < 12 * 1024 * 1024
 
 
-def test_which_branch_is_told_does_not_depend_on_what_is_shown() -> None:
+def test_the_reported_branch_does_not_depend_on_the_reported_errors() -> None:
     """The best branch is the branch with most checks, also if only its first errors are built."""
     shallow = {"properties": {"l": {"maxItems": 1}}}
     deep = {"properties": {"l": {"items": {"minLength": 5, "pattern": "^a"}}}}

@@ -59,7 +59,7 @@ def test_the_first_object_is_judged_as_the_fifth(count: int) -> None:
     assert compiled.rules(new, None) == ([], [])
 
 
-def test_what_is_filled_in_late_is_no_part_of_two_objects() -> None:
+def test_late_defaults_are_not_shared_between_objects() -> None:
     compiled = compile_schema(_below_defaults(2, _texts(2_000)))
     first: dict[str, Any] = {}
     second: dict[str, Any] = {}

@@ -67,7 +67,7 @@ def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[s
         ({"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"a": TEXT}}, {"a": "x"}, False),
     ],
 )
-def test_what_is_settled_at_a_glance(schema: dict[str, Any], value: Any, settled: bool) -> None:
+def test_objects_that_the_quick_check_accepts(schema: dict[str, Any], value: Any, settled: bool) -> None:
     shape = compile_schema({"type": "object", "properties": {"spec": schema}})
     shape.prepare(quickly=True)
     metadata = {"name": "x", "weight": 0.5, "none": None}

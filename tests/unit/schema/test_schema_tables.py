@@ -210,7 +210,7 @@ def test_warnings_about_formats() -> None:
 
 
 @pytest.mark.rows("STR-001", "CRD-028")
-def test_what_needs_structural_schemas() -> None:
+def test_features_that_need_structural_schemas() -> None:
     assert has_defaults({"anyOf": [{"items": {"default": 1}}]})
     assert not has_defaults({"properties": {"a": {"default": None}}})
     assert has_extensions({"not": {"x-kubernetes-preserve-unknown-fields": False}})

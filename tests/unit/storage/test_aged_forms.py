@@ -46,7 +46,7 @@ def test_ages_are_filled_in(rows: list[tuple[str, list[str]]], moments: list[flo
         assert formed.at(now).part(start, stop) == b",".join(right[start:stop])
 
 
-def test_what_shows_no_age_is_kept_once() -> None:
+def test_forms_without_ages_are_kept_once() -> None:
     formed = AgedForm([b"a", b"b"], [0, 0], [])
     assert formed.at(0.0) is formed.at(1e9)
 

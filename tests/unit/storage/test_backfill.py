@@ -63,7 +63,7 @@ async def past() -> AsyncIterator[Past]:
 
 
 @pytest.mark.rows("RV-017")
-async def test_those_who_wait_share_a_reading(past: Past) -> None:
+async def test_waiting_watches_share_a_read(past: Past) -> None:
     kinds = range(len(KINDS))
     seen = await asyncio.gather(*(past.resume(kind, (3 - kind) % 4) for kind in kinds))
     assert seen == [past.made[kind][(3 - kind) % 4 + 1 :] for kind in kinds]
@@ -89,7 +89,7 @@ async def test_who_asks_for_what_is_forgotten_is_refused_alone(past: Past) -> No
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["read", "waits"])
-async def test_who_goes_away_takes_nothing_along(past: Past, first: int) -> None:
+async def test_a_client_that_disconnects_affects_no_others(past: Past, first: int) -> None:
     loop = asyncio.get_running_loop()
     past.etcd.hold()
     readers = [loop.create_task(past.resume(kind, after)) for kind, after in ((0, 3), (1, 0), (2, 0))]

@@ -52,7 +52,7 @@ async def test_a_change_is_converted_once_and_shown_to_those_it_concerns(watches
     assert all(watcher.revision == feed.revision for watcher in watchers)
 
 
-async def test_what_is_written_elsewhere_is_not_converted() -> None:
+async def test_changes_in_other_namespaces_are_not_converted() -> None:
     feed, hook = Feed(), webhook()
     watcher = feed.col.watch(hook.group("v1", "b"), None, RecordingSink())
     await turns()

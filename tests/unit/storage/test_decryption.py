@@ -102,7 +102,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_others_wrote_is_opened_elsewhere(world: EncryptedWorld) -> None:
+async def test_writes_of_other_servers_are_decrypted_in_threads(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -167,7 +167,7 @@ async def test_what_is_written_meanwhile_comes_after(world: EncryptedWorld) -> N
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_is_read_from_the_store_is_opened_elsewhere(world: EncryptedWorld) -> None:
+async def test_values_read_from_the_store_are_decrypted_in_threads(world: EncryptedWorld) -> None:
     store = world.store
     first = world.write("d/a", LARGE)
     col = store.add(THINGS, True)
@@ -247,7 +247,7 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_was_opened_in_vain_is_forgotten(world: EncryptedWorld) -> None:
+async def test_unneeded_decrypted_values_are_dropped(world: EncryptedWorld) -> None:
     col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()

@@ -90,7 +90,7 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Encr
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: EncryptedWorld) -> None:
+async def test_values_without_a_key_are_reported_and_others_are_read(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -123,7 +123,7 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: EncryptedWo
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_another_wrote_is_never_taken_for_what_we_write(
+async def test_writes_of_other_clients_are_not_taken_for_own_writes(
     world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A create that conflicts with an existing object fails, also if the watch reports that object before etcd

@@ -94,7 +94,7 @@ def test_without_a_rule_values_stay_as_they_are() -> None:
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("kind", KINDS)
 @given(plain=st.binary(max_size=200))
-def test_what_is_sealed_opens(kind: str, plain: bytes) -> None:
+def test_encrypted_values_are_decrypted(kind: str, plain: bytes) -> None:
     way = encryption(keyed(kind, "new"))
     stored = way.encrypt(KEY, plain)
     assert stored.startswith(PREFIXES[kind] + b"new:")

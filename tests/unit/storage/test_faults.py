@@ -170,7 +170,7 @@ async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> Non
     assert [entry.revision for entry in rooms.state.entries()] == [made]
 
 
-async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig) -> None:
+async def test_a_collection_dropped_during_a_new_read_stays_dropped(rig: Rig) -> None:
     """No read uses the cache of a dropped collection, which is not updated."""
     await rig.store.create(rig.col, "one", "a", body(n=1))
     reads = rig.etcd.calls.count("range")

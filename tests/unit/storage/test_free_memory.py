@@ -45,7 +45,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
     [("4:cpu,memory:/a/b", first, "memory"), ("0::/a/b", second, "")],
     ids=["version 1", "version 2"],
 )
-def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None:
+def test_sizes_that_fit(tmp_path: Path, line: str, make: object, folder: str) -> None:
     assert callable(make)
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text(f"9:name=systemd:/x\n{line}\n")
@@ -67,7 +67,7 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
 
 
 @pytest.mark.usefixtures("now")
-async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: Path) -> None:
+async def test_new_or_large_objects_are_refused_without_free_memory(tmp_path: Path) -> None:
     """Small changes of existing objects are allowed without reserved memory, as they may free memory."""
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")

@@ -49,7 +49,7 @@ def shelves() -> list[JoinedViews]:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 120, 1000]))
-def test_nobody_sees_where_the_bytes_lie(seed: int, names: int) -> None:
+def test_reads_do_not_depend_on_the_place_of_the_bytes(seed: int, names: int) -> None:
     random = Random(seed)
     snapshot, now, raws = Snapshot(), dict[str, Entry](), dict[Entry, bytes]()
     held: list[tuple[Segments, bytes]] = []

@@ -325,7 +325,7 @@ class Rounds:
         return False
 
 
-async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
+async def test_long_work_takes_turns() -> None:
     """The pump runs all work in turn until none is left."""
     pump, done = Pump(), list[str]()
     for work in (Rounds("a", 3, done), Rounds("b", 1, done), Rounds("c", 2, done)):

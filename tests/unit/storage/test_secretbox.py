@@ -73,7 +73,7 @@ def test_a_box_of_nacl() -> None:
 
 
 @given(st.binary(max_size=300), st.binary(min_size=32, max_size=32), st.binary(min_size=24, max_size=24), st.data())
-def test_what_is_sealed_opens_and_what_was_changed_does_not(
+def test_encrypted_values_are_decrypted_unless_changed(
     message: bytes, key: bytes, nonce: bytes, data: st.DataObject
 ) -> None:
     box = bytearray(secretbox.encrypt(key, nonce, message))

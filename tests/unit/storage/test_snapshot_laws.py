@@ -75,7 +75,7 @@ def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
-def test_what_readers_have_never_changes(seed: int, names: int) -> None:
+def test_values_of_readers_never_change(seed: int, names: int) -> None:
     held = []
     for snapshot, model, random in churn(seed, names, 300):
         low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES))))

@@ -74,7 +74,7 @@ async def test_events_wait_for_the_stage_and_keep_their_order(feed: Feed) -> Non
     assert names(sink) == ["a", "b", "c", "d"]
 
 
-async def test_what_is_ready_does_not_wait(feed: Feed) -> None:
+async def test_converted_objects_do_not_wait(feed: Feed) -> None:
     slow = Slow()
     sink = opened(feed, slow)
     await turns()

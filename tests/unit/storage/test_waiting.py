@@ -85,7 +85,7 @@ def names(col: Collection) -> list[str]:
     return [entry.name for entry in col.state.entries()]
 
 
-async def test_what_is_sealed_opens_again_after_a_restart(world: KmsWorld) -> None:
+async def test_encrypted_values_are_decrypted_after_a_restart(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
     assert (await world.store.update(col, "d", "a", body(n=2), made.revision)).raw == body(n=2)
@@ -171,7 +171,7 @@ async def test_changes_that_wait_are_dropped_if_the_store_is_restored_to_a_time_
     assert names(col) == ["a", "b"]
 
 
-async def test_who_waits_for_a_slow_plugin_is_told_to_come_again(world: KmsWorld) -> None:
+async def test_requests_that_wait_for_a_slow_plugin_are_told_to_retry(world: KmsWorld) -> None:
     col = await world.start()
     other = await world.other()
     world.plugin.timeout = 30.0

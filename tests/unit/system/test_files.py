@@ -102,7 +102,7 @@ def test_a_link_of_ours_is_followed(tmp_path: Path, shared: Path) -> None:
         files.write(tmp_path / "loop", b"x")
 
 
-def test_what_another_user_made_in_a_shared_directory_stays(tmp_path: Path, shared: Path, give: Give) -> None:
+def test_files_of_other_users_in_a_shared_directory_stay(tmp_path: Path, shared: Path, give: Give) -> None:
     ready = shared / "ready"
     ready.write_text(json.dumps({"pid": os.getpid()}))
     give(ready)

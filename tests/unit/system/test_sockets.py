@@ -33,7 +33,7 @@ def loopbacks() -> list[str]:
     ("address", "wanted"),
     [("0.0.0.0", True), ("::", True), ("::0", True), ("127.0.0.1", False), ("::1", False), ("localhost", False)],
 )
-def test_what_names_no_address(address: str, wanted: bool) -> None:
+def test_invalid_addresses(address: str, wanted: bool) -> None:
     assert is_unspecified(address) is wanted
 
 

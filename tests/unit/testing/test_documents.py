@@ -75,7 +75,7 @@ def test_scalars_mean_what_they_mean_to_kubectl(tmp_path: Path) -> None:
         "\ufeffapiVersion: v1\nkind: A\n--- \nkind: B\napiVersion: v1\ntext: |\n  ---\n  --- a\n...\n",
     ],
 )
-def test_where_documents_begin(text: str, tmp_path: Path) -> None:
+def test_first_lines_of_documents(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_bytes(text.encode())
     assert kinds(file) == ["A", "B"]
@@ -89,7 +89,7 @@ def test_a_text_that_cannot_be_read_is_told_with_its_file(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ["- a\n", "kind: A\n", "apiVersion: v1\n", "just a text\n"])
-def test_what_is_no_object_is_told_with_its_file(tmp_path: Path, text: str) -> None:
+def test_documents_that_are_not_objects_are_reported_with_their_file(tmp_path: Path, text: str) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"wrong\.yaml: not an object with apiVersion and kind"):
@@ -111,7 +111,7 @@ def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items
     ("metadata", "says"),
     [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],
 )
-def test_what_is_applied_has_a_name(metadata: Any, says: str) -> None:
+def test_applied_objects_have_names(metadata: Any, says: str) -> None:
     nobody = Server()  # a wrong server answers that it does not run
     with pytest.raises(ValueError, match=f"^{says}apply needs metadata.name$"):
         nobody.apply([manifest("Widget"), {**manifest("Widget"), "metadata": metadata}])

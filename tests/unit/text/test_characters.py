@@ -16,7 +16,7 @@ ROWS = [(char, True) for char in PRINT + SINCE_15_0] + [(char, False) for char i
 
 
 @pytest.mark.parametrize(("char", "prints"), ROWS, ids=[f"{ord(char):04x}" for char, _ in ROWS])
-def test_what_prints(char: str, prints: bool) -> None:
+def test_printable_characters(char: str, prints: bool) -> None:
     assert characters.is_print(char) is prints
     assert characters.all_print(char) is prints
     assert characters.all_print(f"{char}a") is prints

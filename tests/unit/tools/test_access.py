@@ -89,7 +89,7 @@ def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
         ({"server": "https://s", "certificate-authority": "missing.pem"}, None, "cannot be used"),
     ],
 )
-def test_what_cannot_be_used(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, words: str) -> None:
+def test_unusable_kubeconfigs(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, words: str) -> None:
     file = kubeconfig(tmp_path / "config", cluster, user)
     with pytest.raises(access.AccessError, match=words):
         access.from_kubeconfig(file)

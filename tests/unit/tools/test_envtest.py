@@ -28,7 +28,7 @@ def bin_dir(tmp_path: Path) -> Path:
     return found
 
 
-def test_it_holds_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
+def test_the_directory_has_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "of envtest"
     for _ in range(2):  # the second call updates it
         assert envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir)) == []
@@ -159,7 +159,7 @@ def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path)
     assert not (directory / "kubectl").is_symlink()
 
 
-def test_what_cannot_be_made(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directories_that_cannot_be_created(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(envtest.AssetsError):
         envtest.write(tmp_path / "assets", str(tmp_path / "no-etcd"))
     with pytest.raises(envtest.AssetsError, match="does not exist"):

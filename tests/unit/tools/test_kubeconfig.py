@@ -198,7 +198,7 @@ def test_a_link_stays_a_link(data: Path, tmp_path: Path) -> None:
     assert len(read(tmp_path / "real")["contexts"]) == 2
 
 
-def test_which_file_is_meant(tmp_path: Path) -> None:
+def test_the_selected_file(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     listed = {"KUBECONFIG": f"{one}{os.pathsep}{two}", "HOME": str(tmp_path)}
     assert kubeconfig.target("", listed) == two

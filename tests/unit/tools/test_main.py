@@ -53,7 +53,7 @@ def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [["config", "print"], ["completion", "bash"], ["help"]])
-def test_who_has_read_enough_hears_no_more(command: list[str]) -> None:
+def test_a_closed_output_ends_the_command(command: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as unread:

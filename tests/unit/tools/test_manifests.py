@@ -51,7 +51,7 @@ def test_values_of_json_may_follow_one_another(text: str, wanted: list[tuple[int
         ('{"a": 1}{b: 2}', "invalid character '{' after top-level value"),
     ],
 )
-def test_what_is_no_json_may_be_yaml(text: str, wanted: object) -> None:
+def test_documents_that_are_not_json_are_read_as_yaml(text: str, wanted: object) -> None:
     try:
         found: object = decode(text.encode(errors="surrogateescape"))[0]
     except DecodeError as error:

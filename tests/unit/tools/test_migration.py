@@ -58,7 +58,7 @@ def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> 
         assert remaining(plan, {**there, "metadata": {**there["metadata"], **changed}}) is None
 
 
-def test_what_is_lost_between_two_versions() -> None:
+def test_fields_lost_between_two_versions() -> None:
     before = {
         "apiVersion": "g/v1",
         "kind": "Foo",

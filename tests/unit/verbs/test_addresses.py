@@ -48,7 +48,7 @@ def test_each_is_given_once(clock: Clock) -> None:
     assert sorted(free.port() for _ in range(3)) == [30_000, 30_001, 30_002]
 
 
-def test_what_stored_services_have_is_not_given(clock: Clock) -> None:
+def test_addresses_of_stored_services_are_not_allocated(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     free.put("a/b", service(clusterIP="10.96.0.1", clusterIPs=["10.96.0.1", "fd00:10:96::2"]))
     free.put("a/c", service(clusterIP="10.96.0.2", ports=[{"port": 1, "nodePort": 30_000}], healthCheckNodePort=30_001))
@@ -77,7 +77,7 @@ def test_one_that_two_services_have_is_free_when_both_are_gone(clock: Clock) -> 
     assert free.address("IPv4", "s") == "10.96.0.1"
 
 
-def test_what_nobody_came_to_have_is_free_again(clock: Clock) -> None:
+def test_unused_addresses_become_free_again(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     first = {free.address("IPv4", "s") for _ in range(6)}
     assert {free.address("IPv4", "s") for _ in range(1)} <= first, "rather one that was given a moment ago than none"
@@ -107,7 +107,7 @@ def test_services_that_others_have_broken_have_nothing(clock: Clock, raw: bytes)
     free.drop("a/b")
 
 
-def test_what_a_service_names_is_not_given_to_others_meanwhile(clock: Clock) -> None:
+def test_requested_addresses_are_not_allocated_to_other_services(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     for address in ALL[:-1]:
         assert free.address_error("IPv4", address) == ""
@@ -137,7 +137,7 @@ def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock:
     assert allocate(asked, old, free)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
 
-def test_what_cannot_be_named(clock: Clock) -> None:
+def test_addresses_that_cannot_be_requested(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     free.put("a/b", service(clusterIPs=["010.96.0.1", "fd00:10:96:0::1"], ports=[{"nodePort": 30_001}]))
     other, taken = "the provided network does not match the current range", "provided IP is already allocated"

@@ -61,7 +61,7 @@ class Grows:
         return {**new, "spec": {"n": 2}} if new is not None else None
 
 
-async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_that_admission_enlarges_are_validated_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads, validate = list[bool](), validation.validate
 
     def validated(call: Call, new: Document, old: View | None) -> None:

@@ -116,7 +116,7 @@ def conflict(key: str, meant: str, found: str) -> str:
 @pytest.mark.rows("WRI-019", "DEL-001", "NSP-005")
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("what", ["namespace", "definition", "object", "held object"])
-async def test_who_was_asked_about_one_object_does_not_delete_another(
+async def test_a_delete_admitted_for_one_object_does_not_delete_another(
     what: str, given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # upstream: definitions and namespaces are deleted with the uid of the object that was read

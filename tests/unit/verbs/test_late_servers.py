@@ -179,7 +179,7 @@ async def test_what_the_newest_definition_does_not_allow_is_refused_as_before(wh
 
 
 @pytest.mark.rows("ADM-001")
-async def test_who_denies_a_create_is_asked_once() -> None:
+async def test_a_denied_create_calls_admission_once() -> None:
     async with two(LateEtcd()) as (_, other):
         denies = Denies()
         other.verbs.admission = Chain([denies])

@@ -70,7 +70,7 @@ def test_what_a_patch_leaves_alone_needs_no_look(body: dict[str, Any], patch: di
     assert shown == before
 
 
-def test_what_is_left_alone_is_shared_where_it_is_exact() -> None:
+def test_unchanged_values_are_shared_if_exact() -> None:
     found = resource(version("v1", CLOSED, subresources={"status": {}}))
     shown = widget(UID, spec={"replicas": 1})
     shown["metadata"] |= {"namespace": "default", "managedFields": [ENTRY]}

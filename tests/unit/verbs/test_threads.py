@@ -86,7 +86,7 @@ def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
     run(work)
 
 
-def test_what_was_long_once_comes_back_when_it_is_short() -> None:
+def test_rules_that_became_short_return_to_the_loop() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
         await judged(call, [1])

@@ -47,7 +47,7 @@ def hook(tmp_path: Path, **how: Any) -> Any:
 
 
 @pytest.mark.rows("ADM-008", "VER-009")
-async def test_it_posts_json_and_tells_the_timeout(tmp_path: Path, client: Client) -> None:
+async def test_requests_are_json_with_a_timeout(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         answer = await client.post(target, REVIEW, 9.2)
         assert b'"allowed": true' in answer

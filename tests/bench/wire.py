@@ -48,7 +48,7 @@ class Line:
         self.socket.sendall(data)
 
     def receive(self) -> int:
-        """Read available bytes; return the size of the body if the response is complete, else -1."""
+        """Read available bytes; return the size of the body, or -1 if the response is incomplete."""
         data = self.socket.recv(PIECE)
         if not data:
             raise ConnectionError("the server hung up")

@@ -89,7 +89,7 @@ def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str
         ("GET", ADMIN, 200),
         ("GET", {**ADMIN, "Origin": "https://good.example.evil"}, 200),
         ("GET", {**ADMIN, "Origin": "null"}, 200),
-        ("GET", {**ADMIN, "Origin": "https://" + "a" * 2_000 + "//good.example"}, 200),  # it matches, but is no origin
+        ("GET", {**ADMIN, "Origin": "https://" + "a" * 2_000 + "//good.example"}, 200),  # matches, but no valid origin
         ("OPTIONS", ADMIN, 405),
         ("OPTIONS", {**ADMIN, "Origin": "https://evil"}, 405),
         ("OPTIONS", {"Origin": "https://evil"}, 401),

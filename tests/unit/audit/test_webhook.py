@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rows("AUD-001")
 
 
 class Collector:
-    """A plain HTTP server that records batches, and answers with these codes, then with 200."""
+    """A plain HTTP server that records batches; its responses have ``codes``, then 200."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)

@@ -86,7 +86,7 @@ class Fold(Node, eq=False):
 
     over: Node
     var: str
-    var2: str  # second variable, "" for none
+    var2: str  # second variable, or ""
     accu: str
     init: Node
     condition: Node
@@ -95,6 +95,7 @@ class Fold(Node, eq=False):
 
 
 MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
+"""(function, target, arguments) of a call before its expansion."""
 
 
 class Parsed(Struct, eq=False):

@@ -53,7 +53,10 @@ QUALIFYING = frozenset((str, int, bool, float, Uint))  # types of values that ca
 
 
 def lookup(value: Value, key: Value, if_present: bool) -> Value:
-    """Return the element, entry or field for a key; if it is missing, MISSING if ``if_present``, else a fault."""
+    """Return the element, entry or field for a key.
+
+    If it is missing, return MISSING if ``if_present`` is true, else a fault.
+    """
     if isinstance(value, Fault):
         return Fault(value.message)
     if is_map(value) or type(value) is Composed:
@@ -93,7 +96,7 @@ def index_of(key: Value) -> Value:
 
 
 class ByConstant(Qualifier):
-    """A selection by a constant key; if ``test`` is true, the test whether the key exists."""
+    """A selection by a constant key; if ``test`` is true, a test whether the key exists."""
 
     __slots__ = ("key", "test")
 
@@ -117,7 +120,7 @@ class ByConstant(Qualifier):
 class ByField(Qualifier):
     """The selection of a field of an open object (see ``constructed``), which upstream looks up in Go data.
 
-    If ``test`` is true, the test whether the field exists.
+    If ``test`` is true, it is a test whether the field exists.
     """
 
     __slots__ = ("key", "test")

@@ -27,7 +27,7 @@ from apiext.cel.library import (
 from apiext.cel.overloads import Library, Overload
 from apiext.cel.types import Type
 
-COMPATIBLE = (1, 36)  # new rules may use functions of this Kubernetes version: the one before the served version
+COMPATIBLE = (1, 36)  # Kubernetes version whose functions new rules may use; it precedes the served version
 _SHORT = ("timestamp", "duration")
 _DEFINED = (types.TIMESTAMP.name, types.DURATION.name)
 UNDEFINED = frozenset((*_SHORT, *well_known.TYPES)) - {*_DEFINED}

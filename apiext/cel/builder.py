@@ -44,6 +44,7 @@ class MacroError(Exception):
 
 Expand: TypeAlias = "Callable[[Builder, int, Node, list[Node]], Node]"
 Macros: TypeAlias = "dict[tuple[str, int, bool], Expand]"
+"""(function, number of arguments, whether it has a receiver) → the expansion of the macro."""
 Weigh = Callable[[int], None]
 """Receives the number of nodes by which a macro enlarges an expression; may raise if this exceeds a budget."""
 
@@ -202,7 +203,6 @@ class Builder:
     def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:
         """Return a loop at the position of a macro call.
 
-        ``names`` are variable, second variable ("" for none) and accumulator. ``parts`` are init, condition, step and
-        result.
+        ``names`` are variable, second variable (or "") and accumulator. ``parts`` are init, condition, step and result.
         """
         return Fold(self.id(self.offsets[call]), over, *names, *parts)

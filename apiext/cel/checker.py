@@ -255,7 +255,7 @@ class Checker:
             known = self.base.resolved.get(key)
             if known is not None:
                 self.types[node.id], self.calls[node.id], fresh = known
-                self.known.number += fresh  # error texts contain the numbers of parameters
+                self.known.number += fresh  # error texts contain the numbers of type parameters
                 return
         before = self.known.number
         found: list[Overload] = []

@@ -32,8 +32,8 @@ _FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE
 _DIGITS = r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
 _HEX_FLOAT = re.compile(rf"[+-]?0[xX](?:_?{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})[pP][+-]?{_NUMBER}\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
-_READ = 64  # characters of a time whose parsing counts as one element
-_DURATION_PART = 4  # number of elements for which one part of a duration, such as ``5m``, counts
+_READ = 64  # parsing a time counts as one element for each 64 characters
+_DURATION_PART = 4  # parsing one part of a duration, such as ``5m``, counts as four elements
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 

@@ -20,12 +20,12 @@ from apiext.cel import limits
 
 CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
-_CHARACTERS = 10  # characters that count as one element, as in costs
+_CHARACTERS = 10  # characters that count as one element, as in CEL costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
 _FEW = 1_000  # strings with fewer characters are not counted
 _COMPARED = 2  # one element that is compared or added counts as two, about a microsecond
 _MANY = 100  # the comparison of lists or maps with fewer elements does not count as time, since its CEL cost bounds it
-_SCANNED = 500  # searched characters that take as long as one element
+_SCANNED = 500  # searching this number of characters counts as one element
 
 
 class Cancelled(Exception):

@@ -24,7 +24,7 @@ def escape(name: str) -> str | None:
 
 
 class _Unknown(Exception):
-    """An invalid escape sequence."""
+    """The error of an invalid escape sequence."""
 
 
 def unescape(identifier: str) -> str | None:

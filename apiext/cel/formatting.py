@@ -114,7 +114,7 @@ def _clause(text: str, at: int) -> tuple[str, int, int]:
             )
         at = end
     if text[at] not in REFUSALS:
-        first = chr(text[at].encode("utf-8", "surrogatepass")[0])  # upstream reads bytes
+        first = chr(text[at].encode("utf-8", "surrogatepass")[0])  # upstream reads the text byte by byte
         raise FormatError(f'{head}unrecognized formatting clause "{first}"')
     return text[at], precision, at + 1
 

@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """One of several alternatives (block), any number (star), one or more (plus), at most one (optional).
+    """A choice of alternatives (block), or a repetition: any number (star), at least one (plus), or at most one.
 
     ``predicted`` allows a lookahead of more than one token.
     """

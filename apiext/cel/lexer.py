@@ -65,7 +65,7 @@ class Tokens:
         self.texts: list[str] = []
 
     def between(self, text: str, first: int, last: int) -> str:
-        """Return the text from one token to another, including white space, without characters of no token."""
+        """Return the text from one token to another, but without characters that belong to no token."""
         start = self.starts[first]
         end = self.starts[last] + (0 if self.kinds[last] == EOF else len(self.texts[last]))
         kept = ""

@@ -5,7 +5,7 @@ from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
 PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
 INTERPRETED = 20  # factor by which the interpreter is slower than compiled code
-ELEMENT = 3  # cost units that one element takes of a brief limit
+ELEMENT = 3  # cost units for one element under a brief limit
 
 
 class Limit:

@@ -71,7 +71,7 @@ class CallStep(Step):
         self.implement = implement
         self.charge = charge
         self.lazy = False  # an argument that is a fault ends the call before the next argument is evaluated
-        self.strict = True  # the call returns a fault among its arguments
+        self.strict = True  # a fault among the arguments is the result of the call
         self.overload = ""  # its id, or "" if only the values determine the overload
         self.result = "dyn"  # kind of the result's type
 

@@ -221,6 +221,7 @@ GROW: dict[tuple[str, int], Implement] = {
     ("cel.@mapInsert", 3): grow_map,
     ("cel.@mapInsert", 2): grow_map_by,
 }
+"""(function, number of arguments) → an implementation that changes its first argument in place."""
 
 
 _STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {

@@ -46,7 +46,7 @@ def raw_of(value: Value) -> Any:
 
 
 def key_of_raw(raw: Any) -> object:
-    """Return a key that is equal for data that are equal as keys of a Go map. Raise Broken if Go cannot hash them."""
+    """Return a hashable key, equal for two values that are the same map key in Go. Raise Broken for unhashable data."""
     value = raw.value if type(raw) is Native else raw
     if type(value) in _UNHASHABLE:
         raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")

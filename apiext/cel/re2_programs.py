@@ -17,7 +17,7 @@ class Api(NamedTuple):
 
 @cache
 def api() -> Api:
-    """Return the classes of the extension module, or slower ones if a release of google-re2 has changed it."""
+    """Return the classes of the extension module, or those of ``public`` if google-re2 has changed the module."""
     try:
         from re2 import _re2  # imported on first use: it takes 2.6 MB
 

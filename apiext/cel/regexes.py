@@ -15,9 +15,9 @@ _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
 _REMEMBERED = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
 _REFUSED = 1024  # bytes in the cache for an invalid pattern
 _MOST_OPTIONAL = 5_000  # optional parts: a? has 1, a{2,5} has 3; their compilation takes quadratic time, 80 ms here
-_OPTIONAL = 3  # characters for which one optional part counts
+_OPTIONAL = 3  # one optional part counts as three characters
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
-_CLASS, _FOUND = 600, 4  # elements for which the creation of one such class counts, and for which one match counts
+_CLASS, _FOUND = 600, 4  # the creation of one such class counts as 600 elements, one match as four
 _STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as one element; a step takes at most 2 ns
 _FEW_STEPS = 2_000  # a search with at most this number of steps is not counted
 _TOO_LARGE = "error parsing regexp: expression too large"
@@ -151,7 +151,7 @@ def _is_too_much(count: re.Match[str]) -> bool:
 
 
 def _optional(pattern: str) -> int:
-    """Return the approximate number of optional parts of a pattern; also count characters inside brackets."""
+    """Return the approximate number of optional parts of a pattern; also count ``?`` inside brackets."""
     return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
 
 

@@ -13,6 +13,7 @@ from apiext.cel.values import Broken, Fault, Optional, Value, elements, is_list,
 from apiext.cel.views import view
 
 World = tuple[Mapping[str, Declared], frozenset[str]]
+"""(declared types of variables by name, names of optional variables)."""
 
 
 class Odd(Exception):

@@ -240,7 +240,7 @@ _CYCLE = 146_097  # days of 400 years, which are whole weeks
 _LAST_DAY = date.max.toordinal()
 _KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # range of seconds in which Python knows the offset of a zone
 _NAME = 255  # maximal characters of a zone's name, which is the name of a file
-_LOOKED_UP = 500  # elements for which opening the file of a zone counts
+_LOOKED_UP = 500  # opening the file of a zone counts as this number of elements
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 

@@ -42,7 +42,7 @@ _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
 _ASSIGNED = _GIVEN + r"\p{C}"  # RE2's class C does not contain unassigned code points
 _EMPTY = (0x40000, 0xDFFFF)  # planes without characters; a search is not necessary
 _LISTED = ""  # stands for a list of ranges of code points
-_LIST = 3  # number of classes that take as long as such a list
+_LIST = 3  # such a list counts as three classes
 _UNIONS = {  # name → (members, non-members), for use between brackets; RE2 negates a class wrongly with (?i)
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
     "ascii": ("[:ascii:]", "[:^ascii:]"),

@@ -98,7 +98,7 @@ def _single(value: float) -> float:
 
 def _json(value: Value) -> Value:
     """Return a value as a structpb.Value. Raise ValueError."""
-    spend(5)  # for the copy
+    spend(5)  # counts the copy of the value
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")
     if type(value) is Optional:
@@ -206,7 +206,7 @@ _KNOWN: Mapping[str, tuple[Type, Shape]] = {
 }
 TYPES: Mapping[str, Type] = {name: kind for name, (kind, _) in _KNOWN.items()}
 SHAPES: Mapping[str, Shape] = {name: shape for name, (_, shape) in _KNOWN.items()}
-# Type → the message that its other names construct.
+# Type → the message that another name of the type constructs.
 _BY_TYPE: Mapping[Type, str] = {
     **{kind: name for name, kind in TYPES.items()},
     types.NULL: f"{_PREFIX}NullValue",

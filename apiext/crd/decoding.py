@@ -6,7 +6,7 @@ from apiext.go_types import typed
 
 
 def decode_v1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1 body in canonical form with defaults, and the paths of unknown fields in the order of the body.
+    """Return a v1 body as Go encodes it, with defaults, and the paths of unknown fields in the order of the body.
 
     Raise DecodeError (a ValueError) with Go's text, such as ``json: cannot unmarshal string into Go struct field
     CustomResourceDefinitionNames.spec.names.shortNames of type []string``.
@@ -16,6 +16,6 @@ def decode_v1(document: View) -> tuple[Document, list[str]]:
 
 
 def decode_v1beta1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1beta1 body in canonical form with defaults, and the paths of unknown fields. Raise DecodeError."""
+    """Return a v1beta1 body as Go encodes it, with defaults, and the paths of unknown fields. Raise DecodeError."""
     decoded, unknown = typed.decode(types.V1BETA1, document)
     return defaults.default_v1beta1(decoded), unknown

@@ -82,7 +82,7 @@ def outcome(code: int, before: str, after: str) -> str:
     if code == 404:
         return GONE
     if code == 409:
-        return CHANGED  # another writer may have left it in the old version
+        return CHANGED  # another writer may have stored the object in the old version
     if code != 200:
         return FAILED
     return ALREADY if after == before else REWRITTEN
@@ -94,7 +94,7 @@ def is_temporary(code: int) -> bool:
 
 
 def remaining(begun: Plan, definition: View) -> list[str] | None:
-    """Return the new storedVersions for the time after all objects are rewritten.
+    """Return the storedVersions that the definition gets after all objects are rewritten.
 
     Return None if the definition was replaced or changed since the migration began: the server may have written some
     objects at another version.

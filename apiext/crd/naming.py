@@ -31,7 +31,7 @@ def distinct_names(names: Names) -> set[Name]:
 
 
 class NameIndex:
-    """Index of definitions by their accepted names, and of undecided definitions by their requested names.
+    """Index of definitions by their accepted names, and of undecided definitions (see is_decided) by requested names.
 
     The cost of a change is proportional to the names of one definition, independent of the size of its group.
     """

@@ -4,7 +4,7 @@ from typing import Any
 
 from apiext.documents.floats import go_float
 
-MAX_NOTES = 100  # reported unknown fields of a text, and reported duplicate fields (upstream: strict errors)
+MAX_NOTES = 100  # maximal number of reported unknown fields, and of duplicate fields (upstream: strict errors)
 _KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
 _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 

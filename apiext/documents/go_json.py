@@ -10,7 +10,7 @@ Render = Callable[[Any], Any]
 
 
 def go_json(value: Any) -> str:
-    """Return compact JSON as Go's encoder writes it: with ``<``, ``>`` and ``&`` escaped, without sorting the keys."""
+    """Return compact JSON with unsorted keys as Go's encoder writes it: with ``<``, ``>`` and ``&`` escaped."""
     return html_escaped(encode_in_order(value).decode())
 
 

@@ -9,7 +9,10 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class Unsupported(DecodeError):
-    """A YAML value or key without an equivalent in JSON. Upstream reports it after it has read the whole text."""
+    """The error of a YAML value or key without an equivalent in JSON.
+
+    Upstream reports it after it has read the whole text.
+    """
 
 
 def integral(number: float) -> int | float:

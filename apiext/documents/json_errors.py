@@ -14,7 +14,7 @@ _RUN = 1000  # maximal repetitions of a group in one match, since the regex engi
 _STRING_START = re.compile(rb'"[^"\\\x00-\x1f]*+')
 _ESCAPES = re.compile(rb'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){1,%d}' % _RUN)
 _PLAIN = rb'(?:"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?=[,\]}\s])|true|false|null|\[\]|\{\})'
-# many plain elements in one match, at the speed of C
+# patterns that match many plain elements at once, at the speed of C
 _PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}" % (_PLAIN, _RUN))
 _PLAIN_MEMBERS = re.compile(rb'(?:,[ \t\r\n]*+"[^"\\\x00-\x1f]*+":[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}' % (_PLAIN, _RUN))
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")

@@ -31,7 +31,7 @@ _TIME = (
 _IS_TIME = re.compile(rf"{_TIME}\Z")
 _NO_TEXT = re.compile(
     rf"(?:[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|{_TIME})\Z"
-)  # numbers of base 60, and times
+)  # matches numbers of base 60, and times
 _NOT_FINITE = {
     sign + word: float(f"{sign}{number}")
     for number in ("inf", "nan")

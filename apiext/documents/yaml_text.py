@@ -32,7 +32,7 @@ _DIGITS = "0123456789"
 _UINT64_END = 2**64
 _UNFOLDED = 2**31 - 1  # maximal characters of a line, so that no line is folded
 _INT_MAX = 2**63 - 1
-_MERGE: Any = object()  # the key << of a mapping
+_MERGE: Any = object()  # stands for the key ``<<`` of a mapping
 _NO_KEY = "\ud800"  # prefix of a key that JSON does not allow
 _NULL_KEY = f"{_NO_KEY}{None}"
 # placeholders for a colon and a byte order mark, which the parser treats specially, but upstream like letters
@@ -339,7 +339,7 @@ class _Reader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             name = self._key(event, depth)
             event = next(self._events)
-            line = event.start_mark.line + 1  # of the value, as upstream
+            line = event.start_mark.line + 1  # the line of the value, as in upstream
             told = len(self.duplicates)
             value = self._value(event, depth)
             if name is _MERGE:

@@ -56,7 +56,7 @@ class EntryError(ValueError):
 
 
 def manager_of(name: str, operation: str, api_version: str, subresource: str) -> Manager:
-    """Return the manager of a request; its name is ``unknown`` if the request has none."""
+    """Return the manager of a request; its name is ``unknown`` if the request names no manager."""
     return Manager(name or "unknown", operation, "" if operation == APPLY else api_version, subresource)
 
 

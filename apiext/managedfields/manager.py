@@ -108,7 +108,7 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
 
 
 _CREATED: dict[Any, tuple[FieldSet, Document]] = {}
-"""Cache: (manager, version, subresource, merge type, shape of a new object) → (paths without owner, its entry)."""
+"""Cache: (manager, version, subresource, merge type, shape of a new object) → (ignored paths, managedFields entry)."""
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 _CONTAINERS = frozenset((dict, list))

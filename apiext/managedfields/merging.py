@@ -72,7 +72,7 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
                 i, j, wanted = i + 1, j + 1, next(shared, None)
                 continue
             if left[i] in after and wanted is not None and wanted != left[i]:
-                i += 1  # shared, but not next in the applied order
+                i += 1  # an item of both lists, but not the next in the applied order
                 continue
         if i < len(left):
             if left[i] not in after:

@@ -90,9 +90,9 @@ _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
 
 def order(element: str) -> tuple[Any, ...]:
-    """Return the sort key of an element: fields before keys, values and indices; equal kinds by their content.
+    """Return the sort key of an element: fields sort first, then keys, values and indices.
 
-    The order equals that of upstream's PathElement.Compare.
+    Elements of the same kind sort by their content. The order equals that of upstream's PathElement.Compare.
     """
     kind, text = element[:2], element[2:]
     rank = _ORDER.get(kind, -1)

@@ -16,7 +16,7 @@ _REPLICAS = ("f:spec", "f:replicas")
 
 
 def shown(given: Any, paths: Paths) -> list[Document]:
-    """Return the managedFields of a Scale from those of its object (upstream: ScaleHandler.ToSubresource)."""
+    """Convert the managedFields of an object to those of its Scale (upstream: ScaleHandler.ToSubresource)."""
     owners = {manager: owned for manager, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(
         {_in_scale(manager): Owned(API_VERSION, of([_REPLICAS]), owned.time) for manager, owned in owners.items()}
@@ -26,9 +26,9 @@ def shown(given: Any, paths: Paths) -> list[Document]:
 def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
     """Return the managedFields of an object after a write of its Scale (upstream: ScaleHandler.ToParent).
 
-    ``given`` are the object's managedFields before the write, ``of_scale`` those of the Scale after it. Delete entries
-    of unknown versions. Set the version of entries from the Scale to ``api_version``; such an entry has a time only if
-    the object already had an entry of its manager.
+    ``given`` are the managedFields of the object before the write. ``of_scale`` are the managedFields of the Scale
+    after the write. Delete entries of unknown versions. Set the version of entries from the Scale to ``api_version``;
+    such an entry has a time only if the object already had an entry of its manager.
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}
@@ -51,7 +51,7 @@ def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) ->
 def _in_scale(manager: Manager) -> Manager:
     """Return the identity of a manager in the Scale.
 
-    As upstream does, change the identity of an updater, since it includes the version. An applier keeps its identity.
+    As upstream does, change the version in the identity of an updater. The identity of an applier has no version.
     """
     return manager._replace(api_version=API_VERSION) if manager.operation == UPDATE else manager
 

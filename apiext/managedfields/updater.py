@@ -118,7 +118,7 @@ def after(write: Write, live: View, new: View, managers: Managers, changes: Comp
     The writer's own entry is not changed. ``changes`` is the result of ``compared``.
     """
     losses = _losses(_ownable(write, changes))
-    if managers:  # a new object has none
+    if managers:  # a new object has no managers
         managers = _without_taken(write, live, new, _reconciled(write.versions, live, managers), losses)
     return managers, losses
 

@@ -45,14 +45,14 @@ class FieldError(Struct, frozen=True):
 class Errors(list[FieldError]):
     """A list of field errors that stops growing after the first error over the limits of a response.
 
-    Then ``+=`` also stops to consume a generator. A body can have a million errors, and each error may need more memory
+    Then ``+=`` also stops consuming a generator. A body can have a million errors, and each error may need more memory
     than its value.
     """
 
     _size = 0
 
     def __init__(self, errors: Iterable[FieldError] = ()) -> None:
-        if errors:  # most writes have none
+        if errors:  # most writes have no errors
             self.extend(errors)
 
     @property

@@ -62,7 +62,7 @@ class _Position:
         return self._go_path if above is None else f"{above.go_path}{self._go_path}"
 
     def type_error(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
-        """Return the error of a field of a wrong type; ``form`` is as in DecodeError.misfit, "" for ``go``."""
+        """Return the error of a field of a wrong type; ``form`` (by default ``go``) is as in DecodeError.misfit."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
             shown = str(value) if value.__class__ is int else encode(value).decode()

@@ -150,7 +150,7 @@ class ListOptions(Struct, frozen=True):
 
 
 _NO_LIST_OPTIONS = ListOptions()
-_LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter → option, parser of its first value
+_LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter → (option, parser of its first value)
     "labelSelector": ("label_selector", str),
     "fieldSelector": ("field_selector", str),
     "watch": ("watch", lambda text: truth((text,))),

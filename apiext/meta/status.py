@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # for a list with a new continue token (RV-007), or for a webhook's denial
+        # set for a list with a new continue token (RV-007), and for a webhook's denial
         self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # True adds X-Content-Type-Options: nosniff
 

@@ -191,7 +191,7 @@ def human_duration(seconds: float) -> str:
 
 @lru_cache(limits.TIMES_SEEN)
 def _duration(whole: int) -> tuple[str, float, float]:
-    """Return (text of a duration in whole seconds, first duration with this text, end of the durations with it)."""
+    """Return (text of a duration in whole seconds, start and end of the range of durations with this text)."""
     if whole < -1:
         return "<invalid>", -inf, -2
     if whole < 1:

@@ -9,7 +9,7 @@ from apiext.schema.work_budget import BudgetExhausted, current
 
 
 class OverBudget(ValueError):
-    """The work on one object exceeds a limit."""
+    """The error of work on one object that exceeds a limit."""
 
 
 class Budget(threading.local):

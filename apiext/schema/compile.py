@@ -54,7 +54,7 @@ class CompiledSchema:
         self._root: Structural | None = None
         self._scope: Scope | Literal[False] | None = None  # False: the schema has no rules
         self._source: View | None = schema or {}
-        self._plain: bool | None = None  # no embedded resource, and no list of type set or map
+        self._plain: bool | None = None  # true: the schema has no embedded resource, and no list of type set or map
 
     @property
     def root(self) -> Structural:
@@ -170,10 +170,10 @@ class CompiledSchema:
     def rules(
         self, new: View, old: View | None, errors: Sequence[FieldError] = (), name: str = ""
     ) -> tuple[list[FieldError], list[str]]:
-        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings about unchanged values).
+        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings).
 
-        Warnings are for RAT-003. ``errors`` are all other errors of the object; some of them prevent the evaluation
-        (CEL-015). ``name`` is the name of the definition, for the log.
+        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object; some of
+        them prevent the evaluation (CEL-015). ``name`` is the name of the definition, for the log.
         """
         scope = self._scope
         if scope is None:

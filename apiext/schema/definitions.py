@@ -21,9 +21,9 @@ _RULES = "x-kubernetes-validations"
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
     """Return the errors of a version's schema, with upstream's texts and order (SCH, STR and DEF rows).
 
-    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. Structural errors come first. If
-    there is one, defaults are not validated (STR-011). The error about keywords that no structural schema may contain
-    is returned only if there is no other error.
+    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. Structural errors come first; they
+    prevent the validation of defaults (STR-011). The error about keywords that no structural schema may contain is
+    returned only if there is no other error.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -141,7 +141,7 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return a warning about sets of objects and one about sets of arrays, unless ``old`` has such sets (UPD-009)."""
+    """Return the warnings about sets of objects and sets of arrays, unless ``old`` has such sets (UPD-009)."""
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"

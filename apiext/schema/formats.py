@@ -175,6 +175,7 @@ CHECKS: dict[str, Callable[[str], bool]] = {
     "k8sshortname": _sized(63, _matches(_LABEL)),
     "k8slongname": _sized(253, _matches(rf"{_LABEL}(?:\.{_LABEL})*")),
 }
+"""Name of a string format without dashes → its check."""
 
 
 def string_check(name: str) -> Callable[[str], bool] | None:

@@ -30,5 +30,5 @@ MAX_SCHEMA_NESTING = 240
 LOOP_UNITS = 10_000
 # Bytes of all compiled patterns in a cache. Beyond: the oldest is evicted.
 PATTERN_BYTES = 128 * 1024 * 1024
-# Fields of an object whose names and types are cached. Beyond: they are compared each time.
+# Fields of an object whose shape (names and types of fields) is cached. Beyond: the shape is not cached.
 SHAPE_MEMBERS = 256

@@ -52,7 +52,7 @@ def _make(node: Structural, root: bool) -> Test:
     extra = normal_test(node.map_values) if node.map_values is not None else unknown
     items = normal_test(node.items) if node.items is not None else unknown
 
-    seen: list[Any] = []  # names and types of the fields of the last object that passed, if all are scalars
+    seen: list[Any] = []  # names and types of the fields of the last object that passed the test and had only scalars
 
     def test(value: Any) -> bool:
         nonlocal seen

@@ -111,6 +111,7 @@ _KEYWORDS: Mapping[str, tuple[str, Callable[[Any, bool], Any]]] = {
     "not": ("not_", _below),
     "x-kubernetes-validations": ("rules", _rules),
 }
+"""Keyword → (field of a node, function that converts the value)."""
 
 
 def _types(values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,5 +6,5 @@ from apiext.cel.effort import SHALLOW, room_for
 
 
 def deep_recursion(root: bool = True) -> AbstractContextManager[None]:
-    """Reserve the frames for compiling a root schema. Without ``root`` do nothing: its root has reserved them."""
+    """Reserve the frames for compiling a root schema; for an inner schema do nothing, since they are reserved."""
     return room_for(SHALLOW + 1 if root else 0)

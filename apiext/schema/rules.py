@@ -56,6 +56,7 @@ _MESSAGE_REFUSED = {
 }
 
 Version = Callable[[str], str]
+"""Returns the name of the environment for an expression: "stored" or "new"."""
 
 
 def latest(expression: str) -> str:

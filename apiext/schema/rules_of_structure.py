@@ -121,7 +121,7 @@ _HELD = frozenset((
 
 
 def _has_effect(name: str, value: Any) -> bool:
-    """Return whether a keyword has an effect on the structural form; some keywords have one even if they are empty."""
+    """Return whether a keyword affects the structural form; some keywords do so even if they are empty."""
     return is_set(value) or name == "additionalProperties" or (name in _HELD and value is not None)
 
 

@@ -129,6 +129,7 @@ _DEFAULTS = {
 } | {"properties": EMPTY}
 _JSON = frozenset(("default", "enum"))
 _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakValueDictionary()
+"""Cache: fields of a node → the node, for ``intern``."""
 
 
 def intern(**values: Any) -> Structural:

@@ -11,10 +11,10 @@ _GONE: Any = object()
 
 
 def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
-    """Replace parts of the old value that do not have the declared type by the same parts of the new value.
+    """Replace parts of the old value that do not have the declared type by the corresponding parts of the new value.
 
-    Return the result, and whether all parts have the declared type. If the new value lacks the part too, leave the part
-    out. Call ``spend`` for each part.
+    Return the result, and whether all parts have the declared type. Omit a part without the declared type if the new
+    value lacks this part. Call ``spend`` for each part.
     """
     spend()
     if view(old, declared).__class__ is Fault:

@@ -1,4 +1,4 @@
-"""Work budgets for rules: small on the event loop; in a thread unlimited, until the request ends.
+"""Work budgets for rules: on the event loop the budget is small; in a thread it is unlimited until the request ends.
 
 The unit is one CEL cost unit, about 50 ns. Other work than rules counts in proportion to its time.
 """

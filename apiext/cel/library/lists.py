@@ -203,7 +203,7 @@ def _made(args: list[Value], result: Value) -> int:
 
 
 def _literal(part: Part, default: int) -> int:
-    """Return the number of a literal, but at least 0, or ``default`` if the part is not such a literal."""
+    """Return the value of an int literal, but at least 0; return ``default`` for other parts."""
     return max(part.literal, 0) if type(part.literal) is int else default
 
 

@@ -135,7 +135,7 @@ def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
         return [it["version"] for it in api.get(f"/apis/{group}").expect(200)["versions"]]
 
     until(lambda: len(listed()) == len(IN_ORDER), "every version is told", 30 if foreign else 0)
-    assert listed() == IN_ORDER  # upstream: a version with greater numbers is an ordinary name
+    assert listed() == IN_ORDER  # upstream: sorts a version with greater numbers like any other name
     assert api.get(f"/apis/{group}").json["preferredVersion"]["version"] == IN_ORDER[0]
     (found,) = [it for it in _everything(api) if it["metadata"]["name"] == group]
     assert [it["version"] for it in found["versions"]] == IN_ORDER

@@ -161,7 +161,7 @@ def test_a_service_without_any_name_lacks_its_name_first(api: Client) -> None:
 
 @pytest.mark.rows("CRD-040", "CEL-011")
 def test_field_paths_of_a_schema_without_structure_are_not_followed(api: Client) -> None:
-    # upstream: a path cannot be followed without a structural form
+    # upstream: ignores the path of a schema without a structural form
     rule = {"rule": "true", "fieldPath": ".nowhere"}
     inner: dict[str, Any] = {
         "type": "object",

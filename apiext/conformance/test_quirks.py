@@ -19,7 +19,7 @@ def test_conditions_are_owned_by_the_servers_own_client(api: Client) -> None:
 
 @pytest.mark.rows("CRD-020")
 def test_no_definition_has_a_generate_name(api: Client) -> None:
-    # upstream: generateName must fulfil the rule as well, so no definition can have one
+    # upstream: the rule also applies to generateName, so no definition can have it
     wanted = definition(fresh_group())
     wanted["metadata"] = {"generateName": "widgets-"}
     refused = api.post(DEFINITIONS, wanted).expect(422)

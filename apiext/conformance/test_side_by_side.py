@@ -105,7 +105,7 @@ def test_a_null_may_be_applied_where_no_status_was(api: Client) -> None:
         body = {name: part for name, part in widgets.make("x").items() if name != "spec"} | {"status": value}
         return api.patch(path, body, APPLY, fieldManager="m")
 
-    # upstream: a null status is no change of an object without status
+    # upstream: a null status does not change an object without a status
     write(None).expect(200)
     write({"a": "x"}).expect(200)
     refused = write(None).expect(422)["message"]

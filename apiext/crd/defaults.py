@@ -16,7 +16,7 @@ def default_v1(document: Document) -> Document:
     webhook = conversion.get("webhook") or {}
     _port(webhook.get("clientConfig"))
     if webhook and webhook.get("clientConfig") is None and webhook.get("conversionReviewVersions") is None:
-        del conversion["webhook"]  # upstream: the internal form cannot represent an empty one
+        del conversion["webhook"]  # upstream: the internal form cannot represent an empty webhook
     _stored_versions(document)
     return document
 

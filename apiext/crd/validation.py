@@ -192,7 +192,7 @@ def _lacks_schema(spec: View) -> bool:
 def _metadata_name_errors(document: View) -> list[FieldError]:
     metadata, spec = document.get("metadata") or {}, document["spec"]
     wanted = f"{spec['names']['plural']}.{spec['group']}"
-    # upstream: generateName must fulfil the rule as well, so no definition can have one
+    # upstream: the rule also applies to generateName, so no definition can have it
     given = [(field, metadata.get(field)) for field in ("generateName", "name")]
     text = 'must be spec.names.plural+"."+spec.group'
     return [invalid(f"metadata.{field}", name, text) for field, name in given if name and name != wanted]

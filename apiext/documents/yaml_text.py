@@ -316,7 +316,7 @@ class _Reader:
         if self._letters > limits.MAX_BODY:
             raise DecodeError("yaml: document contains excessive aliasing")
         self._count(found.nodes)
-        self.duplicates += found.duplicates  # upstream: decoded again at each use
+        self.duplicates += found.duplicates  # upstream: decodes an alias again at each use
         return clone(found.value)
 
     def _count(self, nodes: int) -> None:

@@ -149,6 +149,6 @@ def _literal(item: Any, owned: bool) -> str:
         return f"[{','.join(_literal(one, owned) for one in item)}]"
     if item == _UNDEFINED:
         return "{{undefined}}"
-    if isinstance(item, dict):  # upstream: without separators and braces
+    if isinstance(item, dict):  # upstream: prints an object without separators and braces
         return "".join(f"{name}={_literal(item[name], owned)}" for name in sorted(item))
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

@@ -63,7 +63,7 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
     properties = {
         "metadata": {},
         **(schema.get("properties") or {}),
-    }  # upstream: ``properties`` is never absent there, so it declares no field
+    }  # upstream: the root always has ``properties``, so types of unknown fields are not deduced
     try:
         found = convert({**schema, "properties": properties}, preserve_unknown_fields)
     except _UnknownType:

@@ -2,7 +2,7 @@
 
 import random
 
-_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
+_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so that names contain no words
 _MAX_PREFIX = 58  # 63 minus the length of the random part
 _RANDOM_LENGTH = 5
 

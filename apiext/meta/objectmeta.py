@@ -252,7 +252,7 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, position)
     except DecodeError:
-        # upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes it
+        # upstream: decodes custom objects in sorted order and reports the first error, but first an invalid time
         members = metadata if go_path else orjson.loads(encode(metadata))
         _check_times(members, position)
         _struct(members, _MEMBERS, position)

@@ -142,7 +142,7 @@ class ListOptions(Struct, frozen=True):
             found.append(forbidden(where, text))
         if match and match != "NotOlderThan":
             found.append(not_supported(where, match, ("NotOlderThan",)))
-        # upstream: sendInitialEvents of a watch from the newest or any revision is set before it is validated
+        # upstream: sets sendInitialEvents of a watch without a revision or from 0 before the validation
         given = self.send_initial_events is None and self.resource_version in ("", "0")
         if self.continue_token and (match or given):
             found.append(forbidden(where, "resourceVersionMatch is forbidden when continue is provided"))
@@ -288,7 +288,7 @@ class DeleteOptions(Struct, frozen=True):
         if not isinstance(document, dict):
             raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
         found: dict[str, Any] = {}
-        for name, value in document.items():  # upstream: the error of the first invalid field is reported
+        for name, value in document.items():  # upstream: reports the error of the first invalid field
             if name == "dryRun":
                 found["dry_run_values"] = _texts(value)
             elif name == "preconditions":

@@ -93,7 +93,7 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
     if not query:
         return ("list" if verb == "get" else "deletecollection"), ""
     if verb == "delete":
-        return "deletecollection", ""  # upstream: a selector sets no name there
+        return "deletecollection", ""  # upstream: ignores the name in the field selector of a delete
     verb = "watch" if truth(query.get("watch")) else "list"
     selector = query.get("fieldSelector")
     if not selector:

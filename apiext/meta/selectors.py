@@ -119,7 +119,7 @@ def _tokens(text: str) -> list[str]:
     Split a sequence of symbol characters into the longest known symbols.
     """
     found: list[str] = []
-    if "\0" in text:  # upstream: a NUL ends a token, and at the beginning of a token the whole selector
+    if "\0" in text:  # upstream: a NUL ends a token; at the beginning of a token it ends the selector
         text = _NO_TOKEN.split(text, 1)[0].replace("\0", " ")
     for symbols, word in _TOKEN.findall(text):
         if word:
@@ -205,7 +205,7 @@ class _Parser:
         while True:
             token = self._take()
             if token in (",", ")") and before == ",":
-                found.add("")  # upstream: an empty element of the list is the empty value
+                found.add("")  # upstream: an empty element of the list stands for the empty value
             if token == ")":
                 return found
             if _is_word(token):
@@ -274,7 +274,7 @@ def _fields(text: str) -> FieldSelector:
         if split is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         field, operator, value = split.groups()
-        if field or value:  # upstream: a term without field and value selects everything
+        if field or value:  # upstream: a term without field and value selects all objects
             terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
     return FieldSelector(tuple(terms))
 

@@ -13,7 +13,7 @@ def _ipv4_bytes(text: str) -> bool:
 
 
 def _octet(part: str) -> bool:
-    digits = part.lstrip("0")  # upstream: leading zeros are accepted
+    digits = part.lstrip("0")  # upstream: accepts leading zeros
     return len(digits) <= 3 and int(digits or 0) <= 255
 
 

@@ -151,5 +151,5 @@ def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
     except ValueError as error:
         return [invalid(path, metadata, str(error))]
     if not made.get("name"):
-        made["name"] = "fakename"  # upstream: no name is required here
+        made["name"] = "fakename"  # upstream: requires no name in an embedded resource
     return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

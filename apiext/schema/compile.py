@@ -141,7 +141,7 @@ class CompiledSchema:
             self.coerce_embedded(document, drop_invalid=True)
             changed = changed or not before or _json(document) != before
         if self.default(document):
-            self.drop_nulls(document)  # upstream: a second time, since defaults may contain nulls
+            self.drop_nulls(document)  # upstream: deletes nulls a second time, since defaults may contain nulls
             return True
         return changed
 
@@ -222,7 +222,7 @@ class CompiledSchema:
 
 
 def _still_null(new: View, old: View | None) -> bool:
-    # upstream: a null status is no change of an object without status
+    # upstream: a null status does not change an object without a status
     return new["status"] is None and old is not None and old.get("status") is None
 
 

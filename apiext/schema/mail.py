@@ -93,7 +93,7 @@ class _Scanner:
 
     def phrase(self) -> None:
         """Consume the words of a display name, up to the first part that is not a word."""
-        words, encoded = 0, False  # upstream: encoded words count only once a plain word follows
+        words, encoded = 0, False  # upstream: encoded words count only if a plain word follows
         while True:
             if words:
                 self.skip_comments()

@@ -200,7 +200,7 @@ def non_atomic_items(node: View, path: str) -> list[FieldError]:
     if items.get("type") == "array" and shown is not None and shown != "atomic":
         return [invalid(child(where, _LIST_TYPE), shown, text)]
     if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
-        return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream: shows the list type
+        return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream: prints the list type
     return []
 
 
@@ -239,7 +239,7 @@ def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
         elif (properties[key] or {}).get("type") in ("array", "object"):
             where = child(item(child(child(path, "items"), "properties"), key), "type")
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(where, "object", text)  # upstream: shows the type of the items
+            yield invalid(where, "object", text)  # upstream: prints the type of the items
         if key in seen:
             yield wrong("must not contain duplicate entries")
         seen.add(key)
@@ -303,7 +303,7 @@ def _field_path(node: Structural | None, path: str, where: str) -> Iterator[Fiel
         yield invalid(where, path, "must be non-empty if specified")
     if _NEWLINE.search(path):
         yield invalid(where, path, "must not contain line breaks")
-    if node is None:  # upstream: a path cannot be followed without a structural form
+    if node is None:  # upstream: ignores the path of a schema without a structural form
         return
     try:
         follow(path, node)

@@ -54,7 +54,7 @@ class Enum:
 
 
 def _character(code: int) -> str:
-    # upstream: Go converts an integer to the character of that code
+    # upstream: Go converts an integer to the character with this code point
     return chr(code) if 0 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
@@ -84,5 +84,5 @@ def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
     if name and not texts and not fits and value_format != name:
         return name, value_format
     if name and texts and "number" not in types and "integer" not in types:
-        return None  # upstream: the format check reports it; of lists nothing does
+        return None  # upstream: the format check reports a string; no check reports a list
     return None if fits else (",".join(types), kind)

@@ -25,7 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}},
         {"metadata": {"finalizers": ["b"]}},
     ),
-    "items that are maps are merged, not deleted": (
+    "merges items that are maps, not deleted": (
         {"status": {"conditions": [{"type": "A"}]}},
         {"status": {"$deleteFromPrimitiveList/conditions": [{"type": "A", "reason": "x"}]}},
         {"status": {"conditions": [{"type": "A", "reason": "x"}]}},

@@ -82,7 +82,7 @@ def test_broken_fields_are_refused(bad: object) -> None:
 def test_paths_are_shown_as_upstream_shows_them() -> None:
     steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
     assert path.shown(steps) == '.spec.list[name="a",port=1][="x"][3]'
-    # upstream: without separators and braces
+    # upstream: prints an object without separators and braces
     odd = {"name": {"b": 'x"', "a": 1.5}, "port": [None, True, 1e21]}
     assert path.shown([path.key(odd)]) == r'[name=a=1.5b="x\"",port=[null,true,1e+21]]'
     large = [path.key({"a": 1000000, "b": [7, 2**63, True]}), path.value(2**53 + 1)]

@@ -26,7 +26,7 @@ def test_a_text_with_a_format_is_any_scalar() -> None:
 @pytest.mark.rows("SSA-010")
 @pytest.mark.parametrize(("schema", "takes"), [({}, False), ({"properties": {}}, False), ({PRESERVE: True}, True)])
 def test_an_object_without_properties_takes_no_field(schema: dict[str, Any], takes: bool) -> None:
-    # upstream: ``properties`` is never absent there, so it declares no field
+    # upstream: the root always has ``properties``, so types of unknown fields are not deduced
     made = merge_type({"type": "object", **schema})
     assert made.map is not None
     assert set(made.map.fields) == {"apiVersion", "kind", "metadata"}

@@ -20,13 +20,13 @@ def texts(schema: dict[str, Any], value: Any) -> list[str]:
     [("a (c) <a@b.c>", True), ("=?utf-8?q?a?= <a@b.c>", True), ("=?utf-8?q?a?= (c) <a@b.c>", False)],
 )
 def test_words_in_an_encoding_count_only_once_a_plain_word_follows(address: str, wanted: bool) -> None:
-    # upstream: encoded words count only once a plain word follows
+    # upstream: encoded words count only if a plain word follows
     assert mail.email(address) is wanted
 
 
 @pytest.mark.rows("SCH-008")
 def test_a_set_of_granular_objects_shows_the_list_type() -> None:
-    # upstream: shows the list type
+    # upstream: prints the list type
     items = {"type": "object", "properties": {"a": {"type": "string"}}}
     schema = {
         "type": "object",
@@ -38,13 +38,13 @@ def test_a_set_of_granular_objects_shows_the_list_type() -> None:
 
 @pytest.mark.rows("VAL-009")
 def test_go_converts_an_integer_to_its_character() -> None:
-    # upstream: Go converts an integer to the character of that code
+    # upstream: Go converts an integer to the character with this code point
     assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["A"]}, 65) == []
     assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["B"]}, 65) != []
 
 
 @pytest.mark.rows("VAL-005")
 def test_the_format_check_takes_over_for_lists_nothing_does() -> None:
-    # upstream: the format check reports it; of lists nothing does
+    # upstream: the format check reports a string; no check reports a list
     assert texts({"type": "string", "format": "date"}, ["a list"]) == []
     assert texts({"type": "string", "format": "date"}, "no date") != []

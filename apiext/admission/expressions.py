@@ -104,8 +104,8 @@ class Budget:
 
     def __init__(self, units: int) -> None:
         self.left = units
-        self.effort = cel_limits.MOST
-        self.longest = cel_limits.MOST_TIME
+        self.effort = cel_limits.MAX_ELEMENTS
+        self.longest = cel_limits.MAX_TIME
 
     def spend(self, cost: int) -> None:
         """Subtract the cost of an expression; raise OutOfBudget if it exceeds the remaining budget."""

@@ -87,7 +87,7 @@ class Mutation(Struct, frozen=True):
 
     def apply(self, kind: Kind, original: View, value: Value) -> Document:
         """Return the object after the mutation; raises Refused and StatusError."""
-        effort.rest(cel_limits.MADE)
+        effort.rest(cel_limits.MAX_CREATED)
         try:
             return self.patch(kind, original, value)
         except effort.Cancelled as error:

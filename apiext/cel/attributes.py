@@ -42,7 +42,7 @@ class _Missing:
 MISSING = _Missing()
 
 
-class Held(Fault):
+class ElementFault(Fault):
     """A fault that is an element of a list: it counts as a value until an operation uses it."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ def lookup(value: Value, key: Value, if_present: bool) -> Value:
             return Fault(f"unsupported index: {show(key)}")
         if 0 <= index < len(value):
             held = element(value, index)
-            return Held(held.message) if type(held) is Fault else held
+            return ElementFault(held.message) if type(held) is Fault else held
         return MISSING if if_present else Fault(f"index out of bounds: {show(key)}")
     if type(value) is Patch:
         there = not if_present or value.has(key)
@@ -220,7 +220,7 @@ class Attribute:
             if value is MISSING:
                 return NONE
         if optional:
-            return Optional(True, Fault(value.message) if type(value) is Held else value)
+            return Optional(True, Fault(value.message) if type(value) is ElementFault else value)
         return value
 
 
@@ -317,7 +317,7 @@ class Access(Step):
         """Return the value; the cost is 0 for a conditional or a test, else 1."""
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
-        if type(value) is Held:
+        if type(value) is ElementFault:
             value = Fault(value.message)
         if self.test and type(value) is Optional:
             value = value.present

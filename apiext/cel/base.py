@@ -80,7 +80,7 @@ class Base(Struct):
         """Return the fields of an object type that expressions can construct, or None for other types."""
         return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
-    def remember(self, key: object, found: Resolved) -> None:
+    def cache_overloads(self, key: object, found: Resolved) -> None:
         """Cache the overloads of a call; ``key`` contains the types of its arguments."""
         if len(self.resolved) >= limits.MAX_RESOLVED:
             self.resolved.clear()

@@ -281,7 +281,7 @@ class Checker:
         self.types[node.id] = result
         self.calls[node.id] = tuple(found)
         if ground and result.ground:
-            self.base.remember(key, (result, tuple(found), self.known.number - before))
+            self.base.cache_overloads(key, (result, tuple(found), self.known.number - before))
 
     def resolve_logic(self, node: Call, function: Function, given: tuple[Type, ...]) -> None:
         wrong = False

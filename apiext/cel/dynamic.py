@@ -6,7 +6,7 @@ from typing import Any
 from apiext.cel.effort import spend, spend_equality
 from apiext.cel.go_values import show, show_raw
 from apiext.cel.raw import Native
-from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map, kept
+from apiext.cel.values import Fault, Value, View, count_views, elements, equal, is_list, is_map
 
 _PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a Fault is the result of a composed variable
 
@@ -55,7 +55,7 @@ class DynamicList(View):
     def add(self, other: Value) -> Value:
         """Return the concatenation of both lists."""
         spend(len(self.raw) + len(other))
-        return kept([*self.items(), *elements(other)])
+        return count_views([*self.items(), *elements(other)])
 
 
 class DynamicMap(View):

@@ -51,7 +51,7 @@ class _Never:
 class _Effort(threading.local):
     """The work that the evaluation of this thread may still do."""
 
-    left = limits.MOST
+    left = limits.MAX_ELEMENTS
     limit: _Limit = _Never()
 
 
@@ -64,7 +64,7 @@ def begin(most: int, limit: _Limit) -> None:
     _effort.limit = limit
 
 
-def rest(most: int = limits.MOST) -> None:
+def rest(most: int = limits.MAX_ELEMENTS) -> None:
     """Reset the budget of this thread after an evaluation, so that a compilation has the full budget."""
     begin(most, _Effort.limit)
 

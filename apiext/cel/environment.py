@@ -15,7 +15,7 @@ from apiext.cel.limit import PER_CALL_LIMIT, Limit
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.ranges import Range
-from apiext.cel.runtime import Odd, Reached, values
+from apiext.cel.runtime import Reached, Unhandled, values
 from apiext.cel.source import Issues, Source, TooLarge
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
@@ -130,7 +130,17 @@ class Environment:
             return estimate(checked, self.declared.get(root))
 
 
-UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+UNDECIDED = (
+    Unhandled,
+    Broken,
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
 """Errors of generated code, after which the interpreter evaluates the expression."""
 
 
@@ -174,7 +184,7 @@ class Program:
             except Reached as stopped:
                 return Evaluation(None, str(limit.reached()), stopped.cost, True)
             except Cancelled as stopped:
-                return Evaluation(None, str(stopped), max(limit.most, 0), True)
+                return Evaluation(None, str(stopped), max(limit.max_cost, 0), True)
             except UNDECIDED:
                 pass
             else:

@@ -25,7 +25,7 @@ class Tracker:
         """Push the value of a step on the stack. Raise Cancelled if the cost exceeds the limit."""
         self.places.setdefault(id, []).append(len(self.stack))
         self.stack.append((id, value))
-        if self.cost > self.limit.most:
+        if self.cost > self.limit.max_cost:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:

@@ -67,7 +67,7 @@ class Generator(Writer):
         body_from = len(self.lines)
         value = self.value(self.emit(step))
         self.flush()
-        self.line("if c > limit.most: raise _Odd")
+        self.line("if c > limit.max_cost: raise _Unhandled")
         self.line(f"return {value.text}, c")
         head = ["def run(variables, limit):", "    c = 0"]
         return "\n".join(head + self.lines[body_from:])
@@ -106,7 +106,7 @@ class Generator(Writer):
         fields = [f"{name!r}: {self.value(self.emit(part)).text}" for name, part in step.fields]
         self.charge(OBJECT_COST)
         name = self.let(f"{self.keep(step.make, 'f')}({step.type_name!r}, {{{', '.join(fields)}}})")
-        self.odd_if(f"type({name}) is _Fault")
+        self.unhandled_if(f"type({name}) is _Fault")
         return Val(name, "any")
 
     def interpreted(self, step: Step) -> Val:
@@ -191,14 +191,14 @@ class Generator(Writer):
             key = self.resolve(qualifier.attribute)
             if val.kind == "raw" and val.declared is not None and val.declared.element is not None:
                 if val.declared.kind == "list" and key.kind == "int":
-                    self.odd_if(f"{key.text} < 0")
+                    self.unhandled_if(f"{key.text} < 0")
                     return self.load(f"{self.container(val)}[{key.text}]", val.declared.element)
                 if val.declared.kind == "map" and key.kind == "string":
                     return self.load(f"{val.text}[{key.text}]", val.declared.element)
         name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
         kind = self.kind_of(qualifier.id)
         if kind != "any":  # an element may be null, if it comes from a nullable field
-            self.odd_if(f"{name} is None")
+            self.unhandled_if(f"{name} is None")
         return Val(name, kind)
 
     def select(self, val: Val, declared: Declared, key: object) -> Val | None:
@@ -225,7 +225,7 @@ class Generator(Writer):
         if val.declared.kind == "map":
             assert val.declared.element is not None
             name = self.let(f"{val.text}.get({key!r})")
-            self.odd_if(f"{name} is None and {key!r} in {val.text}")
+            self.unhandled_if(f"{name} is None and {key!r} in {val.text}")
             return self.present(name, val.declared.element)
         raise Unsupported
 
@@ -276,7 +276,7 @@ class Generator(Writer):
                 return found
         values = [self.value(arg).text for arg in args]
         name = self.let(f"{self.keep(step.implement, 'f')}({', '.join(values)})")
-        self.odd_if(f"type({name}) is _Fault")
+        self.unhandled_if(f"type({name}) is _Fault")
         if step.charge is None:
             self.charge(1)
         else:
@@ -351,7 +351,7 @@ class Generator(Writer):
                 if declared is None:
                     # an element may be null, if it comes from a nullable field
                     null = f" or {text} is None" if kind != "any" else ""
-                    self.odd_if(f"type({text}) is _Fault{null}")
+                    self.unhandled_if(f"type({text}) is _Fault{null}")
                 scope[variable] = Val(text, kind)
         if not isinstance(step.condition, Constant):
             go_on = self.truth(self.emit(step.condition))
@@ -363,9 +363,9 @@ class Generator(Writer):
         if value.text != accumulated.text:
             self.line(f"{accumulated.text} = {value.text}")
             if value.kind != accumulated.kind:
-                self.odd_if(f"type({accumulated.text}) is not {CHECKS.get(accumulated.kind, 'list')}")
+                self.unhandled_if(f"type({accumulated.text}) is not {CHECKS.get(accumulated.kind, 'list')}")
         self.flush()
-        self.line("if c > limit.most: raise _Reached(c)")
+        self.line("if c > limit.max_cost: raise _Reached(c)")
         self.indent -= 1
         self.pending = before
 

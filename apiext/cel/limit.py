@@ -11,18 +11,18 @@ ELEMENT = 3  # cost units for one element under a brief limit
 class Limit:
     """The maximal cost of an evaluation; another thread may cancel it.
 
-    ``most`` is the maximal cost in CEL cost units. A ``brief`` limit bounds the time, so the cost of interpreted steps
-    counts INTERPRETED times. ``effort`` is the number of elements that the evaluation may touch. ``time`` is the work
-    without allocation so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
+    ``max_cost`` is the maximal cost in CEL cost units. A ``brief`` limit bounds the time, so the cost of interpreted
+    steps counts INTERPRETED times. ``effort`` is the number of elements that the evaluation may touch. ``time`` is the
+    work without allocation so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
     """
 
-    __slots__ = ("brief", "cancelled", "effort", "longest", "most", "time")
+    __slots__ = ("brief", "cancelled", "effort", "longest", "max_cost", "time")
 
     def __init__(
-        self, most: int, *, brief: bool = False, effort: int = limits.MOST, longest: int = limits.MOST_TIME
+        self, max_cost: int, *, brief: bool = False, effort: int = limits.MAX_ELEMENTS, longest: int = limits.MAX_TIME
     ) -> None:
         self.longest = longest
-        self.most = most
+        self.max_cost = max_cost
         self.brief = brief
         self.effort = effort
         self.cancelled = False
@@ -30,7 +30,7 @@ class Limit:
 
     def interpreted(self) -> "Limit":
         """Return the limit for interpreted steps of an evaluation under this limit."""
-        return Limit(self.most // INTERPRETED) if self.brief else self
+        return Limit(self.max_cost // INTERPRETED) if self.brief else self
 
     def begin(self) -> None:
         """Start an evaluation under this limit in this thread."""
@@ -39,7 +39,7 @@ class Limit:
     def _elements(self) -> int:
         if not self.brief:
             return self.effort
-        quick = self.most // ELEMENT - self.time
+        quick = self.max_cost // ELEMENT - self.time
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:
@@ -49,7 +49,7 @@ class Limit:
     def cancel(self) -> None:
         """Stop evaluations under this limit at their next check."""
         self.cancelled = True
-        self.most = -1
+        self.max_cost = -1
 
     def reached(self) -> Cancelled:
         """Return the exception that ends an evaluation."""

@@ -15,12 +15,12 @@ MAX_PRECISION = 10_000
 # Characters of one formatted text. Beyond: the evaluation fails.
 MAX_TEXT = 1_000_000
 # Elements that one evaluation reads or creates (about two seconds). Beyond: the evaluation fails.
-MOST = 5_000_000
+MAX_ELEMENTS = 5_000_000
 # Elements of the values that one mutation creates. Beyond: the evaluation fails.
-MADE = 500_000
+MAX_CREATED = 500_000
 # Elements that all evaluations under one limit visit without allocation (about a second). Beyond: the evaluation
 # fails.
-MOST_TIME = 2_500_000
+MAX_TIME = 2_500_000
 # Characters of an expression. Beyond: 422. Upstream: expressionSizeCodePointLimit.
 MAX_CHARACTERS = 100_000
 # Bytes of the source line that an error quotes. Beyond: the error quotes no line. Upstream: maxSnippetLength.

@@ -81,7 +81,7 @@ def _whole(operator: str) -> Native:
             return None
         w.charge(1)
         name = w.let(f"{args[0].text} {operator} {args[1].text}")
-        w.odd_if(f"not -9223372036854775808 <= {name} <= 9223372036854775807")
+        w.unhandled_if(f"not -9223372036854775808 <= {name} <= 9223372036854775807")
         return Val(name, "int")
 
     return write
@@ -151,7 +151,7 @@ def _in_list(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
         return None
     args = [_named(w, args[:1], step)[0], args[1]]
     w.charge_text(f"len({w.container(args[1])})")
-    w.odd_if(f"not {w.keep(_TYPES[over.element.kind], 't')}.issuperset(map(type, {args[1].text}))")
+    w.unhandled_if(f"not {w.keep(_TYPES[over.element.kind], 't')}.issuperset(map(type, {args[1].text}))")
     return Val(w.let(f"{args[0].text} in {args[1].text}"), "bool")
 
 
@@ -164,7 +164,7 @@ def _in_map(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
     key = _named(w, args[:1], step)[0].text
     entries = w.container(args[1])
     name = w.let(f"{entries}.get({key})")
-    w.odd_if(f"{name} is None and {key} in {entries}")
+    w.unhandled_if(f"{name} is None and {key} in {entries}")
     return w.present(name, over.element)
 
 

@@ -289,9 +289,9 @@ class _Parser:
             return self.object_of(dot + name)
         if name in RESERVED:
             if kind == t.LPAREN:
-                told = len(build.issues.found)
+                reported = len(build.issues.found)
                 self.arguments()
-                del build.issues.found[told:]  # upstream does not convert these arguments to nodes
+                del build.issues.found[reported:]  # upstream does not convert these arguments to nodes
                 self.height = 0
             return build.fault(start, f"reserved identifier: {name}")
         if kind == t.LPAREN:

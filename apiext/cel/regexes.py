@@ -12,7 +12,7 @@ from apiext.cel.unicode_classes import Reading
 _FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest memory limit
 # memory limits of one program with its caches, in bytes; tried in this order
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
-_REMEMBERED = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
+_CACHE_BYTES = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
 _REFUSED = 1024  # bytes in the cache for an invalid pattern
 _MOST_OPTIONAL = 5_000  # optional parts: a? has 1, a{2,5} has 3; their compilation takes quadratic time, 80 ms here
 _OPTIONAL = 3  # one optional part counts as three characters
@@ -98,13 +98,13 @@ def compiled(pattern: str) -> Pattern:
         size, found = _SMALL, engine(raw, _engine(_SMALL)[1])
     if _lacks_room(found):
         size, found = _LARGE, engine(raw, _engine(_LARGE)[1])
-    at, told = _not_in_go(pattern)
-    if reading.fault and (not told or reading.at < at):
-        at, told = reading.at, reading.fault
-    if told:
+    at, fault = _not_in_go(pattern)
+    if reading.fault and (not fault or reading.at < at):
+        at, fault = reading.at, reading.fault
+    if fault:
         before = engine(reading.upto(at).encode("utf-8", "surrogatepass"), _engine(size)[1])
         if found.ok() or before.ok() or before.error().startswith(_OPEN):
-            raise PatternError(f"error parsing regexp: {told}")
+            raise PatternError(f"error parsing regexp: {fault}")
     if not found.ok():
         raise PatternError(
             f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern, reading)}"
@@ -130,9 +130,9 @@ def _not_in_go(pattern: str) -> tuple[int, str]:
     return 0, ""
 
 
-def _refusal(told: str, pattern: str, reading: Reading) -> str:
+def _refusal(fault: str, pattern: str, reading: Reading) -> str:
     """Return Go's error text for a pattern that RE2 refuses."""
-    reason, _, part = told.partition(": ")
+    reason, _, part = fault.partition(": ")
     part = reading.given(pattern, part)
     if reason.startswith("pattern too large"):
         return "expression too large"
@@ -207,7 +207,7 @@ def _weight(found: Pattern | str) -> int:
     return _REFUSED if isinstance(found, str) else found.size
 
 
-_known = Programs(_REMEMBERED, lambda pattern: spend(work(pattern)))
+_known = Programs(_CACHE_BYTES, lambda pattern: spend(work(pattern)))
 
 
 def matches(text: str, pattern: str) -> bool:

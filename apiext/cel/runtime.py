@@ -16,7 +16,7 @@ World = tuple[Mapping[str, Declared], frozenset[str]]
 """(declared types of variables by name, names of optional variables)."""
 
 
-class Odd(Exception):
+class Unhandled(Exception):
     """The error of a case that generated code cannot handle; the interpreter then evaluates the expression."""
 
 
@@ -29,39 +29,39 @@ class Reached(Exception):
 
 
 def find(value: Value, key: Value) -> Value:
-    """Return an element, entry or field. Raise Odd if this fails."""
+    """Return an element, entry or field. Raise Unhandled if this fails."""
     if type(key) not in QUALIFYING:
-        raise Odd
+        raise Unhandled
     found = lookup(value, key, False)
     if isinstance(found, Fault) or type(value) is Optional:
-        raise Odd
+        raise Unhandled
     return found
 
 
 def find_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an object, or, if ``test`` is true, whether the field exists. Raise Odd if this fails."""
+    """Return a field of an object, or, if ``test`` is true, whether the field exists. Raise Unhandled if this fails."""
     found = read_field(value, name, test)
     if type(found) is Fault or type(value) is Optional:
-        raise Odd
+        raise Unhandled
     return found
 
 
 def all_elements(value: Value) -> Iterator[Value]:
-    """Return the elements of a list or the keys of a map. Raise Odd for other values."""
+    """Return the elements of a list or the keys of a map. Raise Unhandled for other values."""
     if not is_list(value) and not is_map(value):
-        raise Odd
+        raise Unhandled
     return elements(value)
 
 
 def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
-    """Yield (index, element) of a list or (key, value) of a map. Raise Odd for other values."""
+    """Yield (index, element) of a list or (key, value) of a map. Raise Unhandled for other values."""
     if is_list(value):
         yield from enumerate(elements(value))
     elif is_map(value):
         for key in elements(value):
             yield key, value.find(key)[1]
     else:
-        raise Odd
+        raise Unhandled
 
 
 class _Names:
@@ -104,7 +104,7 @@ def _held(value: Value) -> Value:
 def interpret(
     step: Step, names: dict[str, Value], variables: Mapping[str, Any], world: World, limit: Limit, cost: int
 ) -> tuple[Value, int]:
-    """Interpret a single step; return its value, and the cost so far. Raise Odd or Reached."""
+    """Interpret a single step; return its value, and the cost so far. Raise Unhandled or Reached."""
     tracker = Tracker(limit)
     tracker.cost = cost
     try:
@@ -112,13 +112,13 @@ def interpret(
     except Cancelled as stopped:
         raise Reached(tracker.cost) from stopped
     except Broken:
-        raise Odd from None
+        raise Unhandled from None
     if type(value) is Fault:
-        raise Odd
+        raise Unhandled
     return value, tracker.cost
 
 
 NAMES: dict[str, Any] = {
-    "_Odd": Odd, "_Fault": Fault, "_view": view, "_lookup": find, "_field": find_field, "_elements": all_elements,
-    "_pairs": pairs, "_is_member": is_member, "_Reached": Reached, "_interpret": interpret,
+    "_Unhandled": Unhandled, "_Fault": Fault, "_view": view, "_lookup": find, "_field": find_field,
+    "_elements": all_elements, "_pairs": pairs, "_is_member": is_member, "_Reached": Reached, "_interpret": interpret,
 }  # fmt: skip

@@ -19,14 +19,14 @@ _STRFMT = re.compile(
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
 _DIGITS = 30  # maximal digits of a number in a duration; more digits always overflow
-_REMEMBERED = 64  # maximal characters of a text whose value is cached
+_MAX_CACHED = 64  # maximal characters of a text whose value is cached
 T = TypeVar("T")
 
 
-def _remembered(read: Callable[[str], T]) -> Callable[[str], T]:
+def _cached(read: Callable[[str], T]) -> Callable[[str], T]:
     """Return the function with a cache for short texts."""
     known = lru_cache(maxsize=4096)(read)
-    return lambda text: known(text) if len(text) <= _REMEMBERED else read(text)
+    return lambda text: known(text) if len(text) <= _MAX_CACHED else read(text)
 
 
 def _days(year: int, month: int, day: int) -> int | None:
@@ -55,14 +55,14 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     return seconds * SECOND + nanos, east
 
 
-@_remembered
+@_cached
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
     """Return (nanoseconds since 1970, seconds east of UTC) of a text in Go's time.RFC3339 layout, or None."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
-@_remembered
+@_cached
 def parse_date_time(text: str) -> tuple[int, int] | None:
     """Return (nanoseconds since 1970, seconds east of UTC) of a date-time in data, as strfmt does, or None."""
     if not text:
@@ -99,7 +99,7 @@ _WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (
 _WORDS = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 
 
-@_remembered
+@_cached
 def parse_duration(text: str) -> int | None:
     """Return the nanoseconds of a duration as Go's time.ParseDuration does, or None."""
     rest = text[1:] if text[:1] in ("+", "-") else text
@@ -125,7 +125,7 @@ def parse_duration(text: str) -> int | None:
     return total if INT_MIN <= total <= INT_MAX else None
 
 
-@_remembered
+@_cached
 def parse_go_or_word_duration(text: str) -> int | None:
     """Return the nanoseconds of a duration in data, or None.
 

@@ -241,7 +241,7 @@ def element(value: Value, index: int) -> Value:
 _VIEW = 6  # a view in a list takes as much memory as this number of additional elements
 
 
-def kept(made: list[Value]) -> list[Value]:
+def count_views(made: list[Value]) -> list[Value]:
     """Count the memory of the views in a new list, and return the list. Raise Cancelled."""
     spend(_VIEW * sum(isinstance(value, View) for value in made))
     return made

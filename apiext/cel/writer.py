@@ -77,8 +77,8 @@ class Writer:
             self.line(f"c += {self.pending}")
             self.pending = 0
 
-    def odd_if(self, condition: str) -> None:
-        self.line(f"if {condition}: raise _Odd")
+    def unhandled_if(self, condition: str) -> None:
+        self.line(f"if {condition}: raise _Unhandled")
 
     def kind_of(self, id: int) -> str:
         kind = self.checked.types[id].kind
@@ -90,38 +90,38 @@ class Writer:
             return val
         assert val.declared is not None
         name = self.let(f"_view({val.text}, {self.keep(val.declared, 'd')})")
-        self.odd_if(f"type({name}) is _Fault")
+        self.unhandled_if(f"type({name}) is _Fault")
         return Val(name, "any")
 
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Write code that reads data; the code raises Odd if the data does not have its declared type."""
+        """Write code that reads data; the code raises Unhandled if the data does not have its declared type."""
         kind = declared.kind
         name = self.let(text)
         if kind in _CONTAINERS:
             if null_is_missing and declared.nullable:
-                self.odd_if(f"{name} is None")
+                self.unhandled_if(f"{name} is None")
             return Val(name, "raw", declared)
         if kind in CHECKS:
-            self.odd_if(f"type({name}) is not {CHECKS[kind]}")
+            self.unhandled_if(f"type({name}) is not {CHECKS[kind]}")
             return Val(name, kind)
         if kind == "double":
             self.line(f"if type({name}) is not float:")
-            self.line(f"    if type({name}) is not int: raise _Odd")
+            self.line(f"    if type({name}) is not int: raise _Unhandled")
             self.line(f"    {name} = float({name})")
             return Val(name, kind)
         if kind == "int_or_string":
-            self.odd_if(f"type({name}) is not str and type({name}) is not int")
+            self.unhandled_if(f"type({name}) is not str and type({name}) is not int")
             return Val(name, "dyn")
         if kind not in _VIEWED:
             raise Unsupported
         name = self.let(f"_view({name}, {self.keep(declared, 'd')})")
-        self.odd_if(f"type({name}) is _Fault or {name} is None")
+        self.unhandled_if(f"type({name}) is _Fault or {name} is None")
         return Val(name, kind)
 
     def container(self, val: Val) -> str:
-        """Return the expression of a list or map; the code raises Odd if raw data does not have its declared type."""
+        """Return the expression of a list or map; the code raises Unhandled if raw data has another type."""
         if val.kind == "raw" and val.declared is not None:
-            self.odd_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
+            self.unhandled_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
         return val.text
 
     def constant(self, step: Constant) -> Val:
@@ -132,19 +132,19 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Return the test for a field; the code raises Odd if the field exists, but not with its declared type."""
+        """Return the test for a field; the code raises Unhandled if the field has another type."""
         wanted = _PYTHON.get(declared.kind)
         if wanted is not None:
             misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
-            self.odd_if(f"{name} is not None and {misfit}")
+            self.unhandled_if(f"{name} is not None and {misfit}")
         elif declared.kind in _VIEWED:
-            self.odd_if(f"{name} is not None and type(_view({name}, {self.keep(declared, 'd')})) is _Fault")
+            self.unhandled_if(f"{name} is not None and type(_view({name}, {self.keep(declared, 'd')})) is _Fault")
         return Val(f"({name} is not None)", "bool")
 
     def truth(self, val: Val) -> str:
-        """Return the expression of a boolean; the code raises Odd for a value of another type."""
+        """Return the expression of a boolean; the code raises Unhandled for a value of another type."""
         if val.kind != "bool":
             name = self.let(self.value(val).text)
-            self.odd_if(f"type({name}) is not bool")
+            self.unhandled_if(f"type({name}) is not bool")
             return name
         return val.text

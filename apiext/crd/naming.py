@@ -63,12 +63,12 @@ class NameIndex:
             *self._count(group, has - had, 1),
         ]
         requested = self._requested.get(group, {})
-        woken = {other: None for one in changed for other in requested.get(one, ())}
+        affected = {other: None for one in changed for other in requested.get(one, ())}
         if definition is not None and not is_decided(definition):
             wanted = self._requested.setdefault(definition.group, {})
             for one in distinct_names(definition.names):
                 wanted.setdefault(one, {})[name] = None
-        return list(woken)
+        return list(affected)
 
     def _count(self, group: str, names: set[Name], more: int) -> Iterator[Name]:
         """Add ``more`` to the counts of names; yield the names that this change has reserved or released."""

@@ -79,13 +79,13 @@ def without_escaped_quotes(raw: bytes) -> bytes:
 
 def as_written(raw: bytes, text: str) -> str:
     """Return Go's message about a number that does not fit a type, with the digits of the JSON text."""
-    told = _NUMBER_MESSAGE.search(text)
-    if told is None:
+    message = _NUMBER_MESSAGE.search(text)
+    if message is None:
         return text
-    value = float(told[1])
+    value = float(message[1])
     for found in _SCALAR.finditer(without_escaped_quotes(raw)):
         if found["number"] and float(found["number"]) == value:
-            return text[: told.start(1)] + found["number"].decode() + text[told.end(1) :]
+            return text[: message.start(1)] + found["number"].decode() + text[message.end(1) :]
     return text
 
 

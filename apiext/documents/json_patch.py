@@ -20,7 +20,7 @@ class PatchInvalid(ValueError):
     """The error of a patch that cannot be applied to the document (422)."""
 
 
-class MadeAList(PatchInvalid):
+class ResultIsArray(PatchInvalid):
     """The error of a patched document that is an array instead of an object."""
 
 
@@ -87,7 +87,7 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
     except (RecursionError, orjson.JSONEncodeError) as error:
         raise PatchInvalid("the patched document exceeds max depth") from error
     if not isinstance(patching.root, dict):
-        raise MadeAList("the patched document is not an object")
+        raise ResultIsArray("the patched document is not an object")
     return patching.root
 
 

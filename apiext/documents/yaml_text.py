@@ -214,7 +214,7 @@ class _Reader:
         self._nodes = 0
         self._letters = 0
         self._fault: DecodeError | None = None
-        self._odd = False
+        self._has_placeholders = False
         self._steps: Any = []  # steps of the last mapping, or of each mapping in the last list
 
     @staticmethod
@@ -251,8 +251,8 @@ class _Reader:
         next(self._events)  # document end, or an unexpected event
         if self._fault is not None:
             raise self._fault
-        if self._odd:
-            left = min(_not_json_values(document), key=lambda odd: odd.stage, default=None)
+        if self._has_placeholders:
+            left = min(_not_json_values(document), key=lambda it: it.stage, default=None)
             if left is not None:
                 raise left.fault
         return document
@@ -263,11 +263,11 @@ class _Reader:
 
     def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
         """Return a placeholder; ``read`` raises its error unless a duplicate key replaces the value."""
-        self._odd = True
+        self._has_placeholders = True
         return _NotJson(stage, fault)
 
     def _value(self, event: Any, depth: int) -> Any:
-        before, letters, told = self._nodes, self._letters, len(self.duplicates)
+        before, letters, notes = self._nodes, self._letters, len(self.duplicates)
         self._count(1)
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
@@ -286,7 +286,7 @@ class _Reader:
             value = self._mapping(depth + 1)
         if event.anchor is not None:
             size = self._nodes - before, self._letters - letters
-            self._anchors[event.anchor] = _Anchored(value, *size, self._steps, self.duplicates[told:])
+            self._anchors[event.anchor] = _Anchored(value, *size, self._steps, self.duplicates[notes:])
         return value
 
     def _native(self, event: Any) -> Any:
@@ -340,18 +340,18 @@ class _Reader:
             name = self._key(event, depth)
             event = next(self._events)
             line = event.start_mark.line + 1  # the line of the value, as in upstream
-            told = len(self.duplicates)
+            notes = len(self.duplicates)
             value = self._value(event, depth)
             if name is _MERGE:
-                del self.duplicates[told:]
+                del self.duplicates[notes:]
                 self._merge(own, construction, value)
                 continue
             key = as_key(name)
             if key is None:
                 key = f"{_NO_KEY}{name}"
                 value = self._placeholder(_CONVERTED, unsupported_key(name, _go_syntax(value)))
-            if told < len(self.duplicates):
-                construction.steps += self.duplicates[told:]
+            if notes < len(self.duplicates):
+                construction.steps += self.duplicates[notes:]
             self._mark(construction, name, line)
             own[key] = value
         self._steps = construction.steps

@@ -118,16 +118,16 @@ def _value_order(item: Any) -> tuple[Any, ...]:
     return (5,)
 
 
-def shown(path: Sequence[str], *, owned: bool = False) -> str:
+def printed(path: Sequence[str], *, owned: bool = False) -> str:
     """Return a path as error texts print it, such as ``.spec.list[name="a"].v``, with long names cut.
 
     ``owned`` is true for a path from managedFields. Upstream decodes such paths from JSON, so all their numbers are
     floats.
     """
-    return "".join(_shown(element, owned) for element in path)
+    return "".join(_printed(element, owned) for element in path)
 
 
-def _shown(element: str, owned: bool) -> str:
+def _printed(element: str, owned: bool) -> str:
     kind, text = element[:2], element[2:]
     if kind == "f:":
         return f".{short(text)}"

@@ -15,7 +15,7 @@ API_VERSION = "autoscaling/v1"
 _REPLICAS = ("f:spec", "f:replicas")
 
 
-def shown(given: Any, paths: Paths) -> list[Document]:
+def scale_entries(given: Any, paths: Paths) -> list[Document]:
     """Convert the managedFields of an object to those of its Scale (upstream: ScaleHandler.ToSubresource)."""
     owners = {manager: owned for manager, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(

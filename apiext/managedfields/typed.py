@@ -67,15 +67,15 @@ class TypeFault(ValueError):
     """The error of a value that does not fit its type; the text is upstream's, cut to the limit of a response."""
 
     def __init__(self, faults: Faults) -> None:
-        told: list[str] = []
+        lines: list[str] = []
         size = 0
         for line in faults.lines([]):
             size += len(line)
-            if not has_room(len(told) + 1, size):
-                told.append("too many errors: the rest is not shown")
+            if not has_room(len(lines) + 1, size):
+                lines.append("too many errors: the rest is not shown")
                 break
-            told.append(line)
-        super().__init__(told[0] if len(told) == 1 else "\n  ".join(["errors:", *told]))
+            lines.append(line)
+        super().__init__(lines[0] if len(lines) == 1 else "\n  ".join(["errors:", *lines]))
 
 
 def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
@@ -188,12 +188,12 @@ def _list_faults(type_: ListType, value: list[Any], duplicates: bool) -> Faults 
                 return found
             if element in seen and not duplicates:
                 found = found or Faults()
-                found.add("", f"duplicate entries for key {path.shown((element,))}")
+                found.add("", f"duplicate entries for key {path.printed((element,))}")
             seen.add(element)
         faults = _faults(type_.item, item, duplicates)
         if faults is not None:
             found = found or Faults()
-            found.add(path.shown((element,)), faults)
+            found.add(path.printed((element,)), faults)
         if found is not None and found.count > meta_limits.MAX_FIELD_ERRORS:
             break
     return found

@@ -18,10 +18,10 @@ class Uids:
         try:
             return self._ready.pop()
         except IndexError:
-            made = _batch()
-            found = made.pop()  # before other threads can pop from the list
-            self._ready = made
-            return found
+            batch = _batch()
+            uid = batch.pop()  # before other threads can pop from the list
+            self._ready = batch
+            return uid
 
 
 def _batch() -> list[str]:

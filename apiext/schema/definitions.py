@@ -39,11 +39,11 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
             if not found and has_defaults(schema):
                 root = parse(schema, strip_formats=False)
                 found = defaults_check.errors(root, path, pruned=options.pruned_defaults)
-    judged = options.structural and not unsupported and not found and has_rules(schema)
+    check_rules = options.structural and not unsupported and not found and has_rules(schema)
     broken: list[str] = []
     found = found + rules_of_schema.errors(schema, path, options, broken)
     shown, complete = first_shown(found)
-    if judged and complete:
+    if check_rules and complete:
         shown, complete = first_shown([*shown, *_rule_errors(schema, path, broken, options)])
     if not shown and unsupported:
         return [invalid(path, "", unsupported)]

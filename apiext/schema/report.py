@@ -270,8 +270,8 @@ class Reporter:
         found.add(FieldError(INVALID, self.base, f'Invalid value: "": {go_quote(path)} {text}'))
 
 
-def _wrong_type(field: str, path: str, wanted: str, met: str) -> FieldError:
-    return type_invalid(field, met, f"{path} in body must be of type {wanted}: {go_quote(met)}")
+def _wrong_type(field: str, path: str, wanted: str, actual: str) -> FieldError:
+    return type_invalid(field, actual, f"{path} in body must be of type {wanted}: {go_quote(actual)}")
 
 
 def go_json(value: Any) -> str:

@@ -84,7 +84,7 @@ class WorkBudget:
         self.spend(EVALUATING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit
         if self.brief:
-            limit.most = self.left
+            limit.max_cost = self.left
         found = program.evaluate(variables, limit)
         self.left -= found.cost
         if self.brief:
@@ -137,7 +137,7 @@ def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
     before, brief = mine.budget, mine.brief
     brief.left = limits.LOOP_UNITS
     brief.limit.time = 0
-    brief.limit.effort = cel_limits.MOST
+    brief.limit.effort = cel_limits.MAX_ELEMENTS
     mine.budget = brief
     try:
         return work(*args)

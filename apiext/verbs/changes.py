@@ -79,7 +79,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     def change(shown: View) -> Document:
         try:
             patched = json_patch.apply(shown, operations)
-        except json_patch.MadeAList as error:
+        except json_patch.ResultIsArray as error:
             raise no_object(patch_texts.patched(call, shown, raw, operations)) from error
         except json_patch.PatchInvalid as error:
             raise status.unprocessable("the server rejected our request due to an error in our request") from error

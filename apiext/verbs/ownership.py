@@ -13,7 +13,7 @@ from apiext.documents.equality import same
 from apiext.managedfields import entries, manager, scale
 from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, union_of
 from apiext.managedfields.manager import ApplyError, BadApply, Writer
-from apiext.managedfields.path import shown as shown_path
+from apiext.managedfields.path import printed as printed_path
 from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
@@ -185,7 +185,7 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
     ``with_replicas`` marks the Scale of an object without replicas.
     """
     found = with_replicas(call.endpoint, shown, stored)
-    _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
+    _set(found, scale.scale_entries((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
     return found
 
 
@@ -389,7 +389,7 @@ class Application:
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
     """Return the 409 of an apply, with a cause for each field and its owner, up to the size of a response (SSA-008)."""
-    errors = (FieldError(_CONFLICT, shown_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
+    errors = (FieldError(_CONFLICT, printed_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
     found, complete = first_shown(errors)
     causes = [
         {"reason": error.reason, "message": f"conflict with {error.body}", "field": error.field} for error in found

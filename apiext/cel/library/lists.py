@@ -20,11 +20,11 @@ from apiext.cel.values import (
     Value,
     compare,
     cost_size,
+    count_views,
     element,
     elements,
     equal,
     is_list,
-    kept,
     no_overload,
     type_name,
     unlike,
@@ -116,7 +116,7 @@ def _slice(values: Value, start: int, end: int) -> Value:
     if size < end:
         return Fault(f"cannot slice({start}, {end}), list is length {size}")
     spend(end - start)
-    return kept([element(values, at) for at in range(start, end)])
+    return count_views([element(values, at) for at in range(start, end)])
 
 
 def _flatten(values: Value, depth: int = 1) -> Value:
@@ -137,7 +137,7 @@ def _flatten(values: Value, depth: int = 1) -> Value:
             made.append(value)
         else:
             waiting.pop()
-    return kept(made)
+    return count_views(made)
 
 
 def _sort(values: Value) -> Value:
@@ -162,7 +162,7 @@ def _sort_by(values: Value, keys: Value) -> Value:
     if any(type(key) is Fault or type_name(key) != kind for key in named):
         return Fault("list elements must have the same type")
     pairs = sorted(zip(named, elements(values), strict=True), key=cmp_to_key(_order))
-    return kept([value for _, value in pairs])
+    return count_views([value for _, value in pairs])
 
 
 def _range(count: int) -> Value:
@@ -176,7 +176,7 @@ def _range(count: int) -> Value:
 
 def _reverse(values: Value) -> Value:
     spend(len(values))
-    return kept(list(elements(values))[::-1])
+    return count_views(list(elements(values))[::-1])
 
 
 def _distinct(values: Value) -> Value:

@@ -107,11 +107,11 @@ def measured(program: Program) -> tuple[float, float]:
     began = time.thread_time()
     found = program.evaluate(VARIABLES, limit)
     took = time.thread_time() - began
-    touched = cel_limits.MOST - effort.left()
+    touched = cel_limits.MAX_ELEMENTS - effort.left()
     room = (
         PER_CALL_LIMIT / max(found.cost, 1),
-        cel_limits.MOST / max(touched, 1),
-        cel_limits.MOST_TIME / max(limit.time, 1),
+        cel_limits.MAX_ELEMENTS / max(touched, 1),
+        cel_limits.MAX_TIME / max(limit.time, 1),
     )
     times = min(*room, LOOPS / CALLS)
     kept = {id(value): sys.getsizeof(value) for value in (found.value if type(found.value) is list else ())}

@@ -164,7 +164,7 @@ def test_deep_and_wide_objects_end() -> None:
 @pytest.mark.slow
 def test_conversions_of_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Conversions of values with shared parts are bounded: a part is visited once for each of its uses."""
-    monkeypatch.setattr("apiext.cel.limits.MOST", 10_000)
+    monkeypatch.setattr("apiext.cel.limits.MAX_ELEMENTS", 10_000)
     inner: Value = Open("Object.a", {})
     for _ in range(40):
         inner = Open("Object.a", {"a": inner, "b": inner})

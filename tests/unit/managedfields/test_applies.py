@@ -37,7 +37,9 @@ def test_case(case: cases.Case) -> None:
     if case.conflict:
         with pytest.raises(Conflicts) as met:
             play(case.steps)
-        assert sorted(f"conflict with {owner}: {path.shown(way)}" for owner, way in met.value.paths()) == case.conflict
+        assert (
+            sorted(f"conflict with {owner}: {path.printed(way)}" for owner, way in met.value.paths()) == case.conflict
+        )
         return
     if case.error:
         with pytest.raises((ApplyError, BadApply)) as wrong:

@@ -52,7 +52,7 @@ def test_a_story_of_applies(story: list[tuple[str, dict[str, Any], bool]]) -> No
         try:
             live = applied(live, manager, spec, force=force)
         except Conflicts as conflicts:
-            told = {(owner.name, path.shown(way)) for owner, way in conflicts.paths()}
+            told = {(owner.name, path.printed(way)) for owner, way in conflicts.paths()}
             assert told == {(other, shown(place)) for other, place in expected}
             assert not model.apply(manager, spec)
             continue

@@ -222,5 +222,5 @@ def test_owners_of_replicas_after_writes_of_scale(before: Any, count: int, after
         return {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"managedFields": owners}, "spec": spec}
 
     new = of(count, None)
-    ownership.record(ownership.kind_writer(SCALE, "k", "now"), of(1, scale.shown(before, paths)), new)
+    ownership.record(ownership.kind_writer(SCALE, "k", "now"), of(1, scale.scale_entries(before, paths)), new)
     assert scale.object_entries(before, new["metadata"].get("managedFields"), paths, "g/v1") == after

@@ -81,14 +81,14 @@ def test_broken_fields_are_refused(bad: object) -> None:
 
 def test_paths_are_shown_as_upstream_shows_them() -> None:
     steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
-    assert path.shown(steps) == '.spec.list[name="a",port=1][="x"][3]'
+    assert path.printed(steps) == '.spec.list[name="a",port=1][="x"][3]'
     # upstream: prints an object without separators and braces
     odd = {"name": {"b": 'x"', "a": 1.5}, "port": [None, True, 1e21]}
-    assert path.shown([path.key(odd)]) == r'[name=a=1.5b="x\"",port=[null,true,1e+21]]'
+    assert path.printed([path.key(odd)]) == r'[name=a=1.5b="x\"",port=[null,true,1e+21]]'
     large = [path.key({"a": 1000000, "b": [7, 2**63, True]}), path.value(2**53 + 1)]
-    assert path.shown(large) == "[a=1000000,b=[7,9.223372036854776e+18,true]][=9007199254740993]"
+    assert path.printed(large) == "[a=1000000,b=[7,9.223372036854776e+18,true]][=9007199254740993]"
     # upstream: owned values were decoded from JSON, in which all numbers are floats
-    assert path.shown(large, owned=True) == "[a=1e+06,b=[7,9.223372036854776e+18,true]][=9.007199254740992e+15]"
+    assert path.printed(large, owned=True) == "[a=1e+06,b=[7,9.223372036854776e+18,true]][=9.007199254740992e+15]"
 
 
 def test_names_of_items_are_written_as_go_writes_json() -> None:

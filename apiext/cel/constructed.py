@@ -229,7 +229,7 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 
 
 def natural(value: Value) -> Any:
-    """Return the Go data of a value (upstream: Value()): decoded JSON, or Native for data without JSON.
+    """Return the Go data of a value (upstream: Value()): decoded JSON, or a Native without equivalent in JSON.
 
     Elements of inner lists and maps stay CEL values.
     """

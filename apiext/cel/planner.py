@@ -276,7 +276,7 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return the function of a call with a constant pattern; it also accepts a string of an unknown type."""
+    """Return the function of a call with a constant pattern; the function also accepts a string of an unknown type."""
 
     def call(text: Value, *rest: Value) -> Value:
         if is_unknown(text):

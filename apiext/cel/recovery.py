@@ -16,7 +16,7 @@ network = cache(Network)
 
 
 class _Stop(Exception):
-    """The end of parsing at a limit, which was reported."""
+    """Parsing ends at a limit; the error is already reported."""
 
 
 class _Fault(Exception):

@@ -125,7 +125,7 @@ def _user(given: str) -> str:
 
 def _service_errors(service: View, path: str) -> Iterator[FieldError]:
     """Yield the errors of a webhook's service reference (VER-009)."""
-    # upstream: name and namespace are passed in the wrong order, so errors name the other field
+    # upstream: swaps name and namespace, so an error names the wrong field
     if not service.get("namespace"):
         yield required(child(path, "name"))
     if not service.get("name"):

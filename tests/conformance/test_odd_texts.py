@@ -256,7 +256,7 @@ def test_parts_of_a_definition_that_are_null_at_last(api: Client) -> None:
     assert "cannot unmarshal number into Go struct field JSONSchemaProps." in refused
 
 
-# upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes it
+# upstream: decodes custom objects in sorted order and reports the first error, but first an invalid time
 @pytest.mark.rows("ERR-11", "MET-001")
 @pytest.mark.parametrize(
     ("metadata", "told"),

@@ -11,6 +11,8 @@ import ssl
 from datetime import UTC, datetime
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from apiext.system.certificates import read_certificate, subject_of
@@ -38,6 +40,30 @@ async def fetch(address: str, port: int, name: str) -> bytes | None:
         return found
     finally:
         transport.abort()
+
+
+def namesake(der: bytes, bundle: bytes, now: datetime) -> bytes | None:
+    """Return a certificate as PEM if its subject is that of its issuer, and the issuer is in the CA bundle (PEM).
+
+    Return None if the signature, the times of the issuer, or the right of the issuer to sign certificates is invalid.
+    """
+    try:
+        certificate = read_certificate(der)
+        issuers = [one for one in x509.load_pem_x509_certificates(bundle) if _signs(one, certificate, now)]
+    except _UNREADABLE:
+        return None
+    return b"\n" + certificate.public_bytes(Encoding.PEM) if issuers else None
+
+
+def _signs(issuer: x509.Certificate, certificate: x509.Certificate, now: datetime) -> bool:
+    """Report whether a valid authority has signed a certificate."""
+    try:
+        if not issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
+        certificate.verify_directly_issued_by(issuer)
+    except (x509.ExtensionNotFound, InvalidSignature, ValueError, TypeError):
+        return False
+    return issuer.not_valid_before_utc <= now <= issuer.not_valid_after_utc
 
 
 def fault(der: bytes, name: str, now: datetime) -> str | None:

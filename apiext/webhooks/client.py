@@ -23,7 +23,7 @@ from apiext.webhooks.names import Names, Network
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target
-from apiext.webhooks.trust import UNVERIFIED, Contexts, failure_of
+from apiext.webhooks.trust import SELF_SIGNED, UNVERIFIED, Contexts, failure_of
 from apiext.webhooks.wire import Connection
 
 _READING = "unexpected error when reading response body. Please retry. Original error: "
@@ -205,6 +205,9 @@ class Client:
             try:
                 return await _dial(address, port, context, target.server_name)
             except (OSError, ssl.SSLError) as error:
+                connection = await self._dial_namesake(error, address, port, target, user)
+                if connection is not None:
+                    return connection
                 shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
                 failure = (
                     failure
@@ -213,6 +216,28 @@ class Client:
                 )
         assert failure is not None
         raise failure
+
+    async def _dial_namesake(
+        self, error: Exception, address: str, port: int, target: Target, user: Credentials
+    ) -> Connection | None:
+        """Connect to a server whose certificate has the subject of its issuer, after OpenSSL has rejected it.
+
+        OpenSSL regards each certificate of that form as self-signed; Go verifies its signature. Return None if the CA
+        bundle does not contain the issuer, or if the certificate is invalid for another reason.
+        """
+        if not isinstance(error, ssl.SSLCertVerificationError) or error.verify_code != SELF_SIGNED or not target.ca:
+            return None
+        from apiext.webhooks import certificates  # imports cryptography
+
+        found = await certificates.fetch(address, port, target.server_name)
+        leaf = None if found is None else certificates.namesake(found, target.ca, datetime.now(UTC))
+        if leaf is None:
+            return None
+        context = await self._context(target.ca + leaf, user)
+        try:
+            return await _dial(address, port, context, target.server_name)
+        except (OSError, ssl.SSLError):
+            return None
 
     async def _context(self, ca: bytes, user: Credentials) -> ssl.SSLContext:
         try:

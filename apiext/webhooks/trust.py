@@ -9,10 +9,12 @@ from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable, Untrusted
 
 UNVERIFIED = "tls: failed to verify certificate: "
+SELF_SIGNED = 18
+"""OpenSSL's verify code for a self-signed certificate that is not in the CA bundle."""
 _VERIFY_TEXTS = {  # OpenSSL's verify code → text
     9: "x509: certificate has expired or is not yet valid: its time has not come",
     10: "x509: certificate has expired or is not yet valid: its time is over",
-    18: "x509: certificate signed by unknown authority",
+    SELF_SIGNED: "x509: certificate signed by unknown authority",
     19: "x509: certificate signed by unknown authority",
     20: "x509: certificate signed by unknown authority",
     21: "x509: certificate signed by unknown authority",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import re
 import socket
 import threading
 import time
@@ -277,6 +278,30 @@ async def test_untrusted_certificates(tmp_path: Path, client: Client, how: dict[
             await client.post(target, REVIEW, 5)
         assert str(caught.value).startswith(f'Post "https://127.0.0.1:{webhook.port}/hook?timeout=5s": {text}')
         assert webhook.reviews == []
+
+
+NAMESAKE = tls.authority("webhook")  # the certificates of the webhooks have this subject, too
+NAMESAKES = [
+    ({}, NAMESAKE, ""),
+    ({}, tls.authority("webhook"), "certificate signed by unknown authority"),
+    ({"expired": True}, NAMESAKE, "certificate has expired or is not yet valid: current time "),
+    ({"names": ("127.0.0.2",)}, NAMESAKE, "certificate is valid for 127.0.0.2, not 127.0.0.1"),
+]
+
+
+@pytest.mark.rows("VER-009")
+@pytest.mark.parametrize(("how", "trusted", "text"), NAMESAKES, ids=["valid", "foreign", "expired", "name"])
+async def test_a_certificate_with_the_name_of_its_authority(
+    tmp_path: Path, client: Client, how: dict[str, Any], trusted: tls.TestAuthority, text: str
+) -> None:
+    with hook(tmp_path, signer=NAMESAKE, **how) as (webhook, _):
+        target = target_of({"url": webhook.url(), "caBundle": trusted.bundle})
+        if text:
+            with pytest.raises(errors.Untrusted, match=re.escape(f"failed to verify certificate: x509: {text}")):
+                await client.post(target, REVIEW, 5)
+        else:
+            assert b'"allowed": true' in await client.post(target, REVIEW, 5)
+        assert len(webhook.reviews) == (not text)
 
 
 async def test_a_bundle_without_certificates(client: Client) -> None:

@@ -338,8 +338,9 @@ def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
 def _with_last_applied(annotations: View, patch: View) -> Document:
     """Return the annotations with kubectl's last-applied annotation updated, or without it if it is too long."""
     metadata = dict(patch.get("metadata") or {})
-    if isinstance(metadata.get("annotations"), dict):
-        metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}
+    own = metadata.pop("annotations", None)
+    if isinstance(own, dict):
+        metadata["annotations"] = {name: item for name, item in own.items() if name != LAST_APPLIED}
     found = {**annotations, LAST_APPLIED: html_escaped(encode({**patch, "metadata": metadata}).decode()) + "\n"}
     if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > meta_limits.MAX_ANNOTATIONS:
         del found[LAST_APPLIED]

@@ -329,16 +329,20 @@ def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool
 
 
 @pytest.mark.rows("SSA-016")
-def test_the_annotation_of_kubectl_follows_what_it_applies(api: Client) -> None:
+@pytest.mark.parametrize("annotations", [{"a": "b"}, {}, None])  # upstream: null is the same as absent
+def test_the_annotation_of_kubectl_follows_what_it_applies(api: Client, annotations: dict[str, str] | None) -> None:
     widgets, last = serve(api), "kubectl.kubernetes.io/last-applied-configuration"
     first = widgets.make("a", color="red")
     annotated = {**first, "metadata": {**first["metadata"], "annotations": {last: json.dumps(first)}}}
     api.post(widgets.path(), annotated, fieldManager="kubectl-client-side-apply").expect(201)
     second = widgets.make("a", color="blue")
-    second["metadata"]["annotations"] = {"a": "b"}
+    second["metadata"]["annotations"] = annotations
     found = api.patch(widgets.path("a"), second, APPLY, fieldManager="kubectl").expect(200)
-    assert found["metadata"]["annotations"]["a"] == "b"
-    assert json.loads(found["metadata"]["annotations"][last]) == second
+    if annotations is None:
+        del second["metadata"]["annotations"]
+    written = found["metadata"]["annotations"].pop(last)
+    assert json.loads(written) == second
+    assert found["metadata"]["annotations"] == (annotations or {})
 
 
 MISFITS: dict[str, tuple[dict[str, Any], str]] = {

@@ -21,7 +21,7 @@ from apiext.admission.chain import Chain
 from apiext.admission.plugin_services import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import Authorizer, authorizer_of
-from apiext.auth.bound_objects import Find, Record
+from apiext.auth.bound_objects import BOUND, Find, Record
 from apiext.auth.roles import Roles
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
@@ -64,7 +64,6 @@ from apiext.verbs import admission_plugins
 from apiext.verbs.address_pool import Addresses
 from apiext.verbs.addresses import allocate
 from apiext.verbs.call import Verbs
-from apiext.verbs.reviews import ACCOUNTS, SECRETS
 from apiext.webhooks import proxy
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
@@ -535,8 +534,8 @@ def _encryption_reload(config: Config, encryption: "Loaded | None", store: Cache
 async def _follow_accounts(store: CachedStore) -> None:
     """Refresh the cached objects to which tokens are bound; keep the cache if the store does not respond."""
     with contextlib.suppress(StoreError):
-        for resource in (ACCOUNTS, SECRETS):
-            await store.fresh(store.collection(resource))
+        for resource in ("serviceaccounts", *BOUND.values()):
+            await store.fresh(store.collection(GroupResource("", resource)))
 
 
 def _find_in(store: CachedStore) -> Find:

@@ -4,7 +4,7 @@
 LOOP_BUDGET = 0.005
 # Bytes of a body or object normalized and validated on the event loop. Beyond: a thread does this.
 WORK_INLINE = 16 * 1024
-# Service accounts and secrets that tokens are bound to, in a cache. Beyond: the oldest is evicted.
+# Service accounts and objects that tokens are bound to, in a cache. Beyond: the oldest is evicted.
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3

@@ -1,4 +1,4 @@
-"""The service account and the secret to which a token is bound, and the type of the function that finds them."""
+"""The service account and the object to which a token is bound, and the type of the function that finds them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ class BadToken(ValueError):
 
 
 class Unbound(BadToken):
-    """A token that is invalid by the cached service account or secret; the store may have a newer object."""
+    """A token that is invalid by the cached service account or bound object; the store may have a newer object."""
 
 
 class Account(Struct, frozen=True):
@@ -25,15 +25,22 @@ class Account(Struct, frozen=True):
     uid: str
 
 
-class BoundSecret(Struct, frozen=True):
-    """The secret to which a token is bound. The token is valid only as long as the secret exists."""
+class BoundObject(Struct, frozen=True):
+    """An object in the claims of a token: the object to which the token is bound, or the node of a bound pod.
+
+    The token is valid only as long as the bound object exists. The uid is empty for a missing node of a pod.
+    """
 
     name: str
     uid: str
 
 
+BOUND = {"secret": "secrets", "pod": "pods", "node": "nodes"}
+"""Claim of a bound object → resource of the core group, in the order in which upstream validates the claims."""
+
+
 class Record(Struct, frozen=True):
-    """The fields of a service account or secret that are needed to validate tokens; absent fields are empty.
+    """The fields of a service account or bound object that are needed to validate tokens; absent fields are empty.
 
     ``deleted`` is the deletionTimestamp. ``token`` is in base64. ``used`` and ``invalid`` are days in labels of a
     secret, such as ``2026-11-29``: the day of the last use of its token, and the day on which the token became invalid.

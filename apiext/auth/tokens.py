@@ -4,9 +4,10 @@ import asyncio
 import binascii
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from apiext.auth import limits, secret_tokens
 from apiext.auth.base64url import decoded, encoded
-from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Find, Record, Unbound
+from apiext.auth.bound_objects import BOUND, Account, BadToken, BoundObject, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 from apiext.meta.time import parse
 from apiext.text.quotes import go_quote
@@ -44,10 +45,10 @@ class Tokens:
     """Issues and verifies tokens of service accounts; reads or creates the signing key at its first use.
 
     New tokens have the first of the ``issuers``. Tokens of the other issuers are valid, too, and tokens that are signed
-    with a ``former`` key. A token is invalid if ``find`` returns None for its account, or for the secret to which it is
-    bound or in which it is stored. ``used(namespace, name, uid)`` is called with a secret at the first use of its token
-    on each day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller may then retry
-    once.
+    with a ``former`` key. A token is invalid if ``find`` returns None for its account, for the object to which it is
+    bound, or for the secret in which it is stored. ``used(namespace, name, uid)`` is called with a secret at the first
+    use of its token on each day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller
+    may then retry once.
     """
 
     def __init__(
@@ -74,14 +75,20 @@ class Tokens:
         self._known: dict[bytes, dict[str, Any]] = {}  # SHA-256 digest of a verified token → its claims
 
     def issue(
-        self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: BoundSecret | None = None
+        self,
+        account: Account,
+        seconds: int,
+        audiences: Sequence[str] = (),
+        bound: Mapping[str, BoundObject] = MappingProxyType({}),
     ) -> Issued:
-        """Issue a token, bound to a secret if it is not None.
+        """Issue a token; ``bound`` maps claims, such as ``pod``, to the objects to which the token is bound.
 
         This server accepts the token if ``audiences`` are empty, or include an audience of this server.
         """
         now = int(self._clock())
-        bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
+        objects = {
+            claim: {"name": one.name, "uid": one.uid} if one.uid else {"name": one.name} for claim, one in bound.items()
+        }
         claims = {
             "aud": list(audiences) or list(self.audiences),
             "exp": now + seconds,
@@ -90,7 +97,7 @@ class Tokens:
             "jti": str(uuid4()),
             _CLAIM: {
                 "namespace": account.namespace,
-                **bound,
+                **dict(sorted(objects.items())),
                 "serviceaccount": {"name": account.name, "uid": account.uid},
             },
             "nbf": now,
@@ -129,7 +136,7 @@ class Tokens:
             self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
-            extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
+            extra = ((CREDENTIAL_ID, (_credential_of(claims),)), *_extra_of(about))
             self._check_account(account)
             self._check_bound_objects(account.namespace, about)
         except (KeyError, TypeError):  # another program signed other claims with this key
@@ -167,20 +174,17 @@ class Tokens:
             raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bound_objects(self, namespace: str, about: Mapping[str, Any]) -> None:
-        """Check the secret to which a token is bound.
-
-        Tokens bound to pods or nodes are invalid: this server issues none.
-        """
-        secret = about.get("secret")
-        if secret is not None:
-            found = self._find("secrets", namespace, secret["name"])
+        """Check the object to which a token is bound; the node of a bound pod may be any."""
+        for claim, resource in BOUND.items():
+            bound = about.get(claim)
+            if bound is None or (claim == "node" and about.get("pod") is not None):
+                continue
+            found = self._find(resource, "" if claim == "node" else namespace, bound["name"])
             if found is None or self._is_dead(found):
                 raise Unbound(_INVALIDATED)
-            if found.uid != secret["uid"]:
-                text = f"does not match service account secret ref claim ({secret['uid']})"
-                raise Unbound(f"secret UID ({found.uid}) {text}")
-        if about.get("pod") or about.get("node"):
-            raise BadToken(_INVALIDATED)
+            if found.uid != bound["uid"]:
+                text = f"does not match service account {claim} ref claim ({bound['uid']})"
+                raise Unbound(f"{claim} UID ({found.uid}) {text}")
 
     def _is_dead(self, found: Record) -> bool:
         return bool(found.deleted) and parse(found.deleted).timestamp() < self._clock() - _LEEWAY
@@ -243,14 +247,22 @@ def _check_types(claims: Mapping[str, Any]) -> None:
     Other programs that have a signing key can sign any claims, but later code relies on these types.
     """
     about = claims[_CLAIM]
-    secret = about.get("secret") if type(about) is dict else None
-    named = [about["serviceaccount"], *([secret] if secret is not None else [])]
-    texts = [claims["jti"], claims.get("sub", ""), about["namespace"], *(one[it] for one in named for it in _OBJECT)]
+    bound: Mapping[str, Any] = about if type(about) is dict else {}
+    objects = [about["serviceaccount"], *(bound[claim] for claim in BOUND if bound.get(claim) is not None)]
+    texts = [claims["jti"], claims.get("sub", ""), about["namespace"], *(one["name"] for one in objects)]
+    node = bound.get("node")
+    texts += [*(one["uid"] for one in objects if one is not node), node.get("uid", "") if node is not None else ""]
     if not all(type(text) is str for text in texts):
         raise TypeError("a claim that is a string has another type")
 
 
-_OBJECT = ("name", "uid")  # the claims of an account or a secret
+def _extra_of(about: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str]]]:
+    """Yield the extra attributes of the user that name the pod and the node in the claims."""
+    for claim in ("node", "pod"):
+        bound: Mapping[str, str] = about.get(claim) or {}
+        for word in ("name", "uid"):
+            if bound.get(word):
+                yield f"authentication.kubernetes.io/{claim}-{word}", (bound[word],)
 
 
 def _credential_of(claims: Mapping[str, Any]) -> str:

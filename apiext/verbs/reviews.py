@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
-from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Unbound
+from apiext.auth.bound_objects import Account, BadToken, BoundObject, Unbound
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import MASTERS, User
@@ -25,6 +25,7 @@ from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
 from apiext.scheduling.loop_budget import LoopBudget, collect
+from apiext.text.quotes import go_quote
 from apiext.verbs import decoding, identity, limits, ownership, pods, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.objects import attributes_of, warn_of_owners
@@ -335,23 +336,23 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     _check_seconds(spec["expirationSeconds"])
     unanswered = {"token": "", "expirationTimestamp": None}
     await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
-    secret = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else None
+    bound = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else {}
     longest = verbs.accounts.longest
     if 0 < longest < spec["expirationSeconds"]:
         call.warn([f"requested expiration of {spec['expirationSeconds']} seconds shortened to {longest} seconds"])
         spec["expirationSeconds"] = longest
     audiences = document["spec"].get("audiences") or ()
-    made = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, secret)
+    made = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, bound)
     ends = render(datetime.fromtimestamp(made.until, UTC))
     if call.trail is not None:
         call.trail.annotations[ISSUED] = made.credential
     return {"metadata": metadata, "spec": spec, "status": {"token": made.token, "expirationTimestamp": ends}}
 
 
-async def _bound(verbs: Verbs, call: Call, reference: View) -> BoundSecret:
-    """Return the secret to which a token is bound.
+async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, BoundObject]:
+    """Return claim → object for the object to which a token is bound, and for the node of a bound pod.
 
-    Raise a 404 if it does not exist, as pods and nodes never do.
+    Raise a 404 if the object does not exist, and a 400 for the pod of another service account.
     """
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)
@@ -359,16 +360,41 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> BoundSecret:
         raise status.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
     if not name:
         raise status.bad_request("Name parameter required.")
-    identity.check_segment(name)
-    resource = verbs.catalog.current.resource("", bindable.resource)
-    if resource is None:
-        raise status.not_found(bindable, name)
-    secrets = replace(call, resource=resource, served=resource.versions["v1"], name=name)
-    uid = orjson.loads((await read.get(verbs, secrets, "")).raw)["metadata"].get("uid", "")
+    document = await _object(verbs, call, bindable, name)
+    spec = document.get("spec") or {}
+    if kind == "Pod" and spec.get("serviceAccountName") != call.name:
+        account = f"serviceaccount {go_quote(call.name)}"
+        raise status.bad_request(f"cannot bind token for {account} to pod running with different serviceaccount name.")
+    bound = {kind.lower(): BoundObject(name, document["metadata"].get("uid", ""))}
+    uid = bound[kind.lower()].uid
     if reference.get("uid", uid) != uid:
         text = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
         raise status.conflict(GroupResource("", kind), name, f"{text}{_RECREATED}")
-    return BoundSecret(name, uid)
+    node = spec.get("nodeName") if kind == "Pod" else None
+    return bound | {"node": await _node_of(verbs, call, node)} if node else bound
+
+
+async def _node_of(verbs: Verbs, call: Call, name: str) -> BoundObject:
+    """Return the node of a pod, without its uid if it does not exist."""
+    try:
+        document = await _object(verbs, call, _BINDABLE["Node"], name)
+    except status.StatusError as error:
+        if error.code != 404:
+            raise
+        return BoundObject(name, "")
+    return BoundObject(name, document["metadata"].get("uid", ""))
+
+
+async def _object(verbs: Verbs, call: Call, group_resource: GroupResource, name: str) -> View:
+    """Return an object of the core group in the namespace of the call. Raise a 404 if it does not exist."""
+    identity.check_segment(name)
+    resource = verbs.catalog.current.resource("", group_resource.resource)
+    if resource is None:
+        raise status.not_found(group_resource, name)
+    namespace = call.namespace if resource.namespaced else None
+    get = replace(call, resource=resource, served=resource.versions["v1"], name=name, namespace=namespace)
+    found: View = orjson.loads((await read.get(verbs, get, "")).raw)
+    return found
 
 
 def _group_version(reference: View) -> tuple[str, str]:

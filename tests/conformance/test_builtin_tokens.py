@@ -332,6 +332,40 @@ def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -
         assert admin.post(path, {"kind": "SubjectAccessReview", "spec": masters}).expect(201)["status"]["allowed"]
 
 
+@pytest.mark.parametrize("with_node", [True, False])
+def test_a_token_goes_with_the_pod_that_it_is_bound_to(connect: Any, with_node: bool) -> None:
+    admin, name = connect(), f"sa-{secrets.token_hex(4)}"
+    pods, nodes, reviews = "/api/v1/namespaces/default/pods", "/api/v1/nodes", f"{REVIEWS}/tokenreviews"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    admin.post(ACCOUNTS, {"metadata": {"name": f"{name}-other"}}).expect(201)
+    spec = {"serviceAccountName": name, "nodeName": name, "containers": [{"name": "a", "image": "a"}]}
+    pod = admin.post(pods, {"metadata": {"name": name}, "spec": spec}).expect(201)["metadata"]["uid"]
+    node = admin.post(nodes, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"] if with_node else ""
+    wanted = request()
+    wanted["spec"]["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": pod}
+    refused = admin.post(f"{ACCOUNTS}/{name}-other/token", wanted).expect(400)
+    text = f'cannot bind token for serviceaccount "{name}-other" to pod running with different serviceaccount name.'
+    assert refused["message"] == text
+    token = admin.post(f"{ACCOUNTS}/{name}/token", wanted).expect(201)["status"]["token"]
+    claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["kubernetes.io"]
+    assert claims["pod"] == {"name": name, "uid": pod}
+    assert claims["node"] == ({"name": name, "uid": node} if with_node else {"name": name})
+    status = admin.post(reviews, {"kind": "TokenReview", "spec": {"token": token}}).expect(201)["status"]
+    extra = {key.partition("/")[2]: value for key, value in status["user"]["extra"].items()}
+    assert extra.pop("credential-id")[0].startswith("JTI=")
+    found = {"pod-name": [name], "pod-uid": [pod], "node-name": [name]}
+    assert extra == (found | {"node-uid": [node]} if with_node else found)
+    assert connect(token).get("/api/v1").status == 200
+    if with_node:
+        bound = {**wanted, "spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": name}}}
+        other = admin.post(f"{ACCOUNTS}/{name}/token", bound).expect(201)["status"]["token"]
+        admin.delete(f"{nodes}/{name}").expect(200)
+        assert connect(other).get("/api/v1").status == 401
+        assert connect(token).get("/api/v1").status == 200
+    admin.request("DELETE", f"{pods}/{name}?gracePeriodSeconds=0").expect(200)
+    assert connect(token).get("/api/v1").status == 401
+
+
 @pytest.mark.parametrize(
     ("account", "body", "code", "message"),
     [

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from apiext.auth import secret_tokens
 from apiext.auth.authentication import BadCredential, Credentials
-from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Record
+from apiext.auth.bound_objects import Account, BadToken, BoundObject, Record
 from apiext.auth.signing import encoded, verifiers_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
@@ -188,7 +188,7 @@ GONE = "service account token has been invalidated"
 def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
     there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
-    token, *_ = tokens.issue(ACCOUNT, 600, secret=BoundSecret("s", "u2"))
+    token, *_ = tokens.issue(ACCOUNT, 600, bound={"secret": BoundObject("s", "u2")})
     assert part(token, 1)["kubernetes.io"]["secret"] == {"name": "s", "uid": "u2"}
     assert told(tokens, token) == fault
 
@@ -231,13 +231,36 @@ def test_a_token_for_one_audience_may_tell_it_as_a_text(tokens: Tokens, audience
     assert (found is not None and found[1]) == (counts and [ISSUER])
 
 
-@pytest.mark.parametrize("bond", ["pod", "node"])
-def test_a_token_of_a_cluster_that_goes_with_a_pod(tokens: Tokens, bond: str) -> None:
-    claims = part(tokens.issue(ACCOUNT, 600)[0], 1)
-    claims["kubernetes.io"][bond] = {"name": "p", "uid": "u"}
-    signed = b".".join(encoded(json.dumps(it).encode()) for it in ({"alg": "ES256"}, claims))
-    token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
-    assert told(tokens, token) == GONE
+NODE, POD = BoundObject("n", "u5"), BoundObject("p", "u4")
+KEYS = "authentication.kubernetes.io/"
+BONDS = [
+    ({"pod": POD}, {"pods/default/p": "u4"}, ""),
+    ({"pod": POD}, {}, GONE),
+    ({"pod": POD}, {"pods/default/p": "u9"}, "pod UID (u9) does not match service account pod ref claim (u4)"),
+    ({"pod": POD, "node": NODE}, {"pods/default/p": "u4"}, ""),  # the node may be deleted
+    ({"pod": POD, "node": BoundObject("n", "")}, {"pods/default/p": "u4"}, ""),
+    ({"node": NODE}, {"nodes//n": "u5"}, ""),
+    ({"node": NODE}, {}, GONE),
+    ({"node": NODE}, {"nodes//n": "u9"}, "node UID (u9) does not match service account node ref claim (u5)"),
+]
+
+
+@pytest.mark.parametrize(("bound", "there", "fault"), BONDS)
+def test_a_token_is_bound_to_a_pod_or_node(
+    tmp_path: Path, clock: Clock, bound: dict[str, BoundObject], there: dict[str, str], fault: str
+) -> None:
+    records = {"serviceaccounts/default/sa": Record("u1"), **{place: Record(uid) for place, uid in there.items()}}
+    tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: records.get("/".join(of)), clock=clock)
+    token, *_ = tokens.issue(ACCOUNT, 600, bound=bound)
+    assert told(tokens, token) == fault
+    if not fault:
+        found = tokens.user(token)
+        assert found is not None
+        names = {
+            (f"{KEYS}{claim}-{word}", getattr(one, word)) for claim, one in bound.items() for word in ("name", "uid")
+        }
+        given = {(name, value) for name, (value,) in found[0].extra if not name.endswith("credential-id")}
+        assert given == {(name, value) for name, value in names if value}
 
 
 def test_a_given_key_must_be_one(tmp_path: Path) -> None:
@@ -502,7 +525,7 @@ def test_claims_of_any_type_are_judged(kept_token: Kept, place: tuple[str, ...],
         return found
 
     tokens._find = find
-    good = part(tokens.issue(ACCOUNT, 600, secret=BoundSecret("s", "u1"))[0], 1)
+    good = part(tokens.issue(ACCOUNT, 600, bound={"secret": BoundObject("s", "u1")})[0], 1)
     for odd in ODD:
         claims = json.loads(json.dumps(good))
         within = claims

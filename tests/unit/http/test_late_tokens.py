@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apiext.auth.authentication import Credentials
-from apiext.auth.bound_objects import Account, BoundSecret, Record
+from apiext.auth.bound_objects import Account, BoundObject, Record
 from apiext.auth.tokens import Tokens
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 from tests.unit.http.test_audit import Kept, auditor
@@ -50,7 +50,8 @@ class Late:
         given = Account("default", "other", "u1") if kind == "known" else ACCOUNT
         seconds = -61 if kind == "over" else 600
         audiences = ["elsewhere"] if kind == "elsewhere" else []
-        return tokens.issue(given, seconds, audiences, BoundSecret("s", "u2") if kind == "bound" else None).token
+        bound = {"secret": BoundObject("s", "u2")} if kind == "bound" else {}
+        return tokens.issue(given, seconds, audiences, bound).token
 
 
 @pytest.mark.parametrize("audited", [False, True], ids=["silent", "audited"])

@@ -39,9 +39,10 @@ class ApiError(Exception):
 class Server:
     """A server with its own port and directory, which are released at the end of the ``with`` block.
 
-    ``flags`` are flags of ``apiext serve``. Without a flag that selects a store, the server keeps objects in memory.
-    With ``secure``, the server uses https with its own certificates and a token; otherwise it uses http without
-    authentication. With the ``url`` of a running server, this class uses this server and starts none.
+    ``flags`` are flags of ``apiext serve``. The server keeps objects in memory, unless flags or the environment select
+    a store, a configuration file, or several processes. With ``secure``, the server uses https with its own
+    certificates and a token; otherwise it uses http without authentication. With the ``url`` of a running server, this
+    class uses this server and starts none.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -204,7 +205,8 @@ def _store(flags: Sequence[str]) -> list[str]:
     """
     chosen = ("--store", "--etcd-servers", "--workers", "--config")
     named = any(flag.partition("=")[0] in chosen for flag in flags)
-    by_environment = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
+    variables = ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS", "APIEXT_CONFIG")
+    by_environment = any(name in os.environ for name in variables)
     return [] if named or by_environment else ["--store=memory"]
 
 

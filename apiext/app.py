@@ -178,7 +178,8 @@ class Application:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             await self._open_store(stack)
-            launch.remove_earlier_ready_file(self._config)  # now this server has the lock of its store
+            # from now on, no other server can use the file of this store
+            launch.remove_earlier_ready_file(self._config)
             etcd = await (self._connect() if self._store is None else self._client_of(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
@@ -466,7 +467,7 @@ class Application:
     def _checks(
         self, store: CachedStore, control: startup.Controllers, encryption_reload: "EncryptionReload | None"
     ) -> dict[str, Callable[[], str]]:
-        """Return the health checks by upstream's names; each returns its error, empty if it passes (HLT-002)."""
+        """Return name of a health check → function that returns its error, empty if the check passes (HLT-002)."""
 
         def etcd() -> str:
             return "" if store.connected else "etcd does not answer"

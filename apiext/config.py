@@ -291,7 +291,7 @@ class TlsConfig(Struct, frozen=True):
     cert_dir: str = ""
     cert_file: str = ""
     key_file: str = ""
-    minor: int = 2  # the oldest TLS version is 1.x
+    minor: int = 2  # the oldest accepted version is TLS 1.minor
     sans: tuple[str, ...] = ()
 
     def check(self) -> None:

@@ -72,7 +72,7 @@ def identity(config: Config, find: Find) -> Identity:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:
-        accounts.signer()  # the first worker creates the key before further ones start
+        accounts.signer()  # the first worker creates the key before further workers start
     if config.listening.insecure:
         return Identity(None, NoAuthentication(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms

@@ -32,7 +32,7 @@ Exits = Sequence[tuple[type[BaseException], int]]
 
 
 class PortInUseError(Exception):
-    """Another process listens on the configured address."""
+    """The error if another process listens on the configured address."""
 
 
 class StoppedError(Exception):
@@ -148,7 +148,7 @@ def announce(config: Config, ready: Ready) -> None:
     if config.output.quiet:
         return
     took = round(age() * 1000)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the server raises the soft limit to it
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the server raises the soft limit to this hard limit
     where = str(config.store_file or "memory (lost when the process ends)")
     if config.store.kind == ETCD:
         where = ", ".join(config.store.etcd.servers)

@@ -8,11 +8,11 @@ WORK_INLINE = 16 * 1024
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
-# Threads of these that one user, one definition or the expressions of policies can use. Beyond: work waits.
+# Threads for large objects that one user, one definition or the expressions of policies can use. Beyond: work waits.
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000
-# Seconds between log lines about slow requests, or denials by one webhook. Beyond: the next line counts them.
+# Seconds between log lines about slow requests, or denials by one webhook. Beyond: the next line has their number.
 LOG_EVERY = 1.0
 # Seconds in which a stopping server writes the remaining log lines. Beyond: they are dropped.
 LOG_FLUSH = 1.0

@@ -119,7 +119,7 @@ class JsonLines(logging.Formatter):
         return self.line(record.created, record.levelname.lower(), record.name, record.getMessage(), more)
 
     def line(self, at: float, level: str, logger: str, message: str, more: Mapping[str, Any]) -> str:
-        """Return the line of these values; ``at`` is in seconds since the epoch."""
+        """Format these values as a line; ``at`` is in seconds since the epoch."""
         head = {"time": _utc(at), "level": level, "logger": logger, "message": message, **self._common}
         text = json.dumps({**head, **{name: more[name] for name in more if name not in head}}, ensure_ascii=False)
         return _without_controls(text)
@@ -144,7 +144,7 @@ class TextLines(logging.Formatter):
         return text
 
     def line(self, at: float, level: str, _: str, message: str, more: Mapping[str, Any]) -> str:
-        """Return the line of these values; ``at`` is in seconds since the epoch."""
+        """Format these values as a line; ``at`` is in seconds since the epoch."""
         level = level.upper()
         shown = f"{level:<7}"
         if self._colours:

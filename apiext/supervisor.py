@@ -290,7 +290,8 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 
 @contextlib.contextmanager
 def reserved(listening: Listening) -> Iterator[int]:
-    """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises as ``refused``.
+    """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises the errors of
+    ``launch.refused``.
 
     Bound sockets that do not listen keep other programs from the address, and find a free port for port 0. Two
     supervisors of one user would not notice each other before their workers listen. So each of them also binds a name

@@ -27,7 +27,7 @@ class Backend(Protocol):
         """Start the backend's tasks."""
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return the future of whether the backend recorded the event."""
+        """Accept an event; if the request must wait, return a future: True if the event is recorded, else False."""
 
     async def stop(self) -> None:
         """Send the remaining events."""
@@ -48,7 +48,7 @@ class Auditor:
             backend.start(group)
 
     def verdict(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
-        """Return the audit level and stages of a request, and count it."""
+        """Return the audit level and stages of a request, and count the request."""
         found = self._policy.verdict(info, namespace, user, groups)
         self.counters.of_level[found.level].value += 1
         return found

@@ -1,4 +1,4 @@
-"""Batches of audit events: a limited buffer, which is sent by number or time, at a limited rate."""
+"""Send audit events in batches, when a batch is full or after some time, at a limited rate."""
 
 import asyncio
 import contextlib

@@ -40,7 +40,7 @@ class Counters:
         self.of_level = [self.levels.slot(name) for name in LEVELS]
         self.sent = self.events.slot()
         self.refused = self.rejected.slot()
-        self._logged: dict[str, tuple[float, int]] = {}  # plug-in → (time of the last log line, events since)
+        self._logged: dict[str, tuple[float, int]] = {}  # plug-in → (time of the last log line, lost events since)
 
     @property
     def families(self) -> tuple[Family, ...]:

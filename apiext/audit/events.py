@@ -34,7 +34,10 @@ Read = Callable[[], bytes]
 
 
 class Annotations(dict[str, str]):
-    """Annotations of an event; the first value of an annotation stays. Below level Request, patches are left out."""
+    """Annotations of an event; the first value of an annotation stays.
+
+    Below level Request, patches of webhooks are omitted.
+    """
 
     __slots__ = ("_level",)
 

@@ -81,7 +81,7 @@ class LogFile:
             background(self._clean_up)
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append lines; after OSError, each file contains all lines of a chunk or none of them."""
+        """Append lines; raise OSError. If writing to a file fails, the file contains none of the new lines."""
         if self._lock is None:
             self._write(lines)
             return

@@ -61,11 +61,11 @@ class Log:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return the future of whether the event was written."""
+        """Accept an event; if the request must wait, return a future: True if the event is written, else False."""
         if self._batches is not None:
             self._batches.put(event)
             return None
-        # events are written in order: once the last event of a request is written, so is its first one
+        # events are written in order: if the last event of a request is written, its first event is written, too
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:

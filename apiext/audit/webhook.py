@@ -48,7 +48,7 @@ class Webhook:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return the future of whether the webhook accepted the event."""
+        """Accept an event; if the request must wait, return a future: True if the event is delivered, else False."""
         if self._batches is not None:
             self._batches.put(event)
             return None

@@ -25,7 +25,7 @@ class Authenticator(Protocol):
     uses_credentials: bool
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user; None without a credential. Raises BadCredential for an invalid one.
+        """Return the user; None without a credential. Raises BadCredential for an invalid credential.
 
         ``authorization`` is the header's value, empty if it is absent; ``certificate_user`` is the user of the client
         certificate.
@@ -37,7 +37,7 @@ class BadCredential(Exception):
 
 
 class UnconfirmedCredential(BadCredential):
-    """A token that is invalid by the cached objects, which may be older than the store.
+    """A token that cached objects make invalid; these objects may be older than the store.
 
     The caller retries after ``await fresh()``. Upstream reads the API instead.
     """
@@ -75,8 +75,7 @@ def has_extra_space(authorization: str) -> bool:
 class Credentials:
     """Static tokens, tokens of service accounts, and client certificates.
 
-    The key of the mapping of static tokens is a keyed digest, so that the time of a look-up reveals nothing about a
-    token.
+    Static tokens are looked up by a keyed digest, so that the time of a look-up reveals nothing about a token.
     """
 
     uses_credentials = True

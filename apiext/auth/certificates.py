@@ -245,7 +245,7 @@ def _new_authority(at: datetime) -> Authority:
 
 
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
-    """Return a certificate for the new authority's key, signed by the old authority, with its period of validity."""
+    """Return a certificate for the new authority's key, signed by the old authority; both are valid equally long."""
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc

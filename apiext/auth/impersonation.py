@@ -92,7 +92,7 @@ class Wanted(Struct, frozen=True):
 class Mode(Struct, frozen=True):
     """A mode of impersonation. ``fits`` reports whether the mode applies to a user.
 
-    ``groups`` are the groups of the impersonated user, if they are not empty.
+    If ``groups`` are not empty, the impersonated user gets these groups.
     """
 
     name: str

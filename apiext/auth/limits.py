@@ -4,7 +4,7 @@
 GRANTS_CACHED = 4096
 # Bytes of the name and groups of a user whose roles are cached. Beyond: each request looks the roles up.
 GRANT_BYTES = 8 * 1024
-# Rules of a role for one resource that are searched one by one. Beyond: they have an index.
+# Rules of a role for one resource that are searched one by one. Beyond: the rules are indexed.
 RULES_LISTED = 16
 # Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the rest waits for the next iteration.
 FOLLOW_INLINE = 16 * 1024

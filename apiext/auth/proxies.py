@@ -56,7 +56,7 @@ class Proxies:
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
         """Return the configured CAs that issued a certificate.
 
-        Only for a resumed TLS session, which has no chain of certificates.
+        Called only for a resumed TLS session, which has no chain of certificates.
         """
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))

@@ -295,7 +295,7 @@ class Binding(Struct, frozen=True):
     subjects: tuple[Subject, ...]
 
     def reason(self, subject: Subject) -> str:
-        """Return the reason of the decision that this binding allows a request of the subject."""
+        """Return the reason of an allowed request: this binding, its role, and the subject."""
         kind, name = ("RoleBinding", f"{self.name}/{self.namespace}") if self.namespace else (_EVERYWHERE, self.name)
         return f"RBAC: allowed by {kind} {go_quote(name)} of {self.role.kind} {go_quote(self.role.name)} to {subject}"
 

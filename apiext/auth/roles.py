@@ -126,7 +126,7 @@ class Roles:
 
 
 class _Followed:
-    """A resource of roles or bindings.
+    """A resource of roles or bindings, such as ``clusterroles``.
 
     ``read(namespace, name, document)`` parses an object and returns the function that applies it to the policy.
     ``remove(namespace, name)`` removes an object from the policy.

@@ -51,7 +51,7 @@ class Verifier:
         self.key_id = encoded(hashlib.sha256(raw).digest()).decode()
 
     def is_signed(self, text: bytes, signature: bytes) -> bool:
-        """Report whether the private key of this key signed a text."""
+        """Report whether a signature of a text is by the private key of this public key."""
         public = self._public
         try:
             if isinstance(public, rsa.RSAPublicKey):

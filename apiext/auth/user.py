@@ -45,7 +45,7 @@ REFUSED = User("")
 
 
 def proven(user: User) -> User:
-    """Return a user that a certificate or trusted proxy names, as an authenticated user if it is not anonymous."""
+    """Add the group system:authenticated to a user that a certificate or proxy names, unless the user is anonymous."""
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or user.is_anonymous:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))

@@ -191,7 +191,7 @@ def test_nothing_of_a_review_is_stored(api: Client) -> None:
     named = {"kind": "SelfSubjectAccessReview", "metadata": {"name": "a"}, "spec": {"resourceAttributes": ASKED}}
     refused = api.post(path, named).expect(422)
     assert refused["message"].startswith('.authorization.k8s.io "" is invalid: metadata: Invalid value: {')
-    assert "kind" not in refused["details"]  # upstream: of no kind
+    assert "kind" not in refused["details"]  # upstream: names no kind
     own = refused["message"].partition("Invalid value: ")[2]
     assert own.startswith('{"name":"a","managedFields":[{"manager":"')
     assert own.endswith(

@@ -174,7 +174,7 @@ def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
         assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
 
 
-# upstream: kinds with labels of their own have fewer fields
+# upstream: cluster-scoped kinds with own field labels do not support metadata.namespace
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(
     ("path", "text"),

@@ -224,7 +224,7 @@ def test_an_optional_old_value_is_read_by_its_schema(api: Client, case: str) -> 
 
 @pytest.mark.rows("SRV-009", "NUL-002")
 def test_what_a_scale_makes_is_judged_without_its_defaults(api: Client) -> None:
-    # upstream: validated before defaults are set after a change by a scale
+    # upstream: validates a change by a Scale before it sets defaults
     note = {"type": "string", "default": "n"}
     spec = {"type": "object", "required": ["note"], "properties": {"replicas": {"type": "integer"}, "note": note}}
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}

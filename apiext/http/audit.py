@@ -184,7 +184,10 @@ def _panic_status(error: Exception) -> dict[str, Any]:
 
 
 def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Mapping[str, Any], Read | None]:
-    """Return responseStatus and responseObject for an error; as upstream, the client may only get a code."""
+    """Return responseStatus and responseObject for an error.
+
+    As upstream, responseStatus has only the code if the client accepts no encoding of a Status.
+    """
     if negotiation.for_status(exchange.accept) is None:
         return events.response_status(error.code), None
     document = error.document()
@@ -263,7 +266,7 @@ class Body(Struct, frozen=True):
 
 
 _ONE_OBJECT = 2  # parts of the response for one object: the object and a newline
-_TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # the first part of a Table begins so (http.lists)
+_TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # the beginning of the first part of a Table (http.lists)
 
 
 def _bare(part: bytes, rows: bool) -> bytes:

@@ -160,7 +160,7 @@ class ApiHandler(Incoming):
                 if self._secure and size > limits.TLS_WRITE:
                     return await self._send_in_pieces(exchange.audit_id, reply, size)
                 stays_open = self._send(exchange.audit_id, reply, size)
-                if self.writing_paused:  # no pipelined requests of a client that does not read
+                if self.writing_paused:  # do not handle pipelined requests of a client that does not read
                     await self.drained()
                 return stays_open
         finally:
@@ -253,7 +253,7 @@ class ApiHandler(Incoming):
         return self._leave_body(request) or message.should_close or ends
 
     def _leave_body(self, request: Request) -> bool:
-        """Report whether the body stays unread, since the client waits for a 100 that was not sent."""
+        """Report whether the body stays unread, since the client waits for a response 100 that was not sent."""
         if request.continued or request.payload.is_eof() or not _expects_continue(request.message):
             return False
         request.payload.feed_eof()

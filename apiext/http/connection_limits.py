@@ -120,7 +120,7 @@ class Refusal(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait a short time for the request: some clients ignore a response that arrives before their request."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not of that class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not of this class
         self._timer = asyncio.get_running_loop().call_later(limits.REFUSAL_WAIT, self._transport.abort)
 
     def data_received(self, data: bytes) -> None:

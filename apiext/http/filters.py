@@ -48,7 +48,7 @@ def is_open(exchange: Exchange) -> bool:
 
 
 def audit_id(given: str) -> str:
-    """Return the audit id of a request: the client's if it is short and printable, else a new one."""
+    """Return the audit id of a request: the client's id if it is short and printable, else a new id."""
     if given and len(given) <= 64 and given.isascii() and given.isprintable():
         return given
     return _IDS.next()
@@ -65,7 +65,7 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, until: float) -> asyncio.Task[Any]:
-        """Return the running task, and cancel it soon after ``until`` (loop time), but not after ``remove``."""
+        """Cancel the running task soon after ``until`` (loop time) unless ``remove`` is called; return the task."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()  # cached: each call asks the system for the process id
         task = asyncio.current_task(self._loop)
@@ -164,7 +164,7 @@ class Gate(Struct, eq=False):
 
 
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
-"""A filter around the further handling of a request, for which it awaits the given handler."""
+"""A filter that awaits the given handler for the further handling of a request."""
 Step = Callable[[Gate, Exchange], None]
 """A filter that runs before the further handling of a request, and may raise a StatusError."""
 
@@ -231,7 +231,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         _count(gate, labels_key, started, reply)
         if monotonic() - started > limits.SLOW_REQUEST:
             _log_slow(exchange, reply.code, monotonic() - started)
-    else:  # a watch is counted at its end; the exchange is released before
+    else:  # a watch is counted at its end; the exchange is released before that
         reply.stream.done.add_done_callback(lambda _: _count(gate, labels_key, started, _NOTHING))
     return reply
 
@@ -339,7 +339,10 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark the error of a filter, since its text quotes the request (upstream: responsewriters)."""
+    """Mark the error of a filter: the response gets nosniff, since its text quotes the request.
+
+    Upstream: responsewriters.
+    """
     refusal.guarded = True
     return refusal
 

@@ -15,7 +15,7 @@ from apiext.scheduling.slices import Slices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# Bytes of the first piece of a head up to which the piece is parsed before the head is complete.
+# Size in bytes up to which the first piece of a head is parsed before the head is complete.
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
@@ -202,7 +202,8 @@ class Incoming(HttpProtocol):
         if not self._head:
             self._unauthenticated.remove_head(self)
         if self.is_large(request.message):
-            request.payload.feed_eof()  # the connection closes; it must not hold the head in memory until the body ends
+            # the connection closes, and must not keep the head in memory until the body ends
+            request.payload.feed_eof()
 
     def is_large(self, message: RawRequestMessage) -> bool:
         """Report whether a head needs too much memory to stay in the parser until the next head arrives."""

@@ -58,7 +58,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
     """Return a page in the requested representation, uncompressed."""
     wanted = subject.wanted
     if wanted.kind == PARTIAL:
-        OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is not a single object
+        OF_LISTS[PARTIAL](subject, (), {})  # raises a 406, since a list is not a single object
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is not None and wanted.kind and page.segments is not None and page.convert is None:
         return await _formed(subject, page, page.segments, *make)

@@ -1,4 +1,4 @@
-"""Convert Kubernetes' protobuf messages to JSON values and back, by a plan for each message (proto/k8s.proto).
+"""Convert Kubernetes' protobuf messages (proto/k8s.proto) to JSON values and back.
 
 The protobuf library decodes messages, and validates their bytes. This module encodes messages itself: the library would
 visit all fields of a message, while a document has few of them.
@@ -54,7 +54,10 @@ def message_class(name: str) -> Any:
 
 
 def short_messages(raw: bytes) -> int:
-    """Return an upper bound of the number of short messages: the number of bytes that may be a length below 32."""
+    """Return an upper bound of the number of messages with fewer than 32 bytes.
+
+    The bound is the number of bytes that may be the length of such a message.
+    """
     return len(raw) - len(raw.translate(None, _LENGTHS))
 
 
@@ -87,7 +90,7 @@ def _is_map(field: Any) -> bool:
 
 
 def document(message: Any) -> Any:
-    """Return the JSON value of a message, without fields that have a zero value and no presence."""
+    """Return the JSON value of a message, without zero values, unless protobuf records their presence."""
     return _reader(message.DESCRIPTOR.name)(message)
 
 

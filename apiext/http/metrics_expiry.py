@@ -23,8 +23,8 @@ class MetricsExpiry:
         self._live = live
         self._parts = parts
         self._dropped = 0
-        self._before: set[tuple[str, str]] = set()  # (group, resource) that the previous check missed
-        self._missing: set[tuple[str, str]] = set()  # (group, resource) that this check missed
+        self._before: set[tuple[str, str]] = set()  # (group, resource) not served at the previous check
+        self._missing: set[tuple[str, str]] = set()  # (group, resource) not served at this check
         self._handle: asyncio.Handle | None = None
 
     def start(self) -> None:

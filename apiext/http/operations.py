@@ -36,7 +36,7 @@ class Operations(Protocol):
         """Return the cached object without waiting; None if it is not cached."""
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return the number of stored objects of each resource."""
+        """Return (resource, number of cached objects) of each resource."""
 
     async def connect(self, call: Call) -> None:
         """Handle a request that upstream forwards to a node, pod or service."""
@@ -69,7 +69,7 @@ class Operations(Protocol):
         """Delete an object."""
 
     async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
-        """Return the page of objects to delete, and the options."""
+        """Return the page of objects to delete, and the options for their deletion."""
 
     async def delete_listed(self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
         """Delete the objects of a page, by namespace and name."""
@@ -103,7 +103,7 @@ class VerbOperations:
         return collection.state.cached(namespace, name)
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return the number of cached objects of each resource."""
+        """Return (resource, number of cached objects) of each resource."""
         for resource in self._verbs.catalog.current.resources.values():
             collection = self._verbs.store.collection(resource.group_resource)
             if collection is not None and collection.state.ready:

@@ -7,7 +7,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from apiext.http import limits
 
 UNKNOWN = "proto: wrong wire data"
-"""The text of other errors: Go may accept such bytes (a string that is not UTF-8), this server does not."""
+"""The text of an error that the walk does not find.
+
+Go may accept such bytes, for example in a string that is not UTF-8, but this server does not.
+"""
 
 _EOF = "unexpected EOF"
 _NEGATIVE = "proto: negative length found during unmarshaling"

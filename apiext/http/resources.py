@@ -1,4 +1,4 @@
-"""One handler for each verb: it negotiates, decodes, calls the verb, and represents the result."""
+"""One handler for each verb: it negotiates, decodes, calls the verb, and encodes the result."""
 
 import asyncio
 import random
@@ -439,7 +439,7 @@ async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: 
     need = 0
     if len(raw) > limits.UNWEIGHED:
         need = await weight(raw, encoding, ITEMS if served.model.owns_items() else WHOLE)
-    if info.name and info.verb != "delete":  # objects that need much memory can be deleted
+    if info.name and info.verb != "delete":  # not for a delete, so that objects that need much memory can be deleted
         entry = resources.operations.cached(served.names.stored_resource, info.namespace or "", info.name)
         if entry is not None and entry.size > limits.UNWEIGHED:
             need += await weight(entry.raw, JSON, ITEMS if served.model.owns_items() else WHOLE)

@@ -25,7 +25,8 @@ NOT_ALLOWED = "the server does not allow this method on the requested resource"
 NOT_YET = (
     "the request has been made before all known HTTP paths have been installed, please try again"  # upstream's text
 )
-_BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with a name (create: only without)
+# upstream routes these only with a name, and create only without a name
+_BY_NAME = frozenset(("create", "update", "patch"))
 _READS = frozenset(("GET", "HEAD"))
 # methods that upstream's proxy subresource forwards, besides those of the verbs
 _OF_PROXIES = frozenset(("HEAD", "OPTIONS"))
@@ -62,7 +63,7 @@ class Routes:
         self.issuer = issuer
         self.publisher = Publisher(f"{version['major']}.{version['minor']}", telemetry)
 
-    # coroutines only where necessary, since each costs time in each request
+    # a coroutine only where necessary, since it costs time
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:
         """Handle a request after the filters."""
         info = exchange.info
@@ -365,7 +366,7 @@ _PROBES = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 
 
 def _document_labels(exchange: Exchange) -> Labels | None:
-    """Return the metric labels of a request outside of resources; None if upstream does not count it."""
+    """Return the metric labels of a request outside of resources; None if upstream does not count the request."""
     path, verb = exchange.path, "GET" if exchange.method == "HEAD" else exchange.method
     if path.startswith("/openapi/v3"):
         path = "openapi/v3" if path == "/openapi/v3" else "openapi/v3/"

@@ -49,7 +49,7 @@ class Watching(Protocol):
     """The watcher that writes to a sink."""
 
     def resume(self) -> None:
-        """Send the events of the time in which the sink was paused."""
+        """Send the events that arrived while the sink was paused."""
 
     def bookmark_now(self) -> None:
         """Send a bookmark with the revision of the events sent so far."""
@@ -145,7 +145,7 @@ class WatchSink:
         self.paused = True
 
     def resume(self) -> None:
-        """Continue deliveries, with the events of the pause."""
+        """Continue deliveries; first send the events that arrived during the pause."""
         self.paused = False
         if self.watcher is not None and not self.closed:
             self.watcher.resume()

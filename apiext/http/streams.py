@@ -48,7 +48,10 @@ class EncodedAhead:
         return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._encoded else None
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Encode the large objects, then call ``then`` with all entries; the creation of the frames raises errors."""
+        """Encode the large objects, then call ``then`` with all entries.
+
+        The creation of the frames raises errors of the encoding.
+        """
         large = [entry for entry in entries if self.now(entry) is None]
 
         def done(work: asyncio.Future[list[bytes]]) -> None:

@@ -78,7 +78,7 @@ class Addresses:
         return str(found)
 
     def first(self, name: str) -> str:
-        """Return the first address of the default family, or another address if a service has the first one."""
+        """Return the first address of the default family, or another address if a service has the first address."""
         family = self.families[0]
         found = str(self._networks[family][1])
         return self.address(family, name) if self._taken_error(found, _TAKEN_ADDRESS) else found

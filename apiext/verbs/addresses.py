@@ -102,7 +102,7 @@ def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _R
 
 
 def _families(spec: View, request: _Request, available: Sequence[str], name: str) -> _Request:
-    """Return the request with all families that the service gets; ``available`` are those of the cluster."""
+    """Return the request with all families that the service gets; ``available`` are the families of the cluster."""
     given, families, policy = request
     faults = Errors()
     # another client sets the endpoints, in any family

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """The connection of a request, as a write needs it while it waits for other writers."""
+    """The connection of a client, with the future that a write uses while it waits for other writers."""
 
     waiting: asyncio.Future[None] | None  # gets an exception when the client disconnects
 

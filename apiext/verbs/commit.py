@@ -62,7 +62,10 @@ class Remove(NamedTuple):
 
 
 class Unconfirmed(NamedTuple):
-    """A response without a write, of a dry run or of a write that changes nothing; its state is unconfirmed."""
+    """A response without a write: for a dry run, or if nothing changes.
+
+    The state that it is based on is unconfirmed.
+    """
 
     outcome: Outcome
 
@@ -99,7 +102,7 @@ async def no_state() -> State:
 async def cached_state(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
     """Return the cached state of the call's object.
 
-    Read etcd if the object is not cached, or if ``newest``.
+    Read the store if the object is not cached, or if ``newest``.
     """
     entry = None if newest else collection_of(verbs, call).state.cached(call.namespace or "", call.name)
     return State(entry, confirmed=False) if entry is not None else State(await _read(verbs, call))
@@ -182,7 +185,7 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
 
 
 async def _reconsider(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
-    """Return None if etcd confirms the state and definition of a decision, else the Decide to continue with."""
+    """Return None if the store confirms the state and definition of a decision, else the Decide to continue with."""
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True
         if state.entry is None or before is None or state.entry.revision != before.revision:

@@ -54,7 +54,10 @@ _OPTIONS: Mapping[str, Mapping[str, type]] = {
     "PodAttachOptions": _STREAMS,
     "PodPortForwardOptions": {"ports": int},
 }
-"""Kind of options → its fields in a query; ``int`` stands for a list of numbers. All other kinds have a path."""
+"""Kind of options → its fields in a query; ``int`` stands for a list of numbers.
+
+Options of other kinds have only a path.
+"""
 
 
 def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:

@@ -160,14 +160,14 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
 
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
-    """Return entries that have the object in the call's version; raise a 500 if the webhook fails."""
+    """Return the entries with their objects in the call's version; raise a 500 if the webhook fails."""
     if not call.served.codec.converts or verbs.converter is None:
         return entries
     return with_views(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
-    """Return an entry that has the object in the call's version; raise a 500 if the webhook fails."""
+    """Return the entry with its object in the call's version; raise a 500 if the webhook fails."""
     return (await shown(verbs, call, (entry,), listed=False))[0]
 
 

@@ -177,7 +177,7 @@ def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bo
 
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
-    """Check apiVersion and kind of the result of a patch; complete those of built-in kinds."""
+    """Check apiVersion and kind of the result of a patch; for a built-in kind, set missing values."""
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())

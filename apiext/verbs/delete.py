@@ -291,11 +291,11 @@ def _fault(old: View, options: DeleteOptions) -> str:
 
 Marked = tuple[Document | None, Guard | None]
 Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
-"""→ (object with its deletionTimestamp, or None to delete the object now; an additional guard, or None)."""
+"""Returns (object with its deletionTimestamp, or None to delete the object now; an additional guard, or None)."""
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Set the deletionTimestamp of an object with finalizers; return None for an object without (WRI-017, WRI-018)."""
+    """Set the deletionTimestamp of an object with finalizers; return None if it has none (WRI-017, WRI-018)."""
     wanted = _new_finalizers(call, document, options)
     if not wanted:
         return None, None
@@ -340,7 +340,10 @@ def _remaining_finalizers(now: Sequence[str], options: DeleteOptions) -> list[st
 
 
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Mark a definition, which stays until its objects are deleted; change its guard first (DEL-001)."""
+    """Set the deletionTimestamp of a definition, which stays until its objects are deleted (DEL-001).
+
+    Change the guard of the definition first.
+    """
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     guard = None
@@ -372,7 +375,7 @@ def _has_content(namespace: View) -> bool:
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Mark a namespace, which stays until its content is deleted.
+    """Set the deletionTimestamp of a namespace, which stays until its content is deleted.
 
     Without a controller, it stays until a second delete (NSP-005).
     """

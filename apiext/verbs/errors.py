@@ -34,7 +34,7 @@ class Undecodable(status.StatusError):
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
-    """Return the error of a read of the first of these objects, or of a list that contains all of them."""
+    """Return the error of a read of the first object in ``faults``, or of a list that contains all of them."""
     first = faults[0]
     if not listed:
         return Undecodable(status.internal(_corrupt_object(first.path, first)), first)
@@ -75,7 +75,7 @@ _TRANSLATED = _Translated()
 
 
 def translated() -> _Translated:
-    """Translate errors of the store inside a ``with`` to the Status for the client."""
+    """Return a context manager that translates errors of the store to the Status for the client."""
     return _TRANSLATED
 
 

@@ -1,4 +1,4 @@
-"""Prevent that a role or a binding grants permissions that its writer does not have (AUT-003).
+"""Prevent a role or a binding from granting permissions that its writer does not have (AUT-003).
 
 This applies only in the authorization mode RBAC.
 """

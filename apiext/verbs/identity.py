@@ -102,7 +102,7 @@ def check_type(
     """Check apiVersion and kind of a body; for a built-in kind, set missing values from the URL.
 
     ``reports`` is true if the client requests reports of unknown fields; otherwise upstream decodes the body in another
-    way. If ``strict`` is true, a report is an error, else a call of ``warn``.
+    way. If ``strict`` is true, a report is raised as an error, else passed to ``warn``.
     """
     document = body.document
     if not body.duplicates and not body.beyond and has_usual_type(call, document):
@@ -110,7 +110,7 @@ def check_type(
     model = call.endpoint.model
     api_version, kind, typed = model.api_version, model.kind, model.typed
     type_meta, fault = read_type(_members(body))
-    if not fault and body.beyond and not typed:  # upstream: found before missing fields
+    if not fault and body.beyond and not typed:  # upstream: reports this error before missing fields
         version = type_meta.get("apiVersion") or api_version
         raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
@@ -147,7 +147,7 @@ def check_type(
 
 
 def has_usual_type(call: Call, document: View) -> bool:
-    """Fast path: return whether a custom object has the kind and version of the request, in usual spelling."""
+    """Fast path: report whether a custom object has the requested kind and version, and only usual fields."""
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False

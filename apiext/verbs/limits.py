@@ -8,7 +8,7 @@ WRITER_TURN = 1.0
 CREATE_NAME_ATTEMPTS = 8
 # Seconds between the allocation of a service address and its write. Beyond: the address is free again.
 ADDRESS_GIVEN = 5.0
-# Addresses of a network that services get without a request for them. Beyond: a service must request the address.
+# Addresses of a network that the server allocates by itself. Beyond: a service must request the address.
 ADDRESSES_OF_A_FAMILY = 1 << 20
 # Allocated addresses and ports that are not written yet. Beyond: the oldest is free again.
 ADDRESSES_GIVEN = 4096
@@ -28,7 +28,7 @@ DECODE_INLINE = {
 }
 # Retries of one step of a write, each after the conversion of one more object. Beyond: 500.
 CONVERSIONS_OF_A_CALL = 64
-# Groups of an access review passed unchanged. Beyond: groups without a binding are left out.
+# Groups of an access review that the authorizer gets unchanged. Beyond: it gets only groups with a binding.
 REVIEWED_GROUPS = 256
 # Seconds of the grace period of a pod. Beyond: it is reduced to this value.
 GRACE_PERIOD = 2**31 - 1

@@ -75,7 +75,7 @@ def finalizers(document: View) -> Sequence[str]:
 
 
 def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
-    """Set metadata.finalizers; delete the field if there are none (MET-003)."""
+    """Set metadata.finalizers; delete the field if ``wanted`` is empty (MET-003)."""
     metadata = document["metadata"]
     if wanted:
         metadata["finalizers"] = list(wanted)

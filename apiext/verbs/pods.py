@@ -86,7 +86,7 @@ def _target_errors(target: View) -> list[FieldError]:
 
 
 def _check_precondition(verbs: Verbs, call: Call, pod: View, uid: str, revision: str) -> None:
-    """Raise a 409 if the pod has not the required uid or resourceVersion."""
+    """Raise a 409 if the pod does not have the required uid or resourceVersion."""
     own = pod["metadata"]
     for what, wanted, found in (
         ("UID", uid, own.get("uid", "")),

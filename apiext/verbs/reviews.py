@@ -1,4 +1,4 @@
-"""Handle reviews, which are never stored: of access, users and tokens, and changes of pods by subresources."""
+"""Handle requests whose object is never stored: reviews of access, users and tokens, and changes of pods."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -172,7 +172,7 @@ async def _user(verbs: Verbs, spec: View) -> User:
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: of no kind
+        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: names no kind
 
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:

@@ -203,7 +203,7 @@ _FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDiction
 def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
-    # upstream: kinds with labels of their own have fewer fields
+    # upstream: cluster-scoped kinds with own field labels do not support metadata.namespace
     plain = served.model.typed and served.published.selectable.keys() <= _METADATA
     if field == "metadata.namespace" and (served.names.namespaced or plain):
         return _NAMESPACE

@@ -58,7 +58,7 @@ class Frames(Protocol):
 
     @property
     def stage(self) -> Stage | None:
-        """Return the stage that prepares large objects for their frames, or None if frames are fast."""
+        """Return the stage that prepares large objects for their frames, or None if frames are encoded fast."""
 
     @property
     def second(self) -> Callable[[], int] | None:

@@ -33,7 +33,7 @@ from apiext.verbs.objects import (
 
 
 async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outcome:
-    """Commit the decision of ``decide`` on the stored object. The first decision uses its cached state."""
+    """Commit the decision of ``decide``; the first decision is based on the cached state of the object."""
     identity.check_segment(call.name)
     try:
         return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
@@ -133,7 +133,7 @@ class Update(Struct):
         self._check_revision(shown, revision)
         part.settle(call, shown)
         new = self._whole_object(part, old, shown)
-        validation.validate(call, new, old)  # upstream: validated before defaults are set after a change by a scale
+        validation.validate(call, new, old)  # upstream: validates a change by a Scale before it sets defaults
         return part.complete(call, new)
 
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:

@@ -96,7 +96,7 @@ class Buffer:
         return memoryview(self.data)[self.start : end].tobytes()
 
     def find(self, mark: bytes) -> int:
-        """Return the position of a mark, or -1; the next search continues where this one ended."""
+        """Return the position of a mark, or -1; the next search continues where this search ended."""
         found = self.data.find(mark, self.start + self._searched, self.end)
         self._searched = max(self.size - len(mark) + 1, 0) if found < 0 else 0
         return found
@@ -109,13 +109,13 @@ class Chunks:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.ended = False  # whether the last chunk has arrived
+        self.ended = False  # true once the last chunk has arrived
         self._count = self._excess = 0  # number of chunks; their overhead as Go counts it
 
     def add(self, data: memoryview, overhead: int) -> None:
         """Add a chunk; raise Broken for too much overhead.
 
-        As in Go, the first 16 bytes of overhead of a chunk are free, and twice the size of the chunk.
+        As in Go, overhead of 16 bytes plus twice the size of the chunk is free.
         """
         self._count += 1
         self._excess = max(self._excess + overhead - 16 - 2 * len(data), 0)

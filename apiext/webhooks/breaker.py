@@ -1,6 +1,7 @@
 """Bulkhead and circuit breaker: a limit on concurrent calls, and a pause after slow failures.
 
-Each owner has its own: an admission webhook, a definition with a conversion webhook, or the audit log.
+Each owner has its own circuit breaker. An owner is an admission webhook, a definition with a conversion webhook, or the
+audit log.
 """
 
 import asyncio
@@ -114,7 +115,7 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of all owners; the least recently used one is evicted above limits.WEBHOOK_OWNERS."""
+    """The breakers of all owners; above limits.WEBHOOK_OWNERS, the least recently used breaker is evicted."""
 
     __slots__ = ("_known",)
 

@@ -36,7 +36,8 @@ class Target(Struct, frozen=True):
     shown: str = ""
 
     def __hash__(self) -> int:
-        return hash((self.host, self.port, self.path))  # computed for each call, so only three fields
+        # each call of a webhook computes the hash, so it has only three fields
+        return hash((self.host, self.port, self.path))
 
     @property
     def url(self) -> str:

@@ -64,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost:
             raise Broken("EOF")
         self._wake_at(deadline)
-        # a small request is one TLS record
+        # send a small request as one TLS record
         self.transport.writelines((head + body,) if len(body) < RECORD else (head, body))
         try:
             return await self._waiter

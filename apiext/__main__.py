@@ -16,12 +16,12 @@ USAGE = """usage: apiext COMMAND [ARGS]
 
 commands:
   serve    serve CustomResourceDefinitions and custom objects: apiext serve --insecure
-  check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
+  check    check whether a running server is ready: apiext check --url URL [--cafile FILE]
   crd      validate definitions offline, as create would: apiext crd lint FILE…
   kubeconfig
-           write one for a user, or put it where kubectl looks: apiext kubeconfig print | merge | remove
+           print one for a user, or merge it into kubectl's file: apiext kubeconfig print | merge | remove
   migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
-  config   print what serve would run with, and where each value comes from: apiext config print [FLAG …]
+  config   print the configuration of serve, with the source of each value: apiext config print [FLAG …]
   envtest-assets
            write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
   conformance
@@ -173,11 +173,13 @@ def _check_parser() -> "argparse.ArgumentParser":
 
     parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
     usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
-    parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
+    parser.add_argument("--url", default=usual, help=f"URL of the server (default $APIEXT_URL, here {usual})")
     parser.add_argument(
         "--cafile", default="", metavar="FILE", help="CA of the server; without it the certificate is not verified"
     )
-    parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default 5)")
+    parser.add_argument(
+        "--timeout", type=float, default=5.0, metavar="SECONDS", help="longest wait for the response (default 5)"
+    )
     return parser
 
 

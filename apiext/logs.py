@@ -188,7 +188,7 @@ class ThreadedHandler(logging.Handler):
             self._missing += 1
             return
         if self._missing:
-            text = f"{self._missing} lines were dropped here"
+            text = f"{self._missing} log lines were dropped here"
             self._put(self.format(logging.LogRecord(_SERVER.name, logging.WARNING, "", 0, text, None, None)))
             self._missing = 0
         self._put(self.format(record))

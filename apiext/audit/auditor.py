@@ -87,7 +87,7 @@ def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor |
     """Return the configured audit log, None without a policy or a backend; raise ConfigError and OSError."""
     if not config.policy_file:
         if config.log_path or config.webhook_file:
-            warn("nothing is audited without --audit-policy-file")
+            warn("the server audits no request without --audit-policy-file")
         return None
     from apiext.audit.files import Output, ProcessLock
     from apiext.audit.log import Log

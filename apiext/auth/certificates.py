@@ -90,11 +90,11 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
         if not found.is_whole:
             log.warning("%s and %s do not match: a new authority replaces them", certificate_file, key_file.name)
         elif begin > at:
-            log.warning("%s begins at %s, in the future: a new authority replaces it", certificate_file, begin)
+            log.warning("%s is not valid before %s: a new authority replaces it", certificate_file, begin)
         elif end - at > RENEW_BEFORE:
             return found
         else:
-            log.warning("%s ends at %s: a new authority replaces it", certificate_file, end)
+            log.warning("%s expires at %s: a new authority replaces it", certificate_file, end)
     made = _new_authority(at)
     if found is not None:
         former = [old for old in (found.certificate, *found.former) if old.not_valid_after_utc > at]
@@ -329,7 +329,7 @@ def _is_usable(
         return False
     if certificate.not_valid_before_utc > at:
         begin = certificate.not_valid_before_utc
-        log.warning("%s begins at %s, in the future: a new one replaces it", certificate_file, begin)
+        log.warning("%s is not valid before %s: a new certificate replaces it", certificate_file, begin)
         return False
     if certificate.not_valid_after_utc - at < RENEW_BEFORE:
         return False

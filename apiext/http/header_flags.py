@@ -15,7 +15,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ("strict-transport-security-directives", "value of the header Strict-Transport-Security, with TLS", "", "A,B"),
     ("goaway-chance", "accepted without effect: only HTTP/2 connections get a GOAWAY", "0", "0…0.02"),
     ("requestheader-client-ca-file", "CA of the proxies that name the user of a request in headers", "", "FILE"),
-    ("requestheader-allowed-names", "common names of those proxies; empty: every certificate of the CA", "", "A,B"),
+    (
+        "requestheader-allowed-names",
+        "allowed common names of proxies; empty: all certificates of --requestheader-client-ca-file",
+        "",
+        "A,B",
+    ),
     ("requestheader-username-headers", "headers with the user's name: X-Remote-User", "", "A,B"),
     ("requestheader-uid-headers", "headers with the user's uid: X-Remote-Uid", "", "A,B"),
     ("requestheader-group-headers", "headers with the user's groups: X-Remote-Group", "", "A,B"),

@@ -208,7 +208,7 @@ class HttpServer:
             async with asyncio.timeout(limits.SHUTDOWN_CLOSE):
                 await server.wait_closed()
         except TimeoutError:
-            log.warning("some clients did not read their whole answers")
+            log.warning("some clients did not read their complete responses")
         if self.settings.access_log is not None:
             await self.settings.access_log.stop()
         self.service.compressor.close()

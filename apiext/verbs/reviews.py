@@ -329,7 +329,7 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
         text = f"the UID in the token request ({wanted}) does not match the UID of the service account ({account.uid})"
         raise status.conflict(_TOKEN_REQUESTS, call.name, text)
     if verbs.accounts is None:
-        raise status.unavailable("this server makes no tokens")
+        raise status.unavailable("this server does not issue tokens")
     spec = {**document["spec"], "audiences": document["spec"].get("audiences") or list(verbs.accounts.audiences)}
     place = {"name": call.name, "namespace": account.namespace, "uid": account.uid}
     metadata = {**document["metadata"], **place, "creationTimestamp": verbs.clock()}

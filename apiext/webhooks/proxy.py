@@ -59,7 +59,7 @@ def fault(environment: Mapping[str, str]) -> str:
     named = _named(environment)
     if not named or proxy_of(environment) is not None:
         return ""
-    return f"{named} names no proxy as http://host:port, so webhooks are called without one"
+    return f"{named} is not the URL of a proxy, http://host:port: webhooks are called without a proxy"
 
 
 def _named(environment: Mapping[str, str]) -> str:

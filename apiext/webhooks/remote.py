@@ -30,7 +30,7 @@ def remote_of(path: Path) -> Remote:
         raise CredentialsError(f"{path}: current-context: there is no context {document.get('current-context')!r}")
     cluster = named(path, document, "clusters", "cluster").get(str(context.get("cluster")))
     if not cluster or not cluster.get("server"):
-        raise CredentialsError(f"{path}: there is no server of a cluster {context.get('cluster')!r}")
+        raise CredentialsError(f"{path}: cluster {context.get('cluster')!r} does not exist or has no server")
     for foreign in _FOREIGN:
         if cluster.get(foreign):
             raise CredentialsError(f"{path}: cluster {context.get('cluster')}: {foreign} is not supported")
@@ -38,7 +38,7 @@ def remote_of(path: Path) -> Remote:
     try:
         target = target_at(server, _authority(path, cluster), str(cluster.get("tls-server-name") or ""))
     except BadTarget as error:
-        why = "it is no https or http URL" if "@" in server else error  # the part before an @ may be a password
+        why = "it is not an https or http URL" if "@" in server else error  # the part before an @ may be a password
         raise CredentialsError(f"{path}: server: {why}") from error
     users = Users(path)  # upstream: sends credentials over TLS only
     return Remote(target, ANONYMOUS if target.plain else users.current)

@@ -303,5 +303,5 @@ def test_without_a_policy_there_is_no_log(tmp_path: Path) -> None:
         ["--insecure", "--port=0", f"--audit-log-path={tmp_path / 'audit.log'}"], tmp_path / "s"
     ) as one:
         Audited(one, tmp_path / "audit.log").api.get("/version").expect(200)
-        assert "nothing is audited without --audit-policy-file" in one.log_tail()
+        assert "the server audits no request without --audit-policy-file" in one.log_tail()
     assert not (tmp_path / "audit.log").exists()

@@ -222,7 +222,11 @@ def test_a_log_that_is_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPatch) 
     handler.handle(logging.makeLogRecord({"msg": "the last"}))
     handler.flush()
     kept = len(seen) - 2
-    assert seen == [*(f"line {number}" for number in range(kept)), f"{30 - kept} lines were dropped here", "the last"]
+    assert seen == [
+        *(f"line {number}" for number in range(kept)),
+        f"{30 - kept} log lines were dropped here",
+        "the last",
+    ]
     assert 10 <= kept <= 11
 
 

@@ -221,7 +221,7 @@ def test_a_kubeconfig_names_place_trust_and_user(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "cluster", "then"),
     [
-        ("", {}, "there is no server of a cluster 'c'"),
+        ("", {}, "cluster 'c' does not exist or has no server"),
         ("ftp://a", {}, "is no https URL"),
         ("https://a", {"insecure-skip-tls-verify": True}, "insecure-skip-tls-verify is not supported"),
         ("https://a", {"proxy-url": "http://p"}, "proxy-url is not supported"),
@@ -237,7 +237,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_refused(
 
 @pytest.mark.parametrize("server", ["https://me:hu#sh@a", "ftp://me:hush@a", "https://me:hush@a:99999"])
 def test_a_password_in_a_server_that_is_none_is_not_shown(tmp_path: Path, server: str) -> None:
-    with pytest.raises(CredentialsError, match="server: it is no https or http URL") as caught:
+    with pytest.raises(CredentialsError, match="server: it is not an https or http URL") as caught:
         remote_of(kubeconfig(tmp_path, server))
     assert "hu" not in str(caught.value).removeprefix(str(tmp_path))
 

@@ -74,7 +74,7 @@ def test_proxies_in_the_environment(environment: dict[str, str], found: Proxy | 
 def test_a_proxy_that_cannot_be_used_is_none_and_told_without_what_it_is(name: str, text: str) -> None:
     assert proxy_of({name: text}) is None
     fault = proxy.fault({name: text})
-    assert fault == f"{name} names no proxy as http://host:port, so webhooks are called without one"
+    assert fault == f"{name} is not the URL of a proxy, http://host:port: webhooks are called without a proxy"
 
 
 @pytest.mark.parametrize("environment", [environment for environment, _ in ENVIRONMENTS], ids=str)

@@ -195,12 +195,12 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
         try:
             for step in steps:
                 step(gate, exchange)
-        except UnconfirmedCredential as doubt:
-            return later(doubt, exchange)
+        except UnconfirmedCredential as unconfirmed:
+            return later(unconfirmed, exchange)
         return handler(exchange)
 
-    async def later(doubt: UnconfirmedCredential, exchange: Exchange) -> Answer:
-        await authenticate_again(gate, exchange, doubt)
+    async def later(unconfirmed: UnconfirmedCredential, exchange: Exchange) -> Answer:
+        await authenticate_again(gate, exchange, unconfirmed)
         for step in steps[steps.index(authenticate) + 1 :]:
             step(gate, exchange)
         return await handler(exchange)
@@ -293,9 +293,9 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
         raise websocket.no_token(headers.get("Origin", ""))
 
 
-async def authenticate_again(gate: Gate, exchange: Exchange, doubt: UnconfirmedCredential) -> None:
+async def authenticate_again(gate: Gate, exchange: Exchange, unconfirmed: UnconfirmedCredential) -> None:
     """Authenticate a request again with a fresh cache; raise a 401 if the credential still cannot be validated."""
-    await doubt.fresh()
+    await unconfirmed.fresh()
     try:
         authenticate(gate, exchange)
     except UnconfirmedCredential as error:
@@ -309,8 +309,8 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     try:
         try:
             authenticate(gate, exchange)
-        except UnconfirmedCredential as doubt:
-            await authenticate_again(gate, exchange, doubt)
+        except UnconfirmedCredential as unconfirmed:
+            await authenticate_again(gate, exchange, unconfirmed)
     except StatusError as refused:
         await auditing.refused(auditor, exchange, refused)
         raise

@@ -99,7 +99,7 @@ def _reader(name: str) -> Reader:
     special = _READ.get(name)
     if special is not None:
         return special
-    plan = {field.number: (field.json_name, _shower(field)) for field in descriptor(name).fields}
+    plan = {field.number: (field.json_name, _converter_of(field)) for field in descriptor(name).fields}
 
     def read(message: Any) -> Document:
         found: Document = {}
@@ -117,7 +117,7 @@ def _reader(name: str) -> Reader:
     return read
 
 
-def _shower(field: Any) -> Reader | None:
+def _converter_of(field: Any) -> Reader | None:
     """Return the function that converts a field's value to JSON; None if the value is valid JSON already."""
     if _is_map(field):
         one = _one(field.message_type.fields_by_name["value"])

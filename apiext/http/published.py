@@ -188,10 +188,10 @@ _OPENAPI_PROTOBUF = {
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {
     version: (
         (JSON, JSON),
-        (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", answered),
-        (answered, answered),
+        (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", content_type),
+        (content_type, content_type),
     )
-    for version, answered in _OPENAPI_PROTOBUF.items()
+    for version, content_type in _OPENAPI_PROTOBUF.items()
 }
 
 
@@ -424,9 +424,9 @@ def wants_aggregated(accept: str) -> str:
 def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
     """Return the Content-Type of the first acceptable form, an empty string if no form is acceptable."""
     for clause in negotiation.parse_accept(accept or "*/*"):
-        for parameters, answered in forms:
+        for parameters, content_type in forms:
             if clause.matches(parameters):
-                return answered
+                return content_type
     return ""
 
 

@@ -62,8 +62,8 @@ def _refuse(name: str, faults: Sequence[FieldError]) -> None:
 
 def _is_unchanged(spec: View, had: View) -> bool:
     """Return whether the policy is PreferDualStack, and the write changes no type, policy, address or family."""
-    said = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
-    return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in said)
+    compared = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
+    return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in compared)
 
 
 def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _Request:

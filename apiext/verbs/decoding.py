@@ -34,8 +34,8 @@ async def normalize_body(call: Call, body: Body, validation: str) -> Document:
     try:
         document, unknown = await threads.run(call, _normalize_body, call, body)
     except ValueError as error:
-        told = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
-        raise identity.cannot_be_handled(call, body.document, told) from error
+        text = str(error) if body.media_type == identity.YAML or not _typed(call) else as_written(body.raw, str(error))
+        raise identity.cannot_be_handled(call, body.document, text) from error
     notes = unknown_notes(call, unknown) if unknown else []
     if body.duplicates:
         notes = await threads.run(call, _with_duplicates, call, body, unknown, notes)
@@ -230,8 +230,8 @@ def restore_patched(
         patched["apiVersion"], patched["kind"] = call.endpoint.model.api_version, call.endpoint.model.kind
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
-        told = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
-        raise _bad_patch(quoted(), told.restored or str(told)) from error
+        fault = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
+        raise _bad_patch(quoted(), fault.restored or str(fault)) from error
     # upstream: errors of a strategic merge patch show them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)

@@ -189,8 +189,11 @@ def not_registered(call: Call, document: View, *, internal: bool = False) -> str
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     own_group, _, own = api_version.rpartition("/")
-    unsaid = f"{own_group}/{_INTERNAL}" if internal else ""
-    given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or unsaid, api_version)
+    default_version = f"{own_group}/{_INTERNAL}" if internal else ""
+    given_kind, given_version = (
+        document["kind"],
+        full_version(document.get("apiVersion") or default_version, api_version),
+    )
     group, _, version = given_version.rpartition("/")
     known = version in (own, _INTERNAL, *call.resource.versions) or bool(group and kind in _ELDER.get(version, ()))
     if known and given_kind == kind and group == own_group:

@@ -247,15 +247,15 @@ def _check_allowed(budget: View) -> None:
         return
     conditions = (one for one in found.get("conditions") or () if one.get("type") == "DisruptionAllowed")
     condition: View = next(conditions, {})
-    said = condition.get("message") if condition.get("status") == "False" else ""
+    condition_text = condition.get("message") if condition.get("status") == "False" else ""
     current, desired = found.get("currentHealthy") or 0, found.get("desiredHealthy") or 0
     text = f"The disruption budget {name} does not allow evicting pods currently"
-    if said and condition.get("reason") == "SyncFailed":
-        text += f" because it failed sync: {said}"
+    if condition_text and condition.get("reason") == "SyncFailed":
+        text += f" because it failed sync: {condition_text}"
     elif current <= desired:
         text = f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
-    elif said:
-        text += f" ({condition.get('reason')}): {said}"
+    elif condition_text:
+        text += f" ({condition.get('reason')}): {condition_text}"
     raise _refused(text, 0)
 
 
@@ -278,8 +278,8 @@ def _refused(text: str, seconds: int) -> StatusError:
 
 
 def _forbidden(name: str, text: str, cause: str) -> StatusError:
-    told = f"The disruption budget {name} does not allow evicting pods currently: {cause}"
-    return status.forbidden(_BUDGET, name, text, [{"reason": _CAUSE, "message": told}])
+    cause_text = f"The disruption budget {name} does not allow evicting pods currently: {cause}"
+    return status.forbidden(_BUDGET, name, text, [{"reason": _CAUSE, "message": cause_text}])
 
 
 async def _delete(verbs: Verbs, call: Call, options: DeleteOptions) -> None:

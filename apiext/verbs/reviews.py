@@ -112,23 +112,23 @@ def _decision(verbs: Verbs, user: User, spec: View) -> Document:
         other = spec["nonResourceAttributes"]
         wanted = Attributes(user, other.get("verb", ""), other.get("path", ""), at_path=True)
     decision = verbs.authorizer(wanted)
-    told: Document = {"reason": decision.reason} if decision.reason else {}
+    details: Document = {"reason": decision.reason} if decision.reason else {}
     if ignored := _ignored(asked or {}):
-        told["evaluationError"] = "; ".join(ignored)
-    return {"status": {"allowed": decision.allowed, **told}}
+        details["evaluationError"] = "; ".join(ignored)
+    return {"status": {"allowed": decision.allowed, **details}}
 
 
 def _ignored(asked: View) -> list[str]:
     """Return the errors of invalid selectors; as upstream's RBAC, the authorizer ignores all selectors."""
-    told: list[str] = []
+    errors: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
         requirements = selector.get("requirements") or ()
         readable = [fits(one) for one in requirements] or [_parses(parse, selector.get("rawSelector", ""))]
         if not all(readable):
             part = "partially ignored" if any(readable) else "ignored"
-            told.append(f"spec.resourceAttributes.{name} {part} due to parse error")
-    return told
+            errors.append(f"spec.resourceAttributes.{name} {part} due to parse error")
+    return errors
 
 
 def _parses(parse: Callable[[Any], object], given: object) -> bool:
@@ -193,7 +193,7 @@ def _attributes(spec: View) -> list[FieldError]:
 def _limits(spec: View) -> list[FieldError]:
     """Return the errors of the selectors of resourceAttributes."""
     asked, errors = spec.get("resourceAttributes") or {}, Errors()
-    for name, judge in _SELECTORS.items():
+    for name, errors_of in _SELECTORS.items():
         selector, path = asked.get(name), f"spec.resourceAttributes.{name}"
         if selector is None:
             continue
@@ -204,7 +204,7 @@ def _limits(spec: View) -> list[FieldError]:
             text = f"when {path} is specified, requirements or rawSelector is required"
             errors.append(required(f"{path}.requirements", text))
         for index, requirement in enumerate(requirements):
-            errors += judge(requirement, f"{path}.requirements[{index}]")
+            errors += errors_of(requirement, f"{path}.requirements[{index}]")
     return errors
 
 

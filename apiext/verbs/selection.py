@@ -141,10 +141,10 @@ def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
         else:
             values.setdefault(place, set()).update(one.values)
     found = [_label_term(one) for one in _tightest(values)]
-    there = frozenset(key for operator, key in values if operator == "exists")
+    present = frozenset(key for operator, key in values if operator == "exists")
     absent = frozenset(key for operator, key in values if operator == "!")
     unwanted = {key: frozenset(given) for (operator, key), given in values.items() if operator == "notin"}
-    dimension = Dimension(("labels", there, absent, frozenset(unwanted.items())), _Labels(there, absent, unwanted))
+    dimension = Dimension(("labels", present, absent, frozenset(unwanted.items())), _Labels(present, absent, unwanted))
     return [*found, Term(dimension, lambda found: found is not None)]
 
 
@@ -162,17 +162,17 @@ def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requiremen
 class _Labels(Struct, frozen=True):
     """Tests the labels of an entry; returns a string if all conditions hold, else None.
 
-    The labels must have all keys in ``there``, and no key in ``absent``. ``unwanted`` is key → values that the label
+    The labels must have all keys in ``present``, and no key in ``absent``. ``unwanted`` is key → values that the label
     must not have.
     """
 
-    there: Set[str]
+    present: Set[str]
     absent: Set[str]
     unwanted: Mapping[str, Set[str]]
 
     def __call__(self, entry: Entry) -> str | None:
         labels = entry.labels
-        if not self.there <= labels.keys() or not self.absent.isdisjoint(labels):
+        if not self.present <= labels.keys() or not self.absent.isdisjoint(labels):
             return None
         unwanted = self.unwanted
         return None if unwanted and any(value in unwanted.get(key, ()) for key, value in labels.items()) else ""

@@ -327,16 +327,15 @@ def refusal(answer: Answer) -> Refused:
     found = _status_of(answer.body)
     if found is not None:
         return Refused(str(found.get("message") or "unknown"), _code_of(found, answer.status))
-    said = "unknown"
+    body_text = "unknown"
     if not answer.content_type or answer.content_type.startswith("text/"):
-        said = answer.body[: limits.WEBHOOK_ERROR_TEXT].decode("utf-8", "replace").strip()
+        body_text = answer.body[: limits.WEBHOOK_ERROR_TEXT].decode("utf-8", "replace").strip()
     if answer.status in _OWN_TEXT:
-        return Refused(said, answer.status)
+        return Refused(body_text, answer.status)
     text = _STATUS_TEXTS.get(answer.status)
     if text is None and answer.status >= 500:
-        text = (
-            f"an error on the server ({json.dumps(said, ensure_ascii=False)}) has prevented the request from succeeding"
-        )
+        quoted = json.dumps(body_text, ensure_ascii=False)
+        text = f"an error on the server ({quoted}) has prevented the request from succeeding"
     generic = f"the server responded with the status code {answer.status} but did not return more information"
     return Refused(text or generic, answer.status)
 

@@ -61,7 +61,7 @@ def test_a_collection_is_deleted_page_by_page(api: Client) -> None:
     first = widgets.create("a")["metadata"]["resourceVersion"]
     for name in ("b", "c"):
         widgets.create(name)
-    # upstream: a delete without a limit uses a large one, which determines if a revision is read from the cache
+    # upstream: deletes of a collection always have a limit, and lists with a limit read a revision exactly
     gone = api.request("DELETE", widgets.path() + f"?dryRun=All&resourceVersion={first}").expect(200)
     assert [item["metadata"]["name"] for item in gone["items"]] == ["a"]
     gone = api.request("DELETE", widgets.path() + "?limit=2").expect(200)

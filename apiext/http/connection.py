@@ -172,7 +172,7 @@ class ApiHandler(Incoming):
                 self.release_head(request)
             if exchange.promised:
                 service.memory.hold(exchange, 0)
-            # the client has not read the response, which is freed with the frames that reference it
+            # the client is gone; the unread response is freed when this method and its callers return
             if own and self.transport is None:
                 self.loop.call_soon(HEAP.freed, own)
             service.in_flight.end()

@@ -37,9 +37,9 @@ class Issuer(Struct, frozen=True):
         return parts.scheme == "https" and not parts.query and not parts.fragment
 
     def shown(self, path: str, host: str) -> Reply | None:
-        """Return the configuration or the keys for a request to ``host``; None for other paths.
+        """Return the configuration or the keys for a request to ``host``.
 
-        Raises a 404 for paths below these paths.
+        Return None for other paths, and if the issuer is not published. Raises a 404 for paths below these paths.
         """
         if not self.is_published:
             return None

@@ -244,7 +244,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # upstream: a delete without a limit uses a large one, which determines if a revision is read from the cache
+    # upstream: deletes of a collection always have a limit, and lists with a limit read a revision exactly
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 

@@ -56,7 +56,7 @@ def check_deadline(verbs: Verbs, call: Call) -> None:
 
 
 async def holds(verbs: Verbs, call: Call) -> bool:
-    """Return whether an unconfirmed decision is based on the newest definition."""
+    """Return whether the definition of the call is still the newest one."""
     if not call.resource.definition.guard_key:
         return True
     with translated():

@@ -308,7 +308,7 @@ class Application:
         if self._fault is not None:
             raise self._fault
         found = self._scaled(live) if self._call.endpoint.partial else self._applied(live)
-        self._report()  # upstream: reported last
+        self._report()  # upstream: reports duplicate keys last
         return self._finish(found)
 
     def creation(self) -> Document:
@@ -327,7 +327,8 @@ class Application:
     def _applied(self, live: View) -> Document:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
-        if not changed:  # upstream: no defaults, although its version may have more than the storage version
+        # upstream: applies no defaults, although this version may have more defaults than the storage version
+        if not changed:
             return found
         try:
             return call.served.shaping.complete(clone(found))

@@ -8,7 +8,7 @@ batch is on disk. Reads and watches see the state at ``durable``, the last revis
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from time import perf_counter
@@ -31,6 +31,7 @@ VERSION = "3.6.6"  # the version of etcd whose behaviour the store has
 SLICE = 0.002  # seconds of work before the store yields to the event loop
 RAFT_BYTES = 18  # bytes that etcd adds to a request before it compares the size with its limit
 ROW_BYTES = 128  # estimated bytes of a row in addition to key and value
+ANSWERS = 2  # calls that the store answers in one iteration of the event loop
 WRITTEN = 256  # number of keys of a response that are encoded before the store checks its time slice
 DELETED_ROWS = 500  # approximate number of rows that one transaction of a compaction deletes
 FIRST_REVISION = 1  # the revision of an empty store, as in etcd
@@ -74,6 +75,9 @@ class Store:
         # (future, response) of the calls that end when ``_batch`` is on disk, in order
         self._calls: list[tuple[Answer, bytes]] = []
         self._after: list[Callable[[], None]] = []  # functions to call when ``_batch`` is on disk
+        # (future, response) of calls whose batch is on disk, but which have no response yet
+        self._stored_calls: deque[tuple[Answer, bytes]] = deque()
+        self._answering = False  # ``_answer`` is scheduled
         self._scheduled = self._writing = False
         self._writing_bytes = 0  # bytes of the batch that the back end is writing
         self._began = 0.0  # event loop time at which this write began
@@ -304,14 +308,25 @@ class Store:
     def _stored(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
         if batch.revision:
             self.durable = batch.revision
-        for answer, message in calls:
-            if not answer.done():
-                answer.set_result(message)
+        self._stored_calls.extend(calls)
+        if not self._answering:
+            self._answer()
         if batch.changes:
             # after the responses, since the cache of a writer then has its own changes already
             self.hub.feed(batch.changes)
         for act in after:
             act()
+
+    def _answer(self) -> None:
+        """Answer some calls whose batch is on disk; the next ones in the next iteration of the event loop.
+
+        An answer lets its request continue for up to 1 ms. Timers and other requests would wait for all of them.
+        """
+        for _ in range(min(ANSWERS, len(self._stored_calls))):
+            _settle(*self._stored_calls.popleft())
+        self._answering = bool(self._stored_calls)
+        if self._answering:
+            self._loop.call_soon(self._answer)
 
     def _undo(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
         """Undo the changes that did not fit on the disk and all later changes. Their writers get an error."""

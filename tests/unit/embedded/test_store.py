@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,36 @@ async def test_waiting_writes_become_one_batch(tmp_path: Path) -> None:
             assert (await etcd.range(b"k", b"l")).count == 100
     assert sum(sizes) == 100
     assert len(sizes) <= 3
+
+
+async def test_the_calls_of_one_batch_are_answered_in_several_iterations() -> None:
+    held = HeldBackend()
+    store = Store(held)
+    await store.open()
+    connection = Connection(store)
+    first = connection.unary(messages.TXN, requests.put(b"first", b"1", 0, (), 0), 1)
+    await settle()
+    calls = [connection.unary(messages.TXN, requests.put(b"k%d" % n, b"1", 0, (), 0), 1) for n in range(9)]
+    held.let_through()
+    await settle()
+    assert first.done()
+    calls[2].cancel()
+    later = connection.unary(messages.TXN, requests.put(b"later", b"1", 0, (), 0), 1)
+    held.let_through()
+    answered = []
+    while not all(call.done() for call in calls):
+        answered.append(sum(call.done() for call in calls if call is not calls[2]))
+        await asyncio.sleep(0)
+    answered.append(8)
+    steps = [after - before for before, after in pairwise(answered)]
+    assert max(steps) <= stores.ANSWERS < 9
+    revisions = [
+        messages.TxnResponse.FromString(call.result()).header.revision for call in calls if not call.cancelled()
+    ]
+    assert revisions == [3, 4, *range(6, 12)], "in order"
+    await settle()
+    held.let_through()
+    assert messages.TxnResponse.FromString(await later).header.revision == 12
 
 
 async def test_a_disk_without_room_takes_back_what_was_decided() -> None:

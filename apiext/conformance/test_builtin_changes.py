@@ -13,7 +13,8 @@ from apiext.conformance.support.definitions import definition
 from apiext.conformance.support.http_client import MERGE, TABLE, Client
 from apiext.conformance.test_builtin_kinds import STRATEGIC, at
 
-ROWS = [Case(row) for row in read(Path(__file__).with_name("builtin_changes.yaml"))]
+FILES = ("builtin_changes.yaml", "builtin_status.yaml")
+ROWS = [Case(row) for file in FILES for row in read(Path(__file__).with_name(file))]
 WAYS = {"patch": ("PATCH", MERGE), "strategic": ("PATCH", STRATEGIC), "put": ("PUT", "application/json")}
 
 

@@ -58,19 +58,20 @@ def _is_huge(name: str) -> bool:
     return name.startswith(_HUGE)
 
 
-def _is_native(name: str) -> bool:
+def is_native(name: str) -> bool:
+    """Return whether a resource name is one of Kubernetes, such as ``cpu`` or ``kubernetes.io/x``."""
     return "/" not in name or _NATIVE in name
 
 
 def _is_extended(name: str) -> bool:
-    if _is_native(name) or name.startswith("requests."):
+    if is_native(name) or name.startswith("requests."):
         return False
     return not syntax.qualified_name(f"requests.{name}")
 
 
 def may_overcommit(name: str) -> bool:
     """Return whether a container may request less of this resource than its limit."""
-    return _is_native(name) and not _is_huge(name)
+    return is_native(name) and not _is_huge(name)
 
 
 def _name_errors(name: str, path: str) -> Iterator[FieldError]:
@@ -86,7 +87,7 @@ def container_name_errors(name: str, path: str) -> Iterator[FieldError]:
     if "/" not in name:
         if name not in _CONTAINER and not _is_huge(name):
             yield invalid(path, Named(name), "must be a standard resource for containers")
-    elif not _is_native(name) and not _is_extended(name):
+    elif not is_native(name) and not _is_extended(name):
         yield invalid(path, Named(name), "doesn't follow extended resource name standard")
 
 

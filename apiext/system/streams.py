@@ -10,7 +10,10 @@ _LINKS = 40  # maximum number of followed links, as in Linux
 
 def is_stream(path: Path) -> bool:
     """Report whether a path is a device, a pipe or an open file descriptor of a process."""
-    return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
+    try:
+        return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
+    except PermissionError:  # with fs.protected_symlinks, Linux does not follow the link of another user
+        return False
 
 
 def write_stream(path: Path, content: bytes) -> None:

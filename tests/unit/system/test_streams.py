@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -64,3 +65,13 @@ def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: 
     assert not is_stream(Path("/proc/self/fd"))
     files.write(tmp_path / "link", b"content")
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"content")
+
+
+def test_a_link_that_the_kernel_does_not_follow_is_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux with fs.protected_symlinks refuses links of other users in shared directories; our own check names them."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_char_device", refuse)
+    assert not is_stream(tmp_path / "link")

@@ -17,7 +17,7 @@ _WITHOUT_PARAMETERS = {"1.3.101.112": "Ed25519", "1.3.101.110": "X25519"}
 _CURVES = frozenset(("1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"))  # P-224, 256, 384, 521
 _ED25519_SIZE = 32
 
-_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # identifier → (tag of the value, its name in errors)
+_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # identifier → (tag of the value, name of the extension in errors)
     "2.5.29.14": (_OCTETS, "subject key identifier"),
     "2.5.29.15": (_BITS, "key usage"),
     "2.5.29.17": (_SEQUENCE, "subject alternative names"),

@@ -1,7 +1,7 @@
 """Validate a definition on create, on update, and on writes of its status (CRD-020…040, UPD).
 
 This module validates the stored form, since upstream's errors contain the paths of this form (CRD-005). Of the metadata
-it validates only the name, which must consist of plural and group.
+it validates only the approval annotation and the name, which must consist of plural and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,11 @@ _PARTS = (  # (field at the top of the spec, field in a version, name in error t
 
 
 class Rules(Struct, frozen=True):
-    """The rules to enforce: all for a new v1 definition; an update skips rules that the old one violates (UPD-002)."""
+    """The rules to enforce; the defaults are the rules for a new v1 definition.
+
+    An update skips rules that the stored definition violates (UPD-002). An update of an established definition adds
+    ``fixed_names`` and ``bundle_checked``.
+    """
 
     recognized_reviews: bool = True
     fixed_names: bool = False
@@ -84,7 +88,7 @@ def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[Fiel
         return list(as_many_as_shown(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
     errors = list(as_many_as_shown(_errors(new, old, rules)))
-    if not errors:  # otherwise determine the violations of the old schemas, which takes longer
+    if not errors:  # only after errors, find the violations of the old schemas, since this takes longer
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
     return list(as_many_as_shown(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))

@@ -1,4 +1,4 @@
 """Limits of typed objects."""
 
-# Unknown fields that strict validation lists. Beyond: the error omits further fields.
+# Unknown fields of an object in an error or in warnings. Beyond: further unknown fields are omitted.
 MAX_UNKNOWN = 1_000

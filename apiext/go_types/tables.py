@@ -5,9 +5,9 @@ The text of a field is ``<type><flags> = <number> | <description>``:
 - ``<type>`` is a scalar (SCALARS), or a type of the same file, of meta.yaml, or of a file in ``uses``. With ``[]`` at
   the end it is a list, with ``{}`` a map with string keys.
 - ``<flags>``: ``?`` is a pointer, which is printed if it is set. ``!`` is always printed. ``?!`` is a pointer that is
-  printed as null if it is not set. Without a flag, a field is printed unless it is empty (``omitempty``). ``&`` is an
-  embedded struct: in JSON, its fields are fields of the outer struct. A field without a number changes the description
-  of a field of the embedded struct above it.
+  printed as null if it is not set. Without a flag, a field is printed unless it is empty (``omitempty``), a struct
+  always. ``&`` is an embedded struct: in JSON, its fields are fields of the outer struct. A field without a number
+  changes the description of a field of the embedded struct above it.
 - ``<number>`` is the protobuf number.
 
 A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
@@ -137,7 +137,7 @@ class Types:
         self.package = package  # Go package in error messages
         self.own = own  # names of the types that this file defines
         self.models = models  # prefix of the names of OpenAPI models; empty: schemas are inlined, without $ref
-        self.others: Mapping[str, Types] = others or {}  # name of a type in another file → the types of this file
+        self.others: Mapping[str, Types] = others or {}  # name of a type in another file → the types of that file
         self._flat: dict[str, Mapping[str, Any]] = {}
         self.merge_types: dict[str, Any] = {}  # cache of catalog.merge_types: type → its merge type
         self._structs: dict[str, Struct] = {}

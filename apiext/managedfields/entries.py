@@ -121,7 +121,7 @@ def entry(manager: Manager, owned: Owned) -> Document:
 
 
 def capped(managers: Managers) -> Managers:
-    """Merge the oldest updaters of the same version until at most MAX_UPDATERS remain (SSA-006)."""
+    """Merge the oldest updaters of the same version until at most MAX_UPDATERS remain, if possible (SSA-006)."""
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
     if left <= MAX_UPDATERS:

@@ -41,14 +41,14 @@ class ApplyError(Exception):
 
 
 class BadApply(Exception):
-    """The error of an invalid body of an apply: it has another kind, or values that do not fit their types.
+    """The error of an invalid body of an apply, for example of another kind, or with values of wrong types.
 
-    The text is upstream's. Upstream responds with a 500 to values that do not fit.
+    Upstream responds with a 500 to values that do not fit.
     """
 
 
 class _TooDeep(ValueError):
-    """The error of an update whose fields are nested deeper than MAX_DEPTH."""
+    """The error of a write, except an apply, whose fields are nested deeper than MAX_DEPTH."""
 
 
 class Writer(Struct, frozen=True):
@@ -71,7 +71,7 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
 
     For a create, ``live`` is the empty object of the kind. An update of an object without managers is not tracked. If
     an object does not fit its types or cannot be converted, return the managedFields of the live object (upstream:
-    UpdateNoErrors). The result shares unchanged entries with the arguments.
+    UpdateNoErrors). The result may share parts with the arguments and with a cache.
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
@@ -146,7 +146,10 @@ def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
 
 
 def _managers_before(writer: Writer, live: View, new: View) -> Managers:
-    """Return the managers in the request or, if it has none, the managers of the live object (SSA-007)."""
+    """Return the managers before the write: those of the request, else those of the live object (SSA-007).
+
+    Return no managers if the request resets them. Ignore the managers in a request for a subresource.
+    """
     if not writer.subresource:
         given = _entries_of(new)
         if entries.is_reset(given):

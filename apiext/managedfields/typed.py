@@ -82,7 +82,7 @@ def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = No
     """Raise TypeFault if the value does not fit the type.
 
     If ``duplicates`` is true, granular lists may contain several items with equal keys. ``checked`` is a value that
-    fits; the check skips parts that are equal in both values.
+    fits; the check skips lists that are equal in both values.
     """
     faults = _faults(type_, value, duplicates, checked)
     if faults is not None:

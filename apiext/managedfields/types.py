@@ -141,7 +141,7 @@ def item_element(type_: ListType, item: Any) -> str:
 def element_unchecked(type_: ListType, item: Any) -> str:
     """Return the path element of an item of a granular list, or an empty string for an invalid item.
 
-    An item is null after pruning if all its keys are defaults.
+    Pruning makes an item null if no field remains, which is possible if all its keys are defaults.
     """
     try:
         return item_element(type_, item)

@@ -32,7 +32,7 @@ class MissingVersion(Exception):
 
 
 Losses = tuple[FieldSet, FieldSet]
-"""(fields with a changed value, deleted fields): the fields that other managers lose by a write."""
+"""(changed and added fields, deleted fields): the fields that other managers lose by a write."""
 
 
 class Conflicts(Exception):
@@ -225,7 +225,7 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
 
 
 def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a set in upstream's order: the members of a node, then the paths below each member."""
+    """Yield the paths of a set in upstream's order: the member children of a node, then the paths below each child."""
     elements = sorted((name for name in paths if name != SELF), key=order)
     for element in elements:
         if fieldset.is_member(paths[element]):

@@ -93,7 +93,7 @@ def as_many_as_shown(errors: Iterable[FieldError]) -> Iterator[FieldError]:
 def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
     """Sort errors by text; return them up to the first error over the limits of a response.
 
-    The function never has many more errors in memory.
+    The function never has more than about twice as many errors in memory.
     """
     found: list[FieldError] = []
     count = size = 0
@@ -229,7 +229,7 @@ class Named(str):
 
 
 def go_value(value: Any) -> str:
-    """Return an invalid value as field errors print it: strings like %q, other scalars like %v, containers as JSON."""
+    """Return an invalid value as errors print it: a string like %q, null or a container as JSON, else like %v."""
     if value is None:
         return "null"
     if isinstance(value, bool):

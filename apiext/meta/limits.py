@@ -2,7 +2,7 @@
 
 # Bytes of all annotations of an object. Beyond: 422. Upstream: TotalAnnotationSizeLimitB.
 MAX_ANNOTATIONS = 262_144
-# Bytes of a request line or of one header. Beyond: 414 or 431.
+# Bytes of a request line or of one header, characters of a selector. Beyond: 414, 431, or 400 for a selector.
 MAX_LINE = 65_536
 # Namespaces in a cache. Beyond: the oldest is evicted, or the cache is cleared.
 NAMESPACES_SEEN = 256
@@ -14,7 +14,7 @@ MAX_FIELD_ERROR_BYTES = 1024 * 1024
 SELECTORS_SEEN = 64
 # Bytes of a field manager's name. Beyond: 422. Upstream: FieldManagerMaxLength.
 MAX_MANAGER = 128
-# Parsed times in a cache. Beyond: the oldest is evicted.
+# Parsed times, and printed durations, in a cache. Beyond: the oldest is evicted.
 TIMES_SEEN = 1024
 # Characters of a time in the cache of parsed times. Beyond: the time is not cached.
 TIME_TEXT = 40

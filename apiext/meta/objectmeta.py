@@ -337,10 +337,10 @@ def validate_update(
 ) -> list[FieldError]:
     """Return the validation errors of changed metadata (WRI-003, WRI-004).
 
-    As in upstream, the common validation runs first, and then each validation of the kind. So each error occurs several
+    As in upstream, the common validation runs first, and then each validation of the kind. So most errors occur several
     times. ``kind_validations`` lists the validations of the kind, in their order: CHANGE validates changes, WHOLE
-    validates as on create. The list is empty for an object of another kind. ``own(new)`` returns the errors that are
-    specific to the kind; each validation of the kind appends them.
+    validates as on create. The list is empty if the object has another kind than the endpoint. ``own(new)`` returns the
+    errors that are specific to the kind; each validation of the kind appends them.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)
@@ -355,7 +355,7 @@ def validate_update(
 
 
 def warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about new finalizers (VAL-015)."""
+    """Return warnings about new finalizers that are not domain-qualified (VAL-015)."""
     finalizers = new.get("finalizers")
     if not finalizers:
         return []

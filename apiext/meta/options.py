@@ -59,7 +59,7 @@ def parse_int(text: str) -> int:
 
 
 def _bool(query: Query, name: str) -> bool | None:
-    """Return a boolean parameter, or None if it is absent; all values except ``false`` and ``0`` are true."""
+    """Return a boolean parameter, None if absent; all values except ``0`` and ``false`` (in any case) are true."""
     values = query.get(name)
     return truth(values) if values else None
 
@@ -99,7 +99,11 @@ class ListOptions(Struct, frozen=True):
 
     @property
     def begins_with_state(self) -> bool:
-        """Return whether a watch begins with the current objects: with sendInitialEvents or without a revision."""
+        """Return whether a watch begins with the current objects.
+
+        This is the value of sendInitialEvents. Without it, this is true for a watch without resourceVersionMatch whose
+        revision is absent or 0.
+        """
         if self.send_initial_events is None:
             return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
         return self.send_initial_events
@@ -368,7 +372,7 @@ def _fields(document: Mapping[str, Any], known: _FieldTypes, within: tuple[str, 
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """Return the values of dryRun; as in Go, null becomes an empty string."""
+    """Return the values of dryRun; as in Go, a null item becomes an empty string."""
     given = _checked(values, "dryRun", list, "[]string", _TOP) or ()
     return tuple(_checked(value, "dryRun", str, "string", _TOP) or "" for value in given)
 

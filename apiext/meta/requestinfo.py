@@ -25,8 +25,8 @@ class RequestInfo(NamedTuple):
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
     this server does not support) or empty (an unknown method). For other requests, ``verb`` is the method in lower
     case. ``namespace`` is None if the path has no namespace or an empty one, and for the core resource ``namespaces``.
-    ``name`` of a list or watch is the name that its field selector requires. ``named`` is true if the path contains the
-    name. ``rest`` are the path segments after the subresource.
+    ``name`` of a list or watch without a name in the path is the name that its field selector requires. ``named`` is
+    true if the path contains the name. ``rest`` are the path segments after the subresource.
     """
 
     is_resource: bool
@@ -106,5 +106,5 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 
 
 def truth(values: Sequence[str] | None) -> bool:
-    """Parse a boolean parameter as upstream does: true unless it is absent, ``false`` or ``0`` (RV-016)."""
+    """Parse a boolean parameter as upstream does: true unless absent, ``0`` or ``false`` in any case (RV-016)."""
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

@@ -103,7 +103,7 @@ EVERYTHING = LabelSelector()
 _DOCUMENT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _OPERATORS = {"=": "in", "==": "in", "!=": "notin", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
 _SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ">", "<", ","))
-_USUAL = re.compile(  # fast path for most selectors: a short expression with a valid key and a valid value
+_USUAL = re.compile(  # fast path for most selectors: a short equality (``a=b``) with a valid key and a valid value
     r"((?:(?=[^=]*/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)==?([A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 ).fullmatch
@@ -279,7 +279,7 @@ def _fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-# each request parses its selector twice: for its verb, and for its objects
+# a list or watch parses its selector twice: for the name in RequestInfo, and to select objects
 _known_fields = lru_cache(limits.SELECTORS_SEEN)(_fields)
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)

@@ -80,7 +80,7 @@ def already_exists(resource: GroupResource, name: str) -> StatusError:
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a create with generateName for which all generated names already exist (ERR-04)."""
+    """Return the 409 of a create with generateName if each name that was tried already exists (ERR-04)."""
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
@@ -196,7 +196,7 @@ def too_many_requests(message: str) -> StatusError:
 
 
 def unavailable(message: str) -> StatusError:
-    """Return the 503 for a store that does not respond; clients can safely retry."""
+    """Return a 503, for example for a store that does not respond; clients can safely retry."""
     return StatusError(503, "ServiceUnavailable", message, {"retryAfterSeconds": 1})
 
 

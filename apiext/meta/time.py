@@ -90,7 +90,10 @@ def _timestamp(text: str) -> float:
 
 
 def normalize(text: str) -> str:
-    """Convert an RFC 3339 text to UTC and seconds; return "" for Go's zero time. Raise the ValueError of ``parse``."""
+    """Convert an RFC 3339 text to UTC and seconds. Raise the ValueError of ``parse``.
+
+    Return "" for Go's zero time, and for a time whose year in UTC is below 1 or above 9999.
+    """
     return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 
 
@@ -138,7 +141,7 @@ class Ages:
     """Ages for table cells at a fixed time, and the period in which the ages stay valid (TAB-003).
 
     ``at`` is the fixed time in seconds since 1970. All ages requested so far are valid while ``since <= now < until``.
-    The caller must not use cached cells outside this period, also not before ``since``, since a clock may be set back.
+    The caller must not use cached cells outside this period, not even before ``since``: a clock may be set back.
     """
 
     __slots__ = ("_known", "at", "since", "until")

@@ -1,1 +1,1 @@
-"""Commands besides the server: storage migration, offline validation of definitions, envtest assets, kubeconfigs."""
+"""Commands besides the server: storage migration, offline validation, envtest assets, kubeconfigs, completion."""

@@ -52,7 +52,8 @@ def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta)
 def target(named: str, environment: Mapping[str, str]) -> Path:
     """Return the file that kubectl would write.
 
-    This is ``named``, else the first existing file in $KUBECONFIG, else the last file in $KUBECONFIG.
+    This is ``named``, else the first existing file in $KUBECONFIG, else the last file in $KUBECONFIG, else
+    ~/.kube/config.
     """
     if named:
         return Path(named)
@@ -64,7 +65,8 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
     """Return a kubeconfig with the cluster, user and context of another kubeconfig under a new name.
 
-    Entries with other names stay unchanged. With ``switch``, the new context becomes the current context.
+    Entries with other names stay unchanged. With ``switch``, or without a current context, the new context
+    becomes the current context.
     """
     found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
     for many, one in _MANY.items():
@@ -92,7 +94,7 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
     """Merge ``given`` into a file, or remove its entries if ``given`` is None. Raise KubeconfigError.
 
-    The change holds client-go's lock. If there is nothing to remove, the file is not written.
+    The change holds client-go's lock. If nothing changes, the file is not written.
     """
     file = file.resolve() if file.is_symlink() else file  # a symbolic link stays a symbolic link
     if given is None and not file.exists():

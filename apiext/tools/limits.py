@@ -8,7 +8,7 @@ TOOL_WAIT = 60.0
 MIGRATE_MOST_PARALLEL = 64
 # Tries to migrate an object, after temporary failures. Beyond: the object counts as failed.
 MIGRATE_TRIES = 5
-# Changes of a definition during its migration. Beyond: the migration fails.
+# Changes of a definition, its status or one object during the migration. Beyond: the migration or the object fails.
 MIGRATE_RESTARTS = 16
 # Objects that fail in one pass over all objects. Beyond: the pass ends.
 MIGRATE_HOPELESS = 1_000

@@ -32,7 +32,7 @@ _LISTS = ("List", f"{KIND}List")
 class Finding(Struct, frozen=True):
     """An error or warning about a definition, with file, line and the server's text.
 
-    An empty ``field`` stands for the whole definition.
+    ``field`` is empty for a warning, and for an error about the whole document.
     """
 
     file: str

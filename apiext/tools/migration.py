@@ -1,8 +1,8 @@
 """Migrate storage: rewrite objects in the storage version, then prune storedVersions.
 
-All writes use the API, like those of any client. An empty patch makes the server store an object again, in the storage
-version (VER-002). A run keeps no state outside the server: after a killed run, the next run finds objects that are
-already rewritten. So a crash costs time, but never correctness.
+All writes use the API, like those of any client. A patch with only uid and resourceVersion makes the server store an
+object again, in the storage version (VER-002). A run keeps no state outside the server: after a killed run, the next
+run finds objects that are already rewritten. So a crash costs time, but never correctness.
 """
 
 import threading
@@ -153,8 +153,8 @@ class Migration:
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
         """Make the server rewrite one object; repeat this after a write of another client. Return (outcome, message).
 
-        The other client may have left the object in its old version. Temporary failures, such as failures of a webhook,
-        are retried ``tries`` times.
+        The other client may have left the object in its old version. After a temporary failure, such as the
+        failure of a webhook, the patch is repeated, up to ``tries`` patches in total.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)

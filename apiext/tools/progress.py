@@ -61,7 +61,7 @@ class Bar:
                 self._began = time.monotonic()
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Draw the bar, at most ten times a second."""
+        """Draw the bar: at most ten times a second, and at the end."""
         now = time.monotonic()
         if now < self._next and done < total:
             return

@@ -70,7 +70,7 @@ class Pod(NamedTuple):
 
     @property
     def grace(self) -> int | None:
-        """The seconds that a container has to end after its deletion begins."""
+        """The seconds that the containers have to end after the deletion of the pod begins."""
         found: int | None = self.spec.get("terminationGracePeriodSeconds")
         return found
 

@@ -1,6 +1,7 @@
 """Validation of events in both versions, and the cells of their Tables; rows of go_types/types/*.yaml name them.
 
-All functions accept both versions. They use the field names of core/v1, in which events are stored.
+All functions except validate_core and validate_v1 accept both versions. They use the field names of core/v1, in which
+events are stored.
 """
 
 from collections.abc import Mapping

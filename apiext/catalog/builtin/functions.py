@@ -31,7 +31,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def never_slow(size: int) -> bool:
-    """Return False: validation of such objects is never slow (see Work.slow)."""
+    """Return False: the Work.slow of kinds whose validation is never slow."""
     return False
 
 

@@ -117,7 +117,7 @@ class _Kind:
         return self.complete(typed.decode(self.root, document)[0])
 
     def empty(self) -> Document:
-        """Return an object without fields except its type."""
+        """Return an object with only its type and the fields that Go always prints."""
         return {**typed.decode(self.root, {})[0], "apiVersion": self.row.api_version, "kind": self.row.kind}
 
     def schema(self) -> Document:

@@ -435,7 +435,7 @@ def _others(resources: Any) -> Any:
 def _changes(spec: View, before: View) -> Iterator[FieldError]:
     """Yield the validation errors of an update of a pod's spec.
 
-    An update may change the node selector and node affinity of a pod that has scheduling gates.
+    An update may extend the node selector, and change the node affinity, of a pod that has scheduling gates.
     """
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(before.get(name) or ()):

@@ -62,7 +62,7 @@ class Network:
         assert self._wire.stdout.readline() == b"\n", "the wire died"
 
     def between(self, one: str, others: Sequence[str], **what: float) -> None:
-        """Set the loss and delay of both directions between one machine and all other machines."""
+        """Replace the settings of both directions between one machine and the machines ``others``."""
         for other in others:
             self.link(one, other, **what)
             self.link(other, one, **what)

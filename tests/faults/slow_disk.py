@@ -35,7 +35,10 @@ class _Program(ctypes.Structure):
 
 
 def listener() -> int:
-    """Intercept the system calls of this process from now on; return the descriptor of notifications; raise OSError."""
+    """Intercept the system calls of this process from now on; return the descriptor of notifications.
+
+    Raise OSError if the kernel refuses it.
+    """
     fsync, fdatasync, seccomp = _NUMBERS[platform.machine()]
     steps = (
         (_LOAD, 0, 0, 0),  # load the number of the call

@@ -1,4 +1,4 @@
-"""Run a mixed load and record the memory of a server each minute, to find growth."""
+"""Run a mixed load, and record the memory, descriptors, threads and lag of a server each minute, to find growth."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Line:
         self._connection: http.client.HTTPConnection | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return an open connection; retry while it is refused. Raise ConnectionError at the end of the run."""
+        """Return an open connection; retry while it is refused. Raise OSError if this fails at the end of the run."""
         while self._connection is None:
             connection = http.client.HTTPConnection(*self._address, timeout=20)
             try:

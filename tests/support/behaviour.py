@@ -59,8 +59,10 @@ class BehaviourRows:
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the rows of a test: as shown if the test passed, as broken if the test, its setup or its teardown
-        failed."""
+        """Record the rows of a test: as shown if it passed, as broken if it, its setup or its teardown failed.
+
+        A test that is expected to fail counts as failed.
+        """
         rows = dict(report.user_properties).get(_ROWS, [])
         if report.failed or hasattr(report, "wasxfail"):
             self._broken.update(rows)
@@ -69,7 +71,7 @@ class BehaviourRows:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the number of rows whose tests all passed."""
+        """Print the number of rows whose tests all passed; with ``-v`` also the other rows."""
         holding = self._shown - self._broken
         terminalreporter.write_line(f"behaviour: {len(holding)} of {len(all_rows())}")
         if terminalreporter.verbosity > 0:

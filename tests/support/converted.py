@@ -1,4 +1,4 @@
-"""A slow conversion webhook for watches: it adds a label with the number of an object, which is not stored."""
+"""A slow conversion webhook for watches: it adds a label, which is not stored, with the number of the object."""
 
 import asyncio
 from collections.abc import Callable, Sequence

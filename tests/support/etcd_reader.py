@@ -59,7 +59,7 @@ def history(etcd: Etcd, prefix: str, since: int) -> list[Event]:
     address = urlsplit(etcd.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     try:
-        # etcd sends a progress message after all events: then the history is complete
+        # the watch has no end: read until the newest change of an existing key
         request = {"create_request": {**_bounds(prefix), "start_revision": since, "prev_kv": False}}
         connection.request("POST", "/v3/watch", json.dumps(request))
         response = connection.getresponse()

@@ -137,7 +137,7 @@ class FakeEtcd:
         self.compacted = revision
 
     def replace(self, revision: int, values: dict[bytes, bytes]) -> None:
-        """Replace the content, as a restore from a backup does: these values at this revision; watches end."""
+        """Replace the content, as a restore from a backup does: the last value is at this revision; watches end."""
         self._keys = {}
         self._log = []
         self.revision = revision - len(values)

@@ -1,4 +1,4 @@
-"""Print the content of an embedded store's file, after the store has opened and closed it."""
+"""Read the content of an embedded store's file, after the store has opened and closed it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
 
 
 def _made(parent: Path, limit: str, mib: int) -> Path:
-    """Return a new control group with this limit; raise OSError."""
+    """Return a new control group with this limit; raise OSError if the system refuses it."""
     group = parent / f"apiext-{os.getpid()}-{next(_numbers)}"
     group.mkdir()
     try:

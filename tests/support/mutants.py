@@ -2,7 +2,7 @@
 
     python -m tests.support.mutants NAME serve [flags of apiext serve]
 
-Only this module of the black-box tests imports the server's code. The tests start it as a command and never import it.
+This module imports the server's code. So the fault tests start it as a command and never import it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dropped_event() -> None:
 
 
 def stale_read() -> None:
-    """Let some reads return the object of the previous read."""
+    """Let some reads return the state that the previous read of the same object returned."""
     get, count, seen = CachedState.get, itertools.count(1), {}
 
     def mutated(self: CachedState, namespace: str, name: str, **kind: bool) -> Any:

@@ -173,10 +173,11 @@ def start_server(
     env: dict[str, str] | None = None,
     root: Path = ROOT,
 ) -> Server:
-    """Start a server with the data directory ``directory``, and wait for its ready file; AssertionError with its log
-    else.
+    """Start a server with the data directory ``directory``, and wait for its ready file.
 
-    ``root`` is the working directory of the process, from which ``python -m`` imports modules.
+    Raise AssertionError if the server ends or is not ready within START_WITHIN. Skip a test that restarts a server
+    without a store that lasts. ``root`` is the working directory of the process, from which ``python -m`` imports
+    modules.
     """
     directory.mkdir(parents=True, exist_ok=True)
     ready_file, log_file = directory / "ready.json", directory / "server.log"

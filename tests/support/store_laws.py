@@ -112,7 +112,7 @@ class Player:
         self._compacted = 0
 
     async def play(self, sequence: list[Any]) -> list[Answer]:
-        """Return the responses to all calls; revisions are relative to the first one."""
+        """Return the responses to all calls; revisions are relative to the store's revision at the beginning."""
         probe = messages.RangeRequest(key=b"\0", count_only=True)
         found = messages.RangeResponse.FromString(await self._send(messages.RANGE, probe.SerializeToString()))
         self._zero = self._head = found.header.revision
@@ -234,8 +234,10 @@ class Player:
         return self._prefix + b"\xff" if last == len(KEYS) else self._key(last)
 
     def _plain(self, message: Any) -> Answer:
-        """Return the fields of a message without fields that differ between stores; revisions are relative to the first
-        one."""
+        """Return the fields of a message without fields that differ between stores.
+
+        Revisions are relative to the store's revision at the beginning.
+        """
         found: list[Any] = []
         for field, value in message.ListFields():
             name = field.name

@@ -16,7 +16,7 @@ FIRST = ("clients", "conformance", "apiext", "hostile", "etcd", "faults", "unit/
 def group_of(nodeid: str) -> str:
     """Return the group of a test, which one process runs: a file, a package of unit tests, or a tier.
 
-    A process starts a server that several files share only once.
+    All files in the same process share its servers.
     """
     directory, name = nodeid.partition("::")[0].rsplit("/", 1)
     tier, _, package = directory.removeprefix("tests").removeprefix("/").partition("/")

@@ -1,4 +1,4 @@
-"""Facts about stored definitions for controllers. Each revision is decoded once, without its schemas."""
+"""Facts about stored definitions for controllers. Each revision is decoded once, if large, without its schemas."""
 
 import hashlib
 import logging

@@ -1,4 +1,7 @@
-"""The graph of owners and dependents, which changes of objects update. Only objects with owners take memory."""
+"""The graph of owners and dependents. Each change of an object updates it.
+
+It contains objects with owners, objects in foreground or orphaning deletion, and deleted owners that have dependents.
+"""
 
 import re
 from collections.abc import Callable, Container, Iterator
@@ -31,7 +34,7 @@ def split(key: str) -> tuple[GroupResource, str, str]:
 class _Deleting(Struct):
     """An object that is being deleted and has a finalizer of the collector.
 
-    ``holders`` dependents block its deletion.
+    ``holders`` is the number of dependents that block its deletion.
     """
 
     key: str
@@ -42,7 +45,7 @@ class Dependents:
     """The objects with owners, of all followed collections.
 
     ``wake(key)`` queues an object that the collector may have to change. Causes are: its owners have changed, an owner
-    was deleted, the object itself is being deleted, or the last dependent that blocked its deletion was deleted.
+    was deleted, the object itself is being deleted, or no dependent blocks its deletion any more.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:

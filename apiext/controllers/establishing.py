@@ -41,7 +41,7 @@ class Establishing:
     def wanted(self, name: str) -> bool:
         """Report whether the condition is missing and the catalog has the resource.
 
-        The catalog may have a built-in resource of the same name instead.
+        A built-in resource of the same name counts as the resource of the definition.
         """
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:

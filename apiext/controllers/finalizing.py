@@ -82,7 +82,7 @@ class Finalizing:
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # The cache then has all writes that precede the change of the guard. After it, etcd accepts no write.
+        # The cache then has all writes that precede the change of the guard. A later put with the old guard fails.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)

@@ -1,4 +1,4 @@
-"""The objects that kube-apiserver creates itself: system priority classes and the service ``default/kubernetes``.
+"""Objects that kube-apiserver creates: system priority classes, and the service ``default/kubernetes``, with endpoints.
 
 Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in this module have the
 stored form, so that the start of the server need not import the types of their kinds.
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the missing objects, also after a deletion.
+    """Creates missing objects at the start. Creates the service and its endpoints also after a deletion.
 
     ``clock()`` returns the current time in the format of metadata.
 

@@ -1,9 +1,9 @@
 """The garbage collector. After the deletion of an owner, it deletes or orphans the dependents (WRI-018).
 
-An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. If the kind
-of an owner is not served, its dependents stay. The collector deletes like a client, with admission. The checked uid and
-resourceVersion are preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can
-block the edit.
+An owner counts as absent only if this server has received its deletion, or if its kind is served and a linearizable
+read finds no object with its uid. Otherwise, dependents of an owner whose kind is not served stay. The collector
+deletes like a client, with admission. The checked uid and resourceVersion are preconditions. To edit metadata, it edits
+the stored bytes, so that no schema and no conversion can block the edit.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ class Garbage:
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
         """Return uid → state of the owners of a dependent in this namespace ("": cluster scope).
 
-        If the cache has an owner, the owner exists. Other owners are read, all owners of a kind together.
+        An owner that is PRESENT in the cache is not read again. Other owners are read, all owners of a kind together.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
@@ -308,7 +308,7 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        # after a conflict, or if a dependent is unreadable, whose deletion causes no event
+        # the causes are a conflict, or an unreadable dependent, since its deletion causes no event
         if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))

@@ -58,7 +58,7 @@ class NonStructural:
 
 
 def violations(document: View) -> View | None:
-    """Return the condition of a definition in v1 form; None if its schemas are structural."""
+    """Return the condition of a definition in v1 form; None if it has no violations."""
     from apiext.schema import rules_of_structure  # imported only here, since few definitions are suspect (decision 36)
 
     spec = document.get("spec") or {}

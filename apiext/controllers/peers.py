@@ -1,8 +1,8 @@
 """Consistency of the workers behind one port. The response to a write of configuration waits for all workers.
 
-Other objects do not need this, since each read gets the head revision from etcd and each write compares revisions. But
-after a client has written a role, or has received a definition as Established, its next request depends on it. Another
-worker may receive this request.
+Other objects do not need this, since a consistent read gets the head revision from etcd and a write compares
+revisions. But after a client has written a role, or has received a definition as Established, its next request depends
+on it. Another worker may receive this request.
 """
 
 import asyncio

@@ -157,7 +157,7 @@ class Serving:
         self._listeners.append(listener)
 
     def synced(self) -> bool:
-        """Report whether all definitions that were stored at the start are served (HLT-003)."""
+        """Report whether all definitions that were stored at the start were processed: served or refused (HLT-003)."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:

@@ -89,7 +89,7 @@ class Controllers:
         """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise StoreErrors.
 
         Call this method after the start of the store and ``add_collections``. Then call ``wait_synced`` to wait until
-        all stored definitions are served.
+        all stored definitions are processed.
         """
         self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
@@ -195,7 +195,7 @@ class Controllers:
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:
-        """Report whether all stored definitions are served, as readiness requires (HLT-003).
+        """Report whether ``Serving.synced`` is true, as readiness requires (HLT-003).
 
         Return False while definitions wait for a KMS plug-in.
         """
@@ -206,7 +206,7 @@ class Controllers:
         return self._store.fills.complete
 
     async def wait_synced(self) -> None:
-        """Wait until all definitions of the start are served, and until ``filled()`` and ``has_roles()``."""
+        """Wait until ``Serving.synced()``, ``filled()`` and ``has_roles()`` return True."""
         await self.serving.wait_synced()
         if not self._store.fills.complete:
             await self._store.fills.wait(self._initialization_timeout)

@@ -45,7 +45,7 @@ class Poster(Protocol):
 
 
 class _Hook(Struct):
-    """The configured webhook of a definition. ``waiting`` requests wait for it."""
+    """The configured webhook of a definition. ``waiting`` is the number of requests that wait for it."""
 
     settings: View
     name: str
@@ -273,7 +273,7 @@ class Converter:
     def _hook(self, resource: ServedResource) -> _Hook:
         """Return the webhook with its current configuration.
 
-        After a change, it has no waiting requests and no failures.
+        A changed configuration is a new webhook: ``waiting`` is 0, and its ``owner`` has a new circuit breaker.
         """
         key, settings = (resource.group, resource.resource), resource.definition.conversion or {}
         known = self._hooks.get(key)
@@ -362,7 +362,7 @@ def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Conv
 
 
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
-    """Split objects into reviews. A review has objects with one batch_key.
+    """Split objects into reviews. All objects of a review have the same ``batch_key``.
 
     It has at most limits.REVIEW_OBJECTS objects, and limits.REVIEW_BYTES bytes or one larger object.
     """

@@ -17,7 +17,7 @@ _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
 
 
 def common() -> bytes:
-    """Return a text that changes with the code and the data files on which every document depends."""
+    """Return a text that changes with ``_FORMAT`` and with the data files on which every document depends."""
     return f"{_FORMAT}/{types.data().digest}".encode()
 
 

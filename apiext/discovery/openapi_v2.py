@@ -18,8 +18,6 @@ from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode_in_order
 
-"""The Content-Type of the protobuf form. Clients also request it with ``@`` instead of the second dot (OAS-001)."""
-
 
 class _Part(Struct):
     """The part of the document for one served version: members of ``paths`` and ``definitions`` as JSON.
@@ -33,7 +31,7 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Served version → its part. An entry exists while the version is served. So a change rebuilds only one part."""
+"""Served version → its part. An entry exists while the version is served. A change rebuilds only changed versions."""
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
@@ -112,7 +110,7 @@ def _models(catalog: Catalog) -> tuple[str, ...]:
 
 
 def _connects(catalog: Catalog) -> bool:
-    """Report whether a resource has an endpoint that upstream forwards to a kubelet or pod."""
+    """Report whether a resource has an endpoint whose requests upstream forwards, such as exec or proxy."""
     return any(endpoint.connects for one in _everything(catalog) for endpoint in one.version.endpoints.values())
 
 

@@ -20,7 +20,6 @@ from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
 from apiext.go_types.tables import model_files
 
-"""The Content-Type of the protobuf form. Clients also request it with ``@`` instead of the second dot (OAS-002)."""
 # title and version of documents of custom resources, as recorded from upstream
 _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 
@@ -45,7 +44,7 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Served version → its part. An entry exists while the version is served. So a change rebuilds only one part."""
+"""Served version → its part. An entry exists while the version is served. A change rebuilds only changed versions."""
 
 
 def index(catalog: Catalog, version: str) -> Tagged:

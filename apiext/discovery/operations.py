@@ -39,7 +39,7 @@ _DELETE = (
 _DELETE_MANY = tuple(sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "watch"}))
 _BELOW = "path of *ProxyOptions"  # the key of the parameter for the path below a proxy
 _METHODS = {"get": "get", "create": "post", "update": "put", "delete": "delete", "patch": "patch"}
-"""Verb → HTTP method, for endpoints that upstream forwards to a kubelet or pod."""
+"""Verb → HTTP method, for endpoints whose requests upstream forwards, such as exec or proxy."""
 _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
@@ -180,7 +180,7 @@ def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple
 
 
 def _connect_paths(served: ServedVersion, path: str, endpoint: Endpoint, named: tuple[str, ...]) -> Iterator[PathItem]:
-    """Yield the path of an endpoint that upstream forwards.
+    """Yield the path of an endpoint whose requests upstream forwards.
 
     For a proxy, also yield the pattern of the paths below it.
     """

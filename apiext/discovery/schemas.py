@@ -124,7 +124,10 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 
 
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
-    """Return the published schema of a kind. If the schema is not structural, return only type object (OAS-003)."""
+    """Return the published schema of a kind (OAS-003).
+
+    If the schema is not structural, or preserves unknown fields (in v2), return only type object.
+    """
     schema = served.model.open_api
     anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))
     if not schema or anything or not (served.model.typed or _publishable(schema)):
@@ -176,7 +179,7 @@ def list_schema(served: ServedVersion, *, v2: bool) -> Document:
 
 
 def answer(model: str, v2: bool) -> Document:
-    """Return the schema of a response: a reference to a model, or a string."""
+    """Return the schema of a body: a reference to a model, or a string."""
     return {"type": "string"} if model == types.TEXT else {"$ref": reference(model, v2)}
 
 

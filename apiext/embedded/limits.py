@@ -2,7 +2,7 @@
 
 # Seconds that a call waits for the disk. Beyond: the call fails, and its outcome is unknown.
 HUNG = 10.0
-# Bytes of a request. Beyond: the server responds with 413. Upstream: etcd's --max-request-bytes.
+# Bytes of a request. Beyond: the server responds with 500. Upstream: etcd's --max-request-bytes.
 MAX_REQUEST = 3 << 19
 # Seconds of the shortest time to live of a lease. Beyond: a shorter lease gets this time to live.
 SHORTEST = 1

@@ -404,7 +404,7 @@ def lock_of(path: Path) -> Path:
 
 
 def _locked(path: Path, store: Path) -> int:
-    """Lock the file ``path``, and return its descriptor; raise StoreInUse."""
+    """Lock the file ``path``, and return its descriptor; raise StoreInUse if another process has locked it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

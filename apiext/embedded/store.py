@@ -31,7 +31,7 @@ VERSION = "3.6.6"  # the version of etcd whose behaviour the store has
 SLICE = 0.002  # seconds of work before the store yields to the event loop
 RAFT_BYTES = 18  # bytes that etcd adds to a request before it compares the size with its limit
 ROW_BYTES = 128  # estimated bytes of a row in addition to key and value
-ANSWERS = 2  # calls that the store answers in one iteration of the event loop
+ANSWERS = 2  # number of calls to which the store responds in one iteration of the event loop
 WRITTEN = 256  # number of keys of a response that are encoded before the store checks its time slice
 DELETED_ROWS = 500  # approximate number of rows that one transaction of a compaction deletes
 FIRST_REVISION = 1  # the revision of an empty store, as in etcd
@@ -312,15 +312,15 @@ class Store:
         if not self._answering:
             self._answer()
         if batch.changes:
-            # after the responses, since the cache of a writer then has its own changes already
+            # after the first responses, since the cache of their writers then has these changes already
             self.hub.feed(batch.changes)
         for act in after:
             act()
 
     def _answer(self) -> None:
-        """Answer some calls whose batch is on disk; the next ones in the next iteration of the event loop.
+        """Respond to some calls whose batch is on disk, and to more calls in the next iteration of the event loop.
 
-        An answer lets its request continue for up to 1 ms. Timers and other requests would wait for all of them.
+        After a response, its request continues for up to 1 ms. So many responses at once would delay other requests.
         """
         for _ in range(min(ANSWERS, len(self._stored_calls))):
             _settle(*self._stored_calls.popleft())

@@ -92,7 +92,7 @@ class Hub:
             self._following.add(watcher)
 
     def drop(self, watcher: Watcher) -> None:
-        """Stop to send events to a watch."""
+        """Send no more events to a watch."""
         watcher.live = False
         watcher.stream.watchers.pop(watcher.number, None)
         self._following.discard(watcher)

@@ -96,7 +96,10 @@ class Caller:
         self.avoid(transport, error, began)
 
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
-        """Close the connection if its member does not respond, or has lost the other members."""
+        """Close the connection if its member does not respond.
+
+        If there are other endpoints, close it also if the member has lost its peers, or if a proxy has lost the member.
+        """
         has_others = len(self.channel.endpoints) > 1
         # A member that has lost its peers still sends frames, but responds only after 7 seconds.
         last_sign = transport.last_response_at if has_others else transport.last_byte_at

@@ -36,7 +36,10 @@ class Channel:
         self._scope.spawn(self._keep())
 
     async def connection(self, deadline: float) -> Transport:
-        """Return the connection. If there is none until ``deadline`` (event loop time), raise Unavailable."""
+        """Return the connection. If there is none until ``deadline`` (event loop time), raise Unavailable.
+
+        Raises AuthError if etcd refuses the credentials.
+        """
         if self.live is not None and self.live.live:
             return self.live
         loop = asyncio.get_running_loop()

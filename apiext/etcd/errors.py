@@ -127,7 +127,7 @@ def is_transient(error: EtcdError) -> bool:
 
 
 def from_learner(error: EtcdError) -> bool:
-    """Report whether an error means that the member is still a learner, which serves no requests."""
+    """Report whether an error means that the member is still a learner, which refuses most requests."""
     # by text, since etcd 3.6 has another status than earlier versions
     return "not supported for learner" in error.message
 

@@ -99,7 +99,10 @@ def http_error(status: int) -> tuple[int, str]:
 
 
 class HeaderReader:
-    """Decoder of header blocks of responses. If the peer uses no dynamic HPACK table, equal blocks are decoded once."""
+    """Decoder of header blocks of responses.
+
+    If the peer uses no dynamic HPACK table, up to 64 blocks without an error are cached.
+    """
 
     def __init__(self) -> None:
         self._hpack = hpack.Decoder(max_header_list_size=limits.MAX_HEADERS)

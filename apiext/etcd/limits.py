@@ -43,11 +43,11 @@ MAX_FRAME = 16_384
 MAX_HEADERS = 1 << 18
 # Bytes of one response of etcd. Beyond: the call fails.
 MAX_MESSAGE = 1 << 29
-# Seconds of one attempt of a call. Beyond: the client tries another endpoint.
+# Seconds of one attempt of a call. Beyond: the client tries again, if possible on another endpoint.
 TRY = 3.0
-# Seconds of one attempt of a range or a compaction. Beyond: the client tries another endpoint.
+# Seconds of one attempt of a range or a compaction. Beyond: the client tries again, if possible on another endpoint.
 LONG_TRY = 10.0
-# Seconds of a defragmentation. Beyond: the client tries another endpoint.
+# Seconds of a defragmentation. Beyond: the client tries again, if possible on another endpoint.
 MAINTENANCE_TRY = 60.0
 # Seconds until the first frame of a new connection. Beyond: the client closes the connection.
 CONNECT_TIMEOUT = 3.0

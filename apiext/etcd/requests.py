@@ -76,7 +76,7 @@ def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
 
 @lru_cache(limits.GUARDS_KEPT)
 def _guarded(guards: Guards) -> tuple[bytes, bytes]:
-    """Return the compares and the reads of guards. Cached, since all writes of a kind have the same guards."""
+    """Return the compares and the reads of guards. Cached, since most writes have the guards of an earlier write."""
     compares = [_compare(guard, revision) for guard, revision in guards]
     return b"".join(compares), b"".join([_read(_field(_KEY, guard) + _KEYS_ONLY) for guard, _ in guards])
 

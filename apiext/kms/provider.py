@@ -106,7 +106,7 @@ class _Refused(NamedTuple):
 
 
 class Provider:
-    """A ``kms`` provider of the configuration. The properties and methods for reads and writes never wait.
+    """A ``kms`` provider of the configuration. ``data_and_key`` and ``current_key`` never wait for the plug-in.
 
     ``fault`` is the last error of the plug-in, "" if it is healthy. ``current`` is the key for new values.
     """

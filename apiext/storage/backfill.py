@@ -33,8 +33,8 @@ class Backfills:
     async def fill(self, col: Collection, start: int) -> None:
         """Add every change after the revision ``start`` to the history of a collection.
 
-        Raises Compacted if etcd has compacted these changes, or if they exceed limits.HISTORY_BYTES. Raises
-        Unavailable.
+        Raises Compacted if etcd has compacted these changes, if they exceed limits.HISTORY_BYTES, or if the collection
+        is filled again meanwhile. Raises Unavailable if etcd does not send them, or if a value lacks its data key.
         """
         async with col.feed.backfilling:
             while start < col.feed.history.floor:
@@ -98,7 +98,7 @@ class _Retry(Exception):
 
 
 class _PastWatch:
-    """One watch of past changes below a prefix, with its readers. It ends when its last reader leaves."""
+    """One watch of past changes below a prefix. It ends when its last reader leaves, or on an error."""
 
     def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
         self._etcd = etcd

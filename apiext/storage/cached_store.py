@@ -1,4 +1,4 @@
-"""The store: it writes to etcd, and reads from cached collections. One watch of the whole prefix updates the cache."""
+"""The store. It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates."""
 
 import asyncio
 import logging
@@ -41,8 +41,9 @@ log = logging.getLogger(__name__)
 class CachedStore:
     """Objects of many resources below one prefix of one etcd.
 
-    A read of a ready collection returns the state at ``revision``. Call all methods on one event loop. A caller that
-    reads objects and ``revision`` without an await between them gets the revision of the objects.
+    A read of a ready collection returns the state at ``revision``, or at an earlier revision while a change of the
+    collection waits for its data key (``lagging``). Call all methods on one event loop. A caller that reads objects and
+    the ``revision`` of their CachedState without an await between them gets the revision of the objects.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class CachedStore:
 
     @property
     def revision(self) -> int:
-        """The revision that all ready collections have reached."""
+        """The revision that all ready collections have reached, except those that are ``lagging``."""
         return self._progress.revision
 
     @property
@@ -102,7 +103,7 @@ class CachedStore:
     # -- collections
 
     def add(self, resource: GroupResource, namespaced: bool, decoder: Decoder | None = None) -> Collection:
-        """Return the collection of a resource. Create it if it is new, and fill it in the background."""
+        """Return the collection of a resource. Create it if it is new or has another scope; a task then fills it."""
         path = self.keys.path(resource)
         col = self._collections.get(path)
         if col is not None and col.namespaced is namespaced:
@@ -163,7 +164,7 @@ class CachedStore:
                 return self._progress.revision
 
     async def _caught_up(self, col: Collection | None) -> None:
-        """Wait until no change of a collection (None: of all) waits for its data key; raise NotReady."""
+        """Wait until no change of a collection (None: of all) waits for its data key; raise NotReady at a timeout."""
         if col is not None:
             await col.caught_up()
             return
@@ -259,7 +260,11 @@ class CachedStore:
     def update(
         self, col: Collection, namespace: str, name: str, raw: bytes, expected: int, guard: Guard | None = None
     ) -> Coroutine[None, None, Entry]:
-        """Write an object if it has the expected revision. Raises RevisionChanged, and the errors of create."""
+        """Write an object if it has the expected revision and the guard holds.
+
+        Raises RevisionChanged, Malformed if the stored object has another revision and cannot be read, and the errors
+        of ``create`` except KeyExists.
+        """
         return self._put(col, (namespace, name), raw, expected, guard)
 
     async def delete(
@@ -267,7 +272,8 @@ class CachedStore:
     ) -> Entry:
         """Delete an object if it has the expected revision. Return its last state with the revision of the deletion.
 
-        Raises RevisionChanged, GuardChanged, Unavailable (nothing written), UnknownOutcome.
+        Raises RevisionChanged, Malformed if the stored object has another revision and cannot be read, GuardChanged,
+        Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
         last = col.state.by_key(key)
@@ -279,7 +285,7 @@ class CachedStore:
     async def delete_unread(self, col: Collection, namespace: str, name: str, expected: int) -> None:
         """Delete an object, even an unreadable one, if it has the expected revision.
 
-        Raises the errors of ``delete``, and Malformed if the object now has another value that cannot be read.
+        Raises the errors of ``delete``.
         """
         await self._delete(col, relative(namespace, name), expected, None)
 

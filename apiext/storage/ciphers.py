@@ -1,7 +1,7 @@
 """Ciphers of encryption at rest, and the choice of the cipher of a resource (OPS-003).
 
-Stored values have upstream's format: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. AES-GCM also
-authenticates the etcd key, so a value that was copied to another etcd key cannot be decrypted.
+Encrypted values have upstream's format: a prefix such as ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher.
+AES-GCM also authenticates the etcd key, so a value that was copied to another etcd key cannot be decrypted.
 """
 
 import os

@@ -45,8 +45,8 @@ class Filler(OwnerStore, Protocol):
 class Collection:
     """One resource of a store: ``state`` has its objects, ``feed`` its changes and watches.
 
-    ``values`` decodes and encrypts its stored values. An object expires ``ttl`` seconds after its last write; 0 means
-    never.
+    ``values`` decodes and encrypts its stored values. An object expires at least ``ttl`` seconds after its last write,
+    never for 0.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Collection:
         await self._filled.wait()
 
     async def filled(self) -> None:
-        """Wait until the collection is filled; raise NotReady after limits.FRESH_WAIT (RV-019)."""
+        """Wait until the collection is filled; raise NotReady after FRESH_WAIT, or if it is dropped (RV-019)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.FRESH_WAIT):
                 await self.wait_ready()
@@ -85,7 +85,9 @@ class Collection:
             raise NotReady(f"{self.resource} is not in the cache")
 
     async def caught_up(self) -> None:
-        """Wait until the collection is filled and no change waits for its data key; raise NotReady.
+        """Wait until the collection is filled and no change waits for its data key, or until it is dropped.
+
+        Raises NotReady after limits.FRESH_WAIT.
 
         A fill reads the state at its start. Changes since then may still wait for their data keys when the fill ends.
         """
@@ -125,7 +127,7 @@ class Collection:
     ) -> Watcher:
         """Open a watch. Its first bytes are written in a later iteration of the event loop.
 
-        ``start``: the revision after which events are sent; None: only later events. Raises Compacted if the changes
+        ``start``: the revision after which events are sent; None: the current revision. Raises Compacted if the changes
         are not in memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection.
         ``initial``: send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark
         after the initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send
@@ -172,7 +174,8 @@ class Collection:
     def switch_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> bool:
         """Use another encryption configuration. Return whether the caller must fill the collection again.
 
-        This is necessary if a value is unreadable, or is encrypted with a key that the new configuration lacks.
+        This is necessary if a value is unreadable or is encrypted with a key that the new configuration lacks, or if
+        changes wait for a data key.
         """
         before, was_buffering = self.values.encryption, self.state.ready and not self.arrivals.open
         self.set_encryption(encryption, store, progress)
@@ -187,14 +190,17 @@ class Collection:
         return self.values.entry_of(key, revision, value, self.state.snapshot.index.get(key))
 
     async def entry_prepared(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value as ``entry_of`` does, but decrypt a large value in a thread."""
+        """Return the entry of a stored value as ``entry_of`` does.
+
+        Before, call a plug-in for a missing data key, and decrypt a large value in a thread.
+        """
         await self.values.prepare([(key, value)])
         return self.entry_of(key, revision, value)
 
     # -- changes from the root watch and from writes
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
-        """Apply a change, or buffer it until the collection is filled. The value of a deletion is None."""
+        """Apply a change, or buffer it during a fill or behind a waiting change. The value of a deletion is None."""
         if not self.arrivals.open:
             self.arrivals.early.append((key, revision, value))
         elif revision > self.feed.floor and (names := split_relative(key, self.namespaced)):

@@ -134,7 +134,7 @@ class ConvertedRoutes:
         self._staging.on_idle()
 
     def fail(self, error: Exception) -> bool:
-        """Deliver a change that cannot be converted to all groups.
+        """Deliver the next change to all groups, since it cannot be converted.
 
         Each group then ends its watches with an ERROR event.
         """

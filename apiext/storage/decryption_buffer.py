@@ -91,7 +91,7 @@ class DecryptionBuffer:
         return self.held_revision - 1 if self.held_revision else self._store.revision
 
     def buffer(self, change: EarlyChange) -> None:
-        """Buffer a change and all later changes until a plug-in has decrypted the data key or has refused to do so."""
+        """Buffer a change and all later changes until a plug-in has decrypted the data key or has failed to do so."""
         self._arrivals.open = False
         self._arrivals.early.append(change)
         self.held_revision = change[1]
@@ -123,7 +123,7 @@ class DecryptionBuffer:
             raise NotReady(f"{self._state.resource} waits for a key management plug-in") from error
 
     async def _catch_up(self, turn: object) -> None:
-        """Apply the buffered changes when their data keys are decrypted or refused.
+        """Apply the buffered changes when plug-ins have decrypted their data keys or have failed.
 
         End if ``_turn`` is not ``turn``.
         """

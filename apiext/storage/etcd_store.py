@@ -187,7 +187,7 @@ class EtcdStore:
 
 @lru_cache(etcd_limits.GUARDS_KEPT)
 def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
-    """Encode guards for etcd. Cached, since all writes of a resource have the same guards."""
+    """Encode guards for etcd. Cached, since most writes have the guards of an earlier write."""
     return tuple((guard.key.encode(), guard.revision) for guard in held if guard is not None)
 
 
@@ -220,7 +220,7 @@ async def _decode_page(col: Collection, page: RangeResult, state: StoredState) -
 
 
 async def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
-    """Return the error of a refused write: GuardChanged, or a conflict with the current object."""
+    """Return the error of a refused write: GuardChanged, a conflict with the current object, or Malformed."""
     for guard, revision in zip(filter(None, guards), result.guards, strict=False):
         if revision != guard.revision:
             return GuardChanged(guard.key)

@@ -286,7 +286,7 @@ class Group:
         return 1
 
     def on_idle(self) -> None:
-        """Evict the cached frames. Called when no watcher has missed events."""
+        """Evict the cached frames. Called when ``busy`` has become false."""
         self._blocks.clear()
         if self._staging is not None:
             self._staging.on_idle()
@@ -404,7 +404,10 @@ class Group:
         return 2
 
     def _try_step(self, watcher: Watcher) -> bool:
-        """Write missed events to a watcher. End its watch with 410 if an object cannot be encoded."""
+        """Write missed events to a watcher. End its watch with 410 if the object of a change cannot be encoded.
+
+        Raise the exception if an initial event cannot be encoded, or if the group has no ERROR event for it.
+        """
         try:
             return watcher.step()
         except Exception as error:

@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two attempts of a fill
 
 
 class Fills:
-    """Reads collections into the cache: each new collection, and all collections after the root watch has ended."""
+    """Reads collections into the cache: new collections, those to read again, and all after the root watch ended."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ HISTORIES = _Histories()
 class History:
     """Changes at the positions from ``first`` up to, not including, ``end``. A change keeps its position.
 
-    The history has every change after revision ``floor``. While it is ``pinned``, no change is dropped.
+    The history has every change after revision ``floor``. While it is ``pinned``, only ``reset`` drops changes.
     """
 
     __slots__ = (

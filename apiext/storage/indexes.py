@@ -171,7 +171,7 @@ class Indexes:
             index.mark(key)
 
     def clear(self) -> None:
-        """Drop all indexes, since the collection was read again."""
+        """Drop all indexes, since the collection was read again or dropped."""
         for key in list(self._indexes):
             self._drop(key)
 
@@ -189,7 +189,7 @@ class Indexes:
                 self._drop(key)
 
     async def narrow(self, terms: Sequence[Term]) -> Matches | None:
-        """Return the matches of the condition that has the fewest matching objects; None if no condition has an index.
+        """Return the matches of the condition that has the fewest matching objects; None if no index can be used.
 
         The keys change with the index: use or copy them before the next await.
         """
@@ -260,7 +260,7 @@ class Indexes:
 
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
-    """Return the conditions to look up: the conditions with listed values, or else the first condition."""
+    """Return the conditions to look up: the first few with listed values, or else the first condition."""
     if len(terms) == 1:
         return terms
     exact = [term for term in terms if term.values is not None]

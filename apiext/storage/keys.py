@@ -24,7 +24,7 @@ class Keys:
     def guard(self, definition_name: str) -> str:
         """Return the guard key of a CustomResourceDefinition.
 
-        Every write of its objects compares the revision of the key.
+        Every put of its objects compares the revision of the key.
         """
         return f"{self.root}.apiext/guards/{definition_name}"
 

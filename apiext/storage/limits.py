@@ -1,6 +1,7 @@
 """Limits of caches, watches and etcd."""
 
-# Seconds that a read waits for a resourceVersion. Beyond: the server responds with 504. Upstream: blockTimeout.
+# Seconds that a read waits for a resourceVersion or for the cache. Beyond: the server responds with 504, 503 or 429.
+# Upstream: blockTimeout.
 FRESH_WAIT = 3.0
 # Events of one resource in memory, for resumed watches. Beyond: the oldest events are dropped.
 EVENT_RING = 4_096

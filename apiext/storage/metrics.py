@@ -1,4 +1,4 @@
-"""Metrics of lists from etcd, fills of the cache and deliveries to watches, with upstream's names (MTR-001)."""
+"""Metrics of lists from etcd, fills, watches, unreadable objects and the store in this process (MTR-001)."""
 
 from time import perf_counter
 

@@ -61,7 +61,7 @@ class RootWatch:
             self._watch = None
 
     def request_progress(self) -> bool:
-        """Request the progress of the watch; return False if the responses of etcd are unreliable."""
+        """Request the progress of the watch; return False as WatchHandle.request_progress does."""
         return self._watch is not None and self._watch.request_progress()
 
     async def wait_open(self) -> int:

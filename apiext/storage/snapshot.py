@@ -44,8 +44,9 @@ class Chunk:
 
     ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` contains the bytes of entries that have no
     own bytes. ``joined`` are the views of ``viewer`` joined by commas. ``ends`` are the offsets of the ends of these
-    views. ``block`` is (joined, deflate block, crc32). ``base`` is the chunk from which this chunk was copied, None as
-    soon as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is table rows.
+    views. ``block`` is (joined, deflate block, crc32). ``base`` is an earlier chunk whose joined views this chunk may
+    reuse, None as soon as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is
+    table rows.
     """
 
     __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "shared", "size", "source", "viewer")

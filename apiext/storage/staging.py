@@ -77,7 +77,7 @@ class Staging:
         return change._replace(entry=found[0], previous=found[1] if len(found) > 1 else change.previous)
 
     def on_idle(self) -> None:
-        """Drop the prepared entries. Called when the group is idle."""
+        """Drop the prepared entries, unless other entries are being prepared."""
         if not self.waiting:
             self._ready.clear()
             self._stage.on_idle()

@@ -14,12 +14,14 @@ from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, size_of
 from apiext.storage.store import Entry, Fault, Malformed, NotReady, Undecryptable, Viewer
 from apiext.storage.values import Broken
 
-# The number of objects of a collection from which selectors use indexes.
+# Selectors use indexes if the collection has at least this number of objects.
 INDEX_FROM = 250
 
 
 class CachedState:
-    """The objects of one resource at ``revision``. Reads do not wait: while ``ready`` is false, they raise NotReady.
+    """The objects of one resource at ``revision``. Reads do not wait.
+
+    While ``ready`` is false, lists, and ``get`` of an object that is not cached, raise NotReady.
 
     ``broken`` is key within the collection → stored value that cannot be read.
     """
@@ -119,7 +121,7 @@ class CachedState:
             last = relative(found[-1].namespace, found[-1].name)
             following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
         if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
-            # as upstream, which reads objects after the last object of a page with the next page
+            # as upstream: an unreadable object after the last object of this page fails only the next page
             raise self.faults(met)
         return Slice(found, revision, 0, following)
 

@@ -37,8 +37,8 @@ class Entry(Struct, eq=False, gc=False):
     bytes out of the joined views when a caller reads them.
 
     Python's garbage collector does not track entries (``gc=False``), since visiting 200,000 entries takes as long as a
-    slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, joined
-    views and a viewer, and none of these refers to entries.
+    slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, labels,
+    joined views and a viewer, and none of these refers to entries.
     """
 
     namespace: str
@@ -368,7 +368,7 @@ class GuardChanged(StoreError):
 
 
 class Compacted(StoreError):
-    """The requested revision is compacted. ``oldest`` is the oldest revision in the store, 0 if unknown."""
+    """The requested revision is compacted, or too old. ``oldest`` is the oldest available revision, 0 if unknown."""
 
     def __init__(self, requested: int, oldest: int = 0) -> None:
         super().__init__(requested, oldest)
@@ -424,7 +424,7 @@ class Malformed(StoreError):
 
 
 class Undecryptable(Malformed):
-    """No key can decrypt the value of the first fault (OPS-003)."""
+    """The value of the first fault cannot be decrypted, at least not now (OPS-003)."""
 
 
 class TooLarge(StoreError):
@@ -440,7 +440,7 @@ class Corrupt(StoreError):
 
 
 class Unavailable(StoreError):
-    """The store did not respond. Nothing was written."""
+    """The store did not respond, or the cache lags behind it. Nothing was written."""
 
 
 class Overloaded(Unavailable):
@@ -452,7 +452,7 @@ class NotEncrypted(Unavailable):
 
 
 class NotReady(Unavailable):
-    """The collection is not filled yet, or was dropped (RV-019)."""
+    """The collection is not filled, was dropped, or waits for a data key (RV-019)."""
 
 
 class UnknownOutcome(StoreError):

@@ -27,7 +27,7 @@ class StoredValues:
     """Decoder of the values of one resource. If ``encryption`` is set, it also encrypts and decrypts them.
 
     ``pending`` is key → JSON of an unfinished write. ``encrypted`` is key → (encrypted value, encryption key) of an
-    unfinished write. With both, the events of these writes need no decoding. ``ahead`` is ``id`` of a stored value →
+    unfinished write. With them, the events of these writes need no decoding. ``ahead`` is ``id`` of a stored value →
     result of its decryption in a thread.
     """
 

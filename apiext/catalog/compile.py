@@ -60,9 +60,10 @@ def compile_definition(
 ) -> ServedResource:
     """Return the resource of a definition in v1 form. Schemas are compiled at their first use.
 
-    The resource has the accepted names. The caller decides whether to serve it (CND-005). ``shape`` is the identity of
-    the resource, by default ``identity(document)``. ``streams`` is version → its identity, by default ``shape``.
-    ``again()`` returns the document when a schema is compiled, so that the document need not stay in memory.
+    The resource has the accepted names, or the requested names if none are accepted. The caller decides whether to
+    serve it (CND-005). ``shape`` is the identity of the resource, by default ``identity(document)``. ``streams`` is
+    version → its identity, by default ``shape``. ``again()`` returns the document when a schema is compiled, so that
+    the document need not stay in memory.
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}

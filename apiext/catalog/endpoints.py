@@ -1,4 +1,4 @@
-"""Endpoints of custom resources: the object itself, its status, and its scale (SRV-004…010)."""
+"""Endpoints of custom and built-in resources: the object itself, its status, and its scale (SRV-004…010)."""
 
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
@@ -29,7 +29,7 @@ def embed_all(existing: View, shown: View) -> Document:
 
 
 def main(model: Model, status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoint:
-    """Return the endpoint of a custom object itself (SRV-004, SRV-005)."""
+    """Return the endpoint of an object itself (SRV-004, SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
         metadata = new.setdefault("metadata", {})
@@ -70,7 +70,7 @@ def same_content(new: View, old: View) -> bool:
 
 
 def status(model: Model) -> Endpoint:
-    """Return the status endpoint of a custom object; it changes only status and managedFields (SRV-005)."""
+    """Return the status endpoint of an object; it changes only status and managedFields (SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the status endpoint has no create"

@@ -2,7 +2,7 @@
 
 # Nesting of a stored or converted object. Beyond: reads fail with a 500, since orjson cannot encode the object.
 MAX_STORED_DEPTH = 254
-# Nesting of JSON in a Secret of type dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
+# Nesting of JSON in a Secret of type dockercfg or dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
 MAX_TEXT_DEPTH = 10_000
 # Stored objects whose offset for the resourceVersion is cached, for each version (8 MB). Beyond: the oldest is
 # evicted.
@@ -15,7 +15,7 @@ CONVERTED_BYTES = 64 * 1024 * 1024
 NAMES_SEEN = 4096
 # Bytes of the data of a Secret or ConfigMap. Beyond: 422. Upstream: MaxSecretSize.
 MAX_SECRET = 2**20
-# Characters of an event's action, reason and reporting instance. Beyond: 422.
+# Bytes of an event's action, reason and reporting instance. Beyond: 422.
 MAX_EVENT_WORD = 128
-# Characters of an event's note. Beyond: 422.
+# Bytes of an event's note. Beyond: 422.
 MAX_EVENT_NOTE = 1024

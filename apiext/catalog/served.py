@@ -78,8 +78,8 @@ class Model(Struct, frozen=True, eq=False):
       unknown fields. It raises ValueError with Go's message for a body that cannot be decoded as this kind.
     - ``custom_decoded(document)`` returns the paths of values that have their own decoder in Go; upstream does not
       report duplicate fields in these values.
-    - ``merge_type()`` returns the merge type for server-side apply. ``empty`` is an object without fields except its
-      type.
+    - ``merge_type()`` returns the merge type for server-side apply. ``empty`` is an object with only its type
+      and the fields that Go always prints.
     - ``owns_items()`` reports whether items of its lists may have different owners.
     - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items.
     - ``schema()`` returns the OpenAPI schema; it reads the schema at each call, to save memory.
@@ -130,7 +130,7 @@ class Endpoint(Struct, frozen=True):
     - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
       such as TokenReview; else empty.
     - ``metadata_checks``: the arguments for ``objectmeta.validate_update``, which validates the metadata of an update.
-      If they are empty, the server validates the metadata of a new object after the other fields.
+      If they are empty, the server validates the metadata of a new object only if the other fields are valid.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.

@@ -109,7 +109,8 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the codec of one version of a custom resource.
 
     ``exact`` is true if decoding does not change the bytes that this version encoded, so that they may be spliced. With
-    a webhook, all functions except ``encode_as_is`` raise NeedsConversion until the converted object is cached.
+    a webhook, ``view``, ``decode``, ``encode`` and ``to_store`` raise NeedsConversion for an object that needs a
+    conversion until the converted object is cached.
     """
     splices = Splices()
     cache = ConversionCache(storage, version) if storage.webhook and len(storage.shapes) > 1 else None

@@ -40,7 +40,7 @@ def load(name: str) -> Any:
 
 def read_yaml(file: Path) -> Any:
     """Return the content of a YAML file."""
-    import yaml  # only a start with default roles reads YAML
+    import yaml  # only default roles and scripts/gen-proto need it
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, part of PyYAML's wheels, is ten times faster
     return yaml.load(file.read_text(encoding="utf-8"), loader)

@@ -454,7 +454,7 @@ def _counts(parts: Sequence[str], new: View, old: View) -> bool:
 def _set_generation(metadata: Document, given: int | None) -> None:
     """Set the generation, or remove it for None.
 
-    Upstream counts the generation only for some kinds; for other kinds, it is the value that the client sends.
+    Upstream counts the generation only for some kinds; for other kinds, it stays the value in the create.
     """
     metadata.pop("generation", None)
     if given is not None:

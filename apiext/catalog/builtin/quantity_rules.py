@@ -379,6 +379,6 @@ def _bounds(name: str, given: Quantities, path: str) -> Iterator[FieldError]:
 
 
 def sum_of(quantities: Sequence[str]) -> str:
-    """Return the sum of quantities as a quantity."""
+    """Return the sum of quantities as a quantity, rounded up to thousandths."""
     total = sum((value_of(one) for one in quantities), Fraction(0))
     return canonical(f"{_milli(total)}m")

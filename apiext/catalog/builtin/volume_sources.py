@@ -52,8 +52,9 @@ _MIN_CERTIFICATE_SECONDS, _MAX_CERTIFICATE_SECONDS, _MAX_KUBERNETES_SECONDS = 36
 class Source(NamedTuple):
     """A source of a volume: its field and its type.
 
-    ``at`` is the path of its errors, and ``second`` the path of the error of a second source; empty for ``field``.
-    ``beside`` is true if a volume may have this source besides another source, as upstream does not deny this.
+    ``at`` is the path of its errors, and ``second`` the path of the error if it follows another source; if they are
+    empty, the path is ``field``. ``beside`` is true if this source may follow another source, as upstream does not
+    deny this.
     """
 
     field: str
@@ -449,7 +450,7 @@ def _projected(source: View, path: str) -> Iterator[FieldError]:
 
 
 def _taken(name: str, paths: set[str], path: str, shown: str) -> Iterator[FieldError]:
-    """Yield the error of a file whose path another source of the volume has, too; add its path to ``paths``."""
+    """Yield the error of a file whose path another file of the volume has, too; add its path to ``paths``."""
     if name in paths:
         yield invalid(path, shown, "conflicting duplicate paths")
     paths.add(name)

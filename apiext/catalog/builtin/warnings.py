@@ -133,7 +133,7 @@ def pod_template_warnings(new: View, old: View | None) -> list[str]:
 
 
 def replication_controller_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a ReplicationController; as upstream, after an update about its old template."""
+    """Return the warnings about a ReplicationController; as upstream, those of an update are about the old template."""
     if old is None:
         return [*_name(new, _WORKLOAD_NAME), *_template(_spec(new).get("template"), "spec.template")]
     return _template(_spec(old).get("template"), "spec.template") if _changed(new, old) else []
@@ -625,7 +625,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data; a key that does not fit the certificate has none."""
+    """Return the warning about a TLS secret without PEM data; a key may fit the certificate or not."""
     if new.get("type") != "kubernetes.io/tls":
         return []
     data = new.get("data") or {}

@@ -150,7 +150,7 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 def prepare_resize(new: Document, old: View) -> Document:
     """Return the stored pod with the container resources of the write.
 
-    Return the written pod if its containers differ; validation then denies the write.
+    Return the written pod if the names of its containers differ; validation then denies the write.
     """
     given, spec = new.get("spec") or {}, clone(old["spec"])
     if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):

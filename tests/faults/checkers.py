@@ -1,4 +1,4 @@
-"""Check a run: pure functions that compare the recorded history with the content of etcd, and yield violations."""
+"""Check a run: pure functions that compare the recorded history with the changes in the store, and yield violations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def no_update_is_lost(kept: Sequence[Event]) -> Iterator[str]:
 
 
 def nothing_counts_twice(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Yield if the sum of the counters is not between the acknowledged increments, and these plus the unknown ones."""
+    """Yield a violation if the counters' sum is less than the acknowledged increments, or exceeds all possible ones."""
     final = {e.name: e.value["spec"]["count"] for e in kept if e.name.startswith("counter-") and e.value is not None}
     acknowledged = Counter(write.name for write in history.writes if write.name.startswith("counter-"))
     total, told = sum(final.values()), sum(acknowledged.values()) - len(final)  # minus the creation of each counter

@@ -1,4 +1,4 @@
-"""etcd is paused, killed and restarted under load: no acknowledged write is lost, watchers get each event once."""
+"""A single etcd is paused, killed, full, silent, or replaced by an older copy; the server handles each fault."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def filled(api: Client, widgets: Resource) -> int:
 
 
 def emptied(api: Client, widgets: Resource, count: int) -> None:
-    """Check that the server refuses only writes, and delete all objects."""
+    """Check that the server refuses an update but accepts reads and deletions; delete all objects."""
     assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
     assert (api.get("/readyz").status, api.get("/livez").status) == (200, 200)
     with api.watch(widgets.path()) as watch:
@@ -288,7 +288,7 @@ def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
 
 @contextlib.contextmanager
 def drying_up(etcd: Etcd, size: int) -> Iterator[str]:
-    """Yield the URL of a proxy to etcd that stops to forward responses after ``size`` bytes."""
+    """Yield the URL of a proxy to etcd that stops forwarding responses after ``size`` bytes."""
     left = [size]
 
     def copy(source: socket.socket, target: socket.socket, *, counted: bool) -> None:

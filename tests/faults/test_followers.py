@@ -77,7 +77,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/startup.py follow_services": (SERVICES,),
     "storage/collection.py Collection.follow": (CONFIG_MAPS,),
 }
-"""Listener of a collection → the keys of its objects in etcd."""
+"""Listener of a collection → the prefixes of the keys of its objects in etcd."""
 PLACES = tuple(dict.fromkeys(place for places in FOLLOWERS.values() for place in places))
 
 FLAGS = [

@@ -54,7 +54,7 @@ def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: flo
 
 
 def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
-    """Check that a read contains each write that was acknowledged before the read was sent."""
+    """Check that a successful read contains a write that was acknowledged before the read was sent."""
     path = awake.path("seen")
 
     def meanwhile() -> list[Waiting]:

@@ -56,7 +56,7 @@ def ask(api: Client, name: str, group: str, resource: str = "widgets") -> Any:
 
 
 def over(api: Client, name: str, within: float = 60.0) -> dict[str, Any]:
-    """Wait until a migration has ended and the definition reports it; return the migration."""
+    """Wait until a migration has ended, and return it."""
 
     def ended() -> dict[str, Any] | None:
         seen: dict[str, Any] = api.get(f"{PATH}/{name}").expect(200)

@@ -130,8 +130,8 @@ def little_memory(mib: int) -> Iterator[MemoryGroup]:
 
 
 def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mapping[str, str] = NONE) -> None:
-    """Read a list, with a pause of ``pace`` seconds after each part; append its bytes, or the status of an error, to
-    ``sizes``."""
+    """Read a list, with a pause of ``pace`` seconds after each part; append its length in bytes, or the status of an
+    error, to ``sizes``."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=30) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{lines}Connection: close\r\n\r\n".encode())
@@ -146,8 +146,8 @@ def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mappi
 def _read_at_once(
     server: Server, path: str, readers: int, pace: float, headers: Mapping[str, str] = NONE
 ) -> tuple[list[int], float]:
-    """Let ``readers`` clients read a list at the same time; return their results (bytes or status) and the wait of a
-    probe."""
+    """Let ``readers`` clients read a list at the same time; return their results (length or status), and the longest
+    wait of a probe."""
     api, sizes, waits = Client(server.url), list[int](), [0.0]
     threads = [
         threading.Thread(target=_read_all, args=(server.url, path, pace, sizes, headers)) for _ in range(readers)
@@ -322,7 +322,7 @@ def test_large_lists_over_tls(tmp_path: Path) -> None:
 
 
 def _read_securely(server: Server, path: str, sizes: list[int]) -> None:
-    """Read a path over TLS, without verification of the certificate; append the bytes to ``sizes``."""
+    """Read a path over TLS, without verification of the certificate; append the number of bytes to ``sizes``."""
     where, context = urlsplit(server.url), ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (

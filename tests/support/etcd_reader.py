@@ -54,12 +54,15 @@ def state(etcd: Etcd, prefix: str) -> dict[str, int]:
 
 
 def history(etcd: Etcd, prefix: str, since: int) -> list[Event]:
-    """Return all changes below a prefix from a revision on, in order; etcd must not have compacted this revision."""
+    """Return all changes below a prefix from a revision on, in order.
+
+    etcd must not have compacted this revision, and the newest change must be a put.
+    """
     until, events = head(etcd), []
     address = urlsplit(etcd.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     try:
-        # the watch has no end: read until the newest change of an existing key
+        # the watch has no end: read until the newest put
         request = {"create_request": {**_bounds(prefix), "start_revision": since, "prev_kv": False}}
         connection.request("POST", "/v3/watch", json.dumps(request))
         response = connection.getresponse()

@@ -157,7 +157,7 @@ async def test_the_object_that_was_given_stays_as_it_was(configured: Configured)
 
 
 async def test_a_namespace_that_is_gone(configured: Configured) -> None:
-    """upstream: for every failure policy"""
+    """upstream: a missing namespace is a 404 for every failure policy"""
     configured.store("p", COLOR, failurePolicy="Ignore")
     with pytest.raises(StatusError) as caught:
         await configured.create(namespace="gone")
@@ -200,7 +200,7 @@ async def test_conditions_that_fail_are_told_without_what_they_are(configured: C
     ids=["apply", "patch"],
 )
 async def test_scales_can_be_mutated(configured: Configured, mutation: dict[str, Any]) -> None:
-    """upstream: scales have no merge type, and patched scales cannot be converted, so that it denies every scale"""
+    """upstream: denies each write of a scale: scales have no merge type, and patched scales cannot be converted"""
     configured.store("p", mutation)
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 2}}
     made = configured.attributes(scale, "scale", operation="UPDATE", old=scale)

@@ -128,7 +128,7 @@ async def test_variables_are_fields_of_no_map() -> None:
 async def test_variables_share_what_they_may_touch(
     elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The values of variables stay in memory until the write ends, so each may use only a part of the budget."""
+    """The values of variables stay in memory until the write ends, so all variables share one budget."""
     monkeypatch.setattr("apiext.cel.limits.MAX_ELEMENTS", elements)
     variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements for a small cost
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]

@@ -1,4 +1,4 @@
-"""ResourceQuota: the usage after concurrent writes, failed writes, and retried updates."""
+"""ResourceQuota: the amounts that creates, updates and retried creates add to the usage, and refused creates."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ async def test_a_dead_place_harms_none_of_the_same_names(
     for _ in range(webhooks_limits.WEBHOOK_FAILURES):
         with pytest.raises(StatusError, match="connection refused"):
             await configured.create()
-    with pytest.raises(StatusError, match="not called again yet"):  # other URLs do not count
+    with pytest.raises(StatusError, match="not called again yet"):  # successes of other URLs do not count
         await configured.create()
     configured.store(VALIDATING, "c", webhook("v", hook.client_config(), RULE))
     await configured.create()

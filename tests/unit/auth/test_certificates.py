@@ -123,7 +123,7 @@ def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog
 def test_certificates_that_lie_ahead_are_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead: timedelta
 ) -> None:
-    """The data directory was created while the clock was ahead; a clock that is an hour behind is harmless."""
+    """The data directory was created while the clock was ahead; a clock less than an hour behind is harmless."""
     moment = certificates.now() + ahead
     known = certificates.load_authority(tmp_path, lambda: moment)
     certificates.load_serving(tmp_path, known, NAMES, lambda: moment)

@@ -47,7 +47,7 @@ def test_a_resource() -> None:
 @pytest.mark.rows("DIS-105")
 def test_the_hash_of_the_storage_version() -> None:
     document = definition(version("v1", OPEN))
-    document["spec"]["group"] = "uniq0000.example.com"  # recorded
+    document["spec"]["group"] = "uniq0000.example.com"  # as in the recording of the hash
     assert compile_definition(document).versions["v1"].published.storage_version_hash == "+JE5sZCPVl4="
 
 

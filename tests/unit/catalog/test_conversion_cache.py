@@ -184,7 +184,7 @@ def test_cached_conversions_occupy_their_length(keep: Callable[[bytes], object])
 def test_lookup_returns_the_same_requests() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
-    of.versions["v1"].codec.view(raws[2], 7)  # known to be equal to its stored form, unlike the one before
+    of.versions["v1"].codec.view(raws[2], 7)  # from now on known to be equal to its stored form, unlike raws[1]
     first = request(of, raws[0])
     unseen = [b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""]
     second, third, *none = first.lookup([raws[1], raws[2], *unseen])

@@ -26,7 +26,7 @@ ENV = Environment({"self": Declared("object", "T", FIELDS, {**FIELDS, "any": Dec
 CASES_DIR = Path(__file__).parent / "cases"
 CASES = [Case(row) for row in read(CASES_DIR / "messages.yaml")]
 SAY = frozenset(("Fault", "FormatError", "Refused", "_Refused", "PatternError", "Broken"))
-UNSAID = frozenset((  # messages as upstream that no checked expression causes
+UNSAID = frozenset((  # upstream's messages that no checked expression causes
     "first path segment in URL cannot contain colon",
     "error during formatting: text too long", "no such attribute(s): ",
 ))  # fmt: skip

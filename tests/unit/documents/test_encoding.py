@@ -273,7 +273,7 @@ def test_dots_at_the_end_of_yaml_stay(text: str) -> None:
 
 def test_numbers_in_keys_run_over_as_in_go() -> None:
     least = ["x9223372036854775808", "x1" + "0" * 63]  # int64 minimum: the second is 5 ** 63 * 2 ** 63
-    keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # 0, 0, 5
+    keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # the numbers overflow to 0, 0 and 5
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
     places = [text.index(f"{key}\n" if len(key) > 1000 else f"{key}:") for key in keys]
     assert places == sorted(places)

@@ -391,7 +391,7 @@ async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: py
 
 @pytest.mark.rows("RV-009")
 async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that waited for another read of older pages does not read itself, and evicts nothing."""
+    """A reader that waited for another reader's pages of history does not read them again, and evicts nothing."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
     sinks = [RecordingSink() for _ in range(3)]

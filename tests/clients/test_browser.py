@@ -101,7 +101,7 @@ def test_a_page_reads_server_sent_events(tmp_path: Path, site: tuple[Path, str])
     flags = ["--insecure", "--port=0", "--store=memory", f"--cors-allowed-origins=^{origin}$"]
     with running_server(flags, tmp_path / "server") as server:
         client = with_crontab(server)
-        text = recipe_page("A page of your own", "http://127.0.0.1:8080", server)
+        text = recipe_page("**Without a token**", "http://127.0.0.1:8080", server)
         (directory / "index.html").write_text(text, encoding="utf-8")
         with browser_page(tmp_path) as page:
             page.open(origin)

@@ -162,7 +162,7 @@ def test_a_data_directory_that_was_made_ahead_of_time(
     wall.set(timedelta())
     with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
         verify(pinned(server), shown(server), wall)
-        assert "in the future" in server.log_tail()
+        assert "is not valid before" in server.log_tail()
         ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
 

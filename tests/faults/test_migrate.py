@@ -431,8 +431,8 @@ def test_the_server_of_the_kubeconfig_is_used(etcd: Etcd, tmp_path: Path) -> Non
         (["nothing.example.com"], 1, "no definition matches nothing.example.com; name it as plural.group"),
         ([], 2, "name resources, or use --all"),
         (["--all", "x"], 2, "name resources, or use --all"),
-        (["--rate=-1", "x"], 2, "--rate is 0 or more"),
-        (["--parallel=1000", "x"], 2, "--parallel 1 to 64"),
+        (["--rate=-1", "x"], 2, "--rate must be at least 0"),
+        (["--parallel=1000", "x"], 2, "--parallel from 1 to 64"),
     ],
 )
 def test_what_cannot_be_meant(server: Server, arguments: list[str], code: int, words: str) -> None:

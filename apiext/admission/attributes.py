@@ -50,8 +50,9 @@ class Form(NamedTuple):
 class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
 
-    ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. The write
-    calls each function in ``on_end`` at its end, with true if the object was stored and false if the write failed.
+    ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. When the
+    write ends, it calls each function in ``on_end``: with true if the object was stored, with false if the write
+    failed.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -118,7 +119,7 @@ class Attributes(Struct):
     def options(self) -> View | None:
         """The options of the operation as an object; for a patch, CreateOptions or UpdateOptions.
 
-        None without options.
+        None if ``request_options`` is None.
         """
         if self.request_options is None:
             return None

@@ -57,7 +57,7 @@ class BuiltinKindPlugin:
         return operation in self._row.operations and resource in self._row.resources
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Do nothing: ``applies`` never changes. Metrics observe this plug-in only for writes to which it applies."""
+        """Do nothing, since ``applies`` never changes. This method makes the plug-in Configurable (see chain)."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Call the mutating function of the row on the new object."""

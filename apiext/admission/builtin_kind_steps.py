@@ -40,7 +40,10 @@ _FINALIZERS = {
 
 
 async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the priority and the preemption policy of a new pod from its priority class; an update keeps both."""
+    """Set the priority and the preemption policy of a new pod from its priority class.
+
+    An update without these fields gets their stored values.
+    """
     if attributes.resource != PODS:
         return
     spec = new["spec"]
@@ -91,7 +94,7 @@ async def check_one_default(attributes: Attributes, new: Document, lookup: Objec
 
 
 async def set_tolerations(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Add tolerations: a pod stays on a node that is not ready or unreachable for _TOLERATED_SECONDS."""
+    """Add missing tolerations, so that a pod stays for _TOLERATED_SECONDS on an unreachable or not ready node."""
     tolerations = new["spec"].get("tolerations") or []
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
@@ -220,7 +223,7 @@ async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -
 
 
 async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny the expansion of a claim that is not bound, or whose storage class does not allow expansion."""
+    """Deny the expansion of a claim that is not bound, or that has no storage class which allows expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
@@ -250,7 +253,7 @@ def _class_of(claim: View) -> str:
 
 
 async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny an approval by a user without permission to approve requests of the signer."""
+    """Deny a write of /approval by a user without permission to approve requests of the signer."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
     if not _may(attributes, lookup, "approve", signer):
         raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')

@@ -237,7 +237,7 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 
 
 class Observed:
-    """Measures one call of a webhook from its creation to ``passed`` or ``failed``."""
+    """Measures one call of a webhook, from the creation of this object to ``passed`` or ``failed``."""
 
     __slots__ = ("_began", "_hook", "_operation", "_services", "_type")
 

@@ -27,7 +27,10 @@ class Plugin(Protocol):
 
 @runtime_checkable
 class Configurable(Plugin, Protocol):
-    """A plug-in that applies only while webhooks, policies or quotas exist; metrics observe it only then."""
+    """A plug-in whose metrics observe only the writes to which it applies.
+
+    These are the plug-ins of webhooks, policies, quotas and built-in kinds.
+    """
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Make the plug-in call ``changed`` whenever ``applies`` may return a different result."""

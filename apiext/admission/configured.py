@@ -80,7 +80,7 @@ class Live(Generic[T]):
                 changed()
 
     async def configured(self) -> bool:
-        """Wait until the cache is filled; report whether it contains an object. Compiles no object."""
+        """Wait until the cache is filled. Return false only if the collection has no values. Compiles no object."""
         collection = self._collection
         if self._change != self._compiled_change and collection is not None:
             await collection.wait_ready()
@@ -106,7 +106,8 @@ class Live(Generic[T]):
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
         for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):
             found = self._compiled_by_name.get(entry.name)
-            if found is None or found[0] is not entry:  # another object may have its revision after a restore
+            # entries are compared, not revisions: after a restore, another object may have the same revision
+            if found is None or found[0] is not entry:
                 found = (entry, await self._compiled(entry))
             known[entry.name] = found
         self._compiled_by_name, self._compiled_change = known, change

@@ -115,7 +115,10 @@ class Budget:
 
 
 async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
-    """Evaluate on the event loop; beyond a small budget, evaluate again in a thread. Raises OutOfBudget."""
+    """Evaluate an expression on the event loop; beyond a small budget, evaluate it again in a thread.
+
+    An expression whose code is large and not yet generated is evaluated only in a thread. Raises OutOfBudget.
+    """
     run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
     max_cost = min(budget.left, PER_CALL_LIMIT)
 
@@ -202,4 +205,4 @@ class Conditions:
 
 
 class ConditionError(Exception):
-    """The evaluation of match conditions failed; the text lists all errors."""
+    """The evaluation of match conditions failed; the text has the errors."""

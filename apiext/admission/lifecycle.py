@@ -1,4 +1,7 @@
-"""NamespaceLifecycle: deny creates in a missing or terminating namespace (NSP-003, NSP-004)."""
+"""NamespaceLifecycle: deny creates in missing or terminating namespaces, and deletions of system namespaces.
+
+NSP-003, NSP-004.
+"""
 
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.plugin_services import FindNamespace
@@ -20,15 +23,15 @@ class NamespaceLifecycle:
         self._find = find
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the operation is a create, or the deletion of a namespace."""
+        """Report whether the operation is a create (not of a local access review), or the deletion of a namespace."""
         # upstream: allows access reviews in all namespaces, so that they do not reveal whether a namespace exists
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Deny creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        As upstream, the plug-in runs once, before other plug-ins mutate. The namespace's revision becomes a premise of
-        the write (see Traces).
+        As upstream, the plug-in runs only in the mutating phase, before the other plug-ins. The namespace's revision
+        becomes a premise of the write (see Traces).
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:

@@ -17,7 +17,7 @@ _NONE: Amounts = {}
 
 
 async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the default requests and limits of the namespace's LimitRanges in the containers of a new pod."""
+    """Set the default requests and limits of the LimitRanges in the containers of a new or resized pod."""
     if attributes.resource != PODS or not _is_limited(attributes):
         return
     for found in await _limit_ranges(attributes, lookup):
@@ -62,7 +62,7 @@ async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[li
 
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
-    """Set defaults in a pod. For each changed container, yield a note for the requests and a note for the limits."""
+    """Set defaults in a pod. For each container, yield a note if its requests changed, and one if its limits did."""
     default_requests: dict[str, str] = {}
     default_limits: dict[str, str] = {}
     for limit in limits:

@@ -4,7 +4,7 @@
 MAX_MUTATED = 6 * 1024 * 1024
 # Warnings that admission adds to a write. Beyond: the server drops further warnings.
 MAX_WARNINGS_ADDED = 64
-# Pairs of operation and resource whose webhooks or policies are cached. Beyond: the cache is cleared.
+# Operations on a resource or subresource whose webhooks or policies are cached. Beyond: the cache is cleared.
 WRITES_MATCHED = 4_096
 # Groups, versions and kinds of writes in AdmissionReviews that are cached. Beyond: the least recently used is evicted.
 FORMS_SEEN = 256
@@ -31,9 +31,9 @@ ADMISSION_TYPES = 2_000
 ADMISSION_PARAMS = 1_000
 # Webhooks with an own rate limit for log lines about denials. Beyond: all rate limits start anew.
 WEBHOOKS_LOGGED = 1_000
-# Tries to find the default service account of a pod. Beyond: a 403. Upstream has the same limit.
+# Tries to find the default service account of a pod. Beyond: a 403. Upstream: 10.
 DEFAULT_ACCOUNT_TRIES = 10
-# Tries to write the status of a quota that a write uses, after conflicts. Beyond: a 409. Upstream: 4.
+# Tries to charge the quotas of a write, since other writers may change them at that time. Beyond: a 409. Upstream: 4.
 QUOTA_TRIES = 10
 # Seconds that another server takes to store an object after it charged a quota. Beyond: a count may drop the charge.
 QUOTA_SETTLES = 1.0

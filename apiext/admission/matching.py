@@ -1,4 +1,4 @@
-"""Matching of writes and hooks: rules, scope, selectors, and equivalent resources (matchPolicy, ADM-005)."""
+"""Matching of writes and hooks (webhooks and policies): rules, scope, selectors, equivalent resources (ADM-005)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 class Rule(Struct, frozen=True):
-    """Operations on resources. ``resources`` are (resource, subresource); ``*`` in any field matches every value."""
+    """Operations on resources. ``resources`` are (resource, subresource).
+
+    ``*`` matches every value of a field, except in ``names``; empty ``names`` match every name.
+    """
 
     operations: frozenset[str]
     groups: frozenset[str]

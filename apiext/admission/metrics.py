@@ -17,7 +17,7 @@ class Metrics:
     """The metric families of admission, one instance for each server.
 
     The label ``type`` is "admit" or "validating" in metrics of webhooks, and "admit" or "validate" in metrics of
-    plug-ins.
+    plug-ins, and "validate" in metrics of the match conditions of policies.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The plug-in MutatingAdmissionPolicy (plugin/policy/mutating)."""
+"""The plug-in MutatingAdmissionPolicy (upstream: plugin/policy/mutating)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

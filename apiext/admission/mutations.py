@@ -1,4 +1,4 @@
-"""Mutations of a mutating policy: apply configurations and JSON patches (plugin/policy/mutating/patch)."""
+"""Mutations of a mutating policy: apply configurations and JSON patches (upstream: plugin/policy/mutating/patch)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ from apiext.managedfields.types import Type
 from apiext.meta import status
 from apiext.text.quotes import go_quote
 
-# Work of one operation of a policy's JSON patch, as the number of bytes of an object that cost as much.
+# Work of one operation of a policy's JSON patch, in bytes: the size of an object that costs as much work.
 JSON_PATCH_OPERATION = 64
 
 
@@ -82,7 +82,7 @@ class Mutation(Struct, frozen=True):
         return value
 
     def weight(self, value: Value) -> int:
-        """Return the work of applying the result, as the number of bytes of an object that cost as much."""
+        """Return the work of applying the result, in bytes: the size of an object that costs as much work."""
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def apply(self, kind: Kind, original: View, value: Value) -> Document:
@@ -161,10 +161,10 @@ def _cloned(raw: Any) -> Any:
 
 
 def _check_size(document: Any) -> None:
-    """Raise Refused if a document has more than limits.MAX_MUTATED bytes as JSON.
+    """Raise Refused if a document certainly has more than limits.MAX_MUTATED bytes as JSON.
 
-    This is counted without encoding: a string that an expression uses many times is in memory once, but in JSON many
-    times.
+    The bytes are estimated without encoding, since a string that an expression uses many times is in memory once, but
+    in JSON many times.
     """
     size, left = 0, [document]
     while left:

@@ -34,7 +34,7 @@ class ObjectLookup:
     async def find(
         self, resource: GroupResource, name: str, namespace: str = "", *, cached: bool = False
     ) -> View | None:
-        """Return the newest state of an object, None if it does not exist.
+        """Return the newest state of an object, None if it does not exist or its resource is not served.
 
         With ``cached``, a cached state is enough.
         """

@@ -1,4 +1,4 @@
-"""Plug-ins whose modules are imported when their first webhook or policy is configured (decision 36)."""
+"""Plug-ins whose modules are imported at the first write while a webhook or policy is configured (decision 36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class _OnDemand(Generic[P]):
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:
-        """Return the plug-in, created once on the event loop; None if no webhook or policy is configured."""
+        """Return the plug-in, created once on the event loop; None until a webhook or policy is configured."""
         if self._plugin is None and await self._live.configured():
             create = await asyncio.to_thread(self._load)
             self._plugin = self._plugin or create()

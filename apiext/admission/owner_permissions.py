@@ -36,8 +36,8 @@ class OwnerPermissions:
     async def review(self, attributes: Attributes) -> None:
         """Raise 403 if the user lacks a permission for a changed ownerReference.
 
-        The user must have the permission to delete the changed object. For each owner whose deletion the write newly
-        blocks, the user must have the permission to update its finalizers.
+        For an update, the user must have the permission to delete the object. For each owner whose deletion the write
+        newly blocks, the user must have the permission to update its finalizers.
         """
         new, old = _owners(attributes.new), _owners(attributes.old)
         if same(new, old):
@@ -65,7 +65,10 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """Yield the permission to update an owner's finalizers for each resource of its kind; raise 403 without one."""
+        """For each resource of the owner's kind, yield the question whether the user may update the owner's finalizers.
+
+        Raise 403 if the kind is not served.
+        """
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
         known = self._catalog.current.compute_once("resources of kinds", _resources_of_kinds)

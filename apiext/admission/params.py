@@ -23,7 +23,7 @@ class UnknownKind(ConfigurationError):
 
 
 class Params:
-    """Finds parameters in the cache of their resource, else in the store."""
+    """Finds parameters in the cache of their resource; if a named parameter is missing there, in the store."""
 
     __slots__ = ("_catalog", "_services", "_store")
 
@@ -35,10 +35,11 @@ class Params:
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
-        """Return the objects to which a binding refers, or [None] without a reference; raise ConfigurationError.
+        """Return the objects to which a binding refers; raise ConfigurationError, or StatusError if a conversion fails.
 
-        Objects of built-in kinds have no apiVersion, kind and managedFields. ``kind`` is the policy's paramKind as
-        (apiVersion, kind). ``namespace`` is the namespace of the write, empty for a cluster-scoped object.
+        Return [None] without a reference or a ``kind``. Objects of built-in kinds (but see _NO_CLIENT) have no
+        apiVersion, kind and managedFields. ``kind`` is the policy's paramKind as (apiVersion, kind). ``namespace`` is
+        the namespace of the write, empty for a cluster-scoped object.
         """
         if kind is None:
             return [None]

@@ -63,7 +63,7 @@ _CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
     ),
     "ValidatingAdmissionWebhook": _Webhooks(OnDemandValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
 }
-"""Name → plug-in whose module is imported when its first webhook or policy exists; in upstream's order."""
+"""Name → plug-in whose module is imported at the first write while a webhook or policy exists; in upstream's order."""
 
 
 def plugins(
@@ -76,7 +76,7 @@ def plugins(
     """Return the plug-ins for whose names ``admits`` is true; they read configurations from the cache of the store.
 
     ``posters`` returns the webhook client for the name of a plug-in. The code for webhooks, policies and CEL is
-    imported when the first webhook or policy is configured.
+    imported at the first write while a webhook or policy is configured.
     """
 
     @cache

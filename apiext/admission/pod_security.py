@@ -123,7 +123,7 @@ class PodSecurity:
 
         Pods with the same reasons share one warning.
         """
-        from apiext.admission.pod_security_checks import reasons, violations  # used only with a level
+        from apiext.admission.pod_security_checks import reasons, violations  # imported at the first use of a level
 
         pods = _most_different(await self._lookup.every(PODS, attributes.name))
         until, loop_budget, names = time.monotonic() + limits.PODS_CHECKED_WAIT, LoopBudget(), dict[str, list[str]]()
@@ -151,7 +151,8 @@ class PodSecurity:
 def policy_of(namespace: View | None) -> Policy:
     """Return the levels in a namespace's labels.
 
-    An invalid level counts as restricted for enforce, and as privileged for audit and warn.
+    An invalid level counts as restricted for enforce, and as privileged for audit and warn. Without a label for warn,
+    a valid level of enforce also counts for warn.
     """
     labels: Mapping[str, Any] = ((namespace or {}).get("metadata") or {}).get("labels") or {}
     errors = list(_label_errors(labels))

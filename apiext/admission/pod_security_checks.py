@@ -47,12 +47,12 @@ def violations(level: str, minor: int | None, metadata: View, spec: View) -> lis
 
 
 def describe(found: Iterable[Violation]) -> str:
-    """Return all violations with their details."""
+    """Return all violations with their details, separated by commas."""
     return ", ".join(map(str, found))
 
 
 def reasons(found: Iterable[Violation]) -> str:
-    """Return the reasons of all violations."""
+    """Return the reasons of all violations, separated by commas."""
     return ", ".join(one.reason for one in found)
 
 

@@ -46,7 +46,7 @@ class Policies(Generic[C]):
         self._bound: Mapping[str, Sequence[Binding]] = {}
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether any policy is configured."""
+        """Report whether a policy may be configured; false means that none is configured."""
         return not self._policies.empty
 
     def follow(self, changed: Callable[[], None]) -> None:

@@ -135,7 +135,10 @@ class PolicyEvaluation:
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
-        """Evaluate the variables that an expression uses, each once and in order; an expression with has() uses all."""
+        """Evaluate the variables that an expression uses, each once and in order.
+
+        An expression that contains ``variables`` without a field, as with has(), uses all.
+        """
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
         for name in wanted:

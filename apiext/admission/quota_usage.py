@@ -1,7 +1,7 @@
 """Usage of quotas: evaluators of pods, services and claims, for which quotas limit more than the number of objects.
 
 Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. For all other resources, a quota limits only the
-number of objects, as ``count/<resource>.<group>``.
+number of objects, as ``count/<resource>.<group>`` (some core resources: also ``<resource>``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -136,7 +136,7 @@ _COMPUTED = frozenset(
     )
 )  # fmt: skip
 _DEMANDED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
-"""Amounts that each container must specify if a quota limits them."""
+"""Amounts that each container must specify if a quota limits them and the pod itself has no resources."""
 _NATIVE = "kubernetes.io/"
 
 
@@ -165,7 +165,7 @@ def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
 
 
 def _usage_of_pod(pod: View) -> Amounts:
-    """Return the amounts of a pod; a pod that has ended uses only ``count/pods``."""
+    """Return the amounts of a pod; a pod that is not alive uses only ``count/pods``."""
     counted = {"count/pods": _ONE}
     if not _is_alive(pod):
         return counted

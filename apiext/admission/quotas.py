@@ -26,7 +26,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 
-if TYPE_CHECKING:  # only a namespace with a quota needs fractions
+if TYPE_CHECKING:  # only writes to a namespace with a quota need this module
     from apiext.go_types.pod_resources import Amounts
 
 QUOTAS = GroupResource("", "resourcequotas")
@@ -42,9 +42,9 @@ _IGNORED = frozenset(
 
 
 class Charge:
-    """The amounts that a write in progress has charged: uid of the quota → amounts. The write calls it at its end.
+    """The amounts that a write in progress has charged: uid of the quota → amounts.
 
-    ``is_stored`` reports whether the cache contains the written object.
+    The write calls this object when it ends. ``is_stored`` reports whether the cache contains the written object.
     """
 
     __slots__ = ("_ended", "amounts", "busy", "is_stored", "namespace")
@@ -115,7 +115,10 @@ class ResourceQuota:
         return revision in self._written
 
     async def review(self, attributes: Attributes) -> None:
-        """Charge a write to the quotas of its namespace; raise 403 if the write exceeds a quota."""
+        """Charge a write to the quotas of its namespace.
+
+        Raise 403 if a quota denies the write, 409 after limits.QUOTA_TRIES conflicts.
+        """
         collection, namespace = self._collection, attributes.namespace
         if collection is None:
             return
@@ -161,7 +164,7 @@ class ResourceQuota:
     def _changes(
         self, collection: Collection, attributes: Attributes, namespace: str, charged: "Mapping[str, Amounts]"
     ) -> Iterator[_Change]:
-        """Yield the quotas to charge; raise 403 if the write exceeds a quota."""
+        """Yield the quotas to charge; raise 403 if a quota denies the write."""
         served = self._catalog.current.lookup("", "v1", QUOTAS.resource)
         if served is None:
             return
@@ -220,11 +223,11 @@ class _Use(NamedTuple):
 
 
 def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str, Amounts]") -> dict[int, _Use]:
-    """Return the new usage of each quota that a write changes, by its index; raise 403 if the write exceeds a quota.
+    """Return index → new usage of each quota that applies to a write; raise 403 if a quota denies the write.
 
     ``charged`` is uid of a quota → amounts of this write that the usage of the quota already includes.
     """
-    from apiext.admission import quota_usage as usage  # see review
+    from apiext.admission import quota_usage as usage  # imported here as in ResourceQuota.review
     from apiext.go_types.quantities import value_of
 
     evaluator, new = usage.evaluator_of(attributes.resource), attributes.new or {}

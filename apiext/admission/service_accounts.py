@@ -35,7 +35,10 @@ _TOKEN: View = {
 
 
 async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the service account of a new pod, mount its token, and add its imagePullSecrets."""
+    """Set the service account of a new pod, mount its token, and add its imagePullSecrets; then check the pod.
+
+    A mirror pod is only checked.
+    """
     if attributes.operation != "CREATE":
         return
     if not _is_mirror(new):
@@ -52,7 +55,10 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 
 
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod without a service account, or with secrets that its service account does not reference."""
+    """Deny a pod without a service account, and a mirror pod with an account or secrets.
+
+    If the account has the annotation ``_ENFORCE``, also deny a pod with secrets that the account does not reference.
+    """
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:
         return
@@ -72,7 +78,10 @@ async def check_account(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> View:
-    """Return the account of a pod. Retry for the default account, since a controller may be creating it."""
+    """Return the account of a pod; raise 403 if it is missing.
+
+    Retry for the default account, since a controller may be creating it.
+    """
     namespace = attributes.namespace or ""
     tries = limits.DEFAULT_ACCOUNT_TRIES if name == DEFAULT else 1
     pause = random.uniform(_PAUSE, 2 * _PAUSE)
@@ -139,7 +148,10 @@ def _environment(container: View) -> Iterator[tuple[str, str]]:
 
 
 def _faults(spec: View, account: View) -> Iterator[str]:
-    """Yield an error for each secret of the pod that its account does not reference."""
+    """Yield an error for each secret of the pod that its account does not reference.
+
+    As upstream, this includes only volumes of the type secret, environments and imagePullSecrets.
+    """
     name, allowed = account["metadata"]["name"], _names(account.get("secrets"))
     for volume in spec.get("volumes") or ():
         secret = volume.get("secret")

@@ -1,6 +1,7 @@
-"""Type errors in the expressions of a policy for the kinds that it matches (plugin/policy/validating/typechecking).
+"""Type errors in the expressions of a policy for the kinds that it matches.
 
-Type errors do not affect writes. The status of a policy shows them to its author.
+Type errors do not affect writes. The status of a policy shows them to its author. Upstream:
+plugin/policy/validating/typechecking.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +68,10 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 
 
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
-    """Return the kinds that the rules of a policy name, sorted. Skip wildcards; return when a rule has MOST kinds."""
+    """Return the kinds that the rules of a policy name, sorted.
+
+    Skip wildcards and subresources. Stop at MOST kinds of one rule, or after limits.ADMISSION_TYPES resources.
+    """
     found: set[Kind] = set()
     left = limits.ADMISSION_TYPES
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
@@ -109,7 +113,7 @@ def _with_variables(spec: View, object_type: Declared | Type, params: Declared |
 
 
 def _known(type: Type) -> Type:
-    """Return the declared type of a variable: its result type, with dyn in place of object types."""
+    """Return the declared type of a variable: its result type; dyn replaces object, opaque and type types."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type

@@ -119,7 +119,7 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
 
 
 def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the variables of validations: their namespaceObject has only the metadata fields of upstream."""
+    """Return the variables of validations; the metadata of namespaceObject has only the fields that upstream shows."""
     namespace = variables.get("namespaceObject")
     if namespace is None:
         return variables

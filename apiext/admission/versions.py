@@ -1,4 +1,4 @@
-"""The objects of one write in the versions that hooks match, each converted at most once (ADM-005)."""
+"""The objects of one write in the versions that hooks match, converted once until a hook changes them (ADM-005)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -85,9 +85,10 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
 
 
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
-    """Return the version of a custom object in a webhook's response, None if it equals the version of the request.
+    """Return the version of a custom object in a webhook's response, None if it is the version of the Form.
 
-    Raises StatusError (500) for a version that the definition does not have.
+    Also return None for a built-in kind, a Scale and another group. Raise StatusError (500) for a version that the
+    definition does not have.
     """
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
@@ -103,7 +104,7 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 
 
 def pruned(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Prune and coerce an object that policies mutated; raise 500 if its group changed."""
+    """Prune and coerce an object that policies mutated; raise 500 if its group changed or its kind is missing."""
     _check_group(served, subresource, document)
     if served.endpoints[subresource].partial:  # such as a Scale, which needs no pruning
         return document
@@ -112,7 +113,7 @@ def pruned(served: ServedVersion, subresource: str, document: Document) -> Docum
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:
-    """Restore kind and apiVersion of an object if a webhook removed them; raise 500 if they changed."""
+    """Restore kind and apiVersion that a webhook or policy removed from an object; raise 500 if they changed."""
     _check_texts(document)
     version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
     if (version, name) != (api_version, kind):
@@ -216,7 +217,10 @@ class Versions:
         return found
 
     async def change(self, form: Form, new: Document, normalize: Normalize = normalized) -> Document:
-        """Replace the new object by a hook's result; return this object in the version of the request, normalized."""
+        """Replace the new object by a hook's result; return the result in the version of the request.
+
+        A result in another version is converted and then normalized.
+        """
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
             self._pairs = {own[_OF_KIND]: self._pairs[own[_OF_KIND]].with_new(new)}

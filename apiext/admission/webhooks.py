@@ -45,7 +45,7 @@ class _Webhooks:
         services.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether any webhook is configured."""
+        """Report whether a webhook may be configured; false means that none is configured."""
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -200,7 +200,10 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
 
 
 def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations: list[Any]) -> tuple[bool, Document]:
-    """Apply a patch, then prune and default (ADM-014); return (whether the object changed, the object)."""
+    """Apply a patch, then prune and default (ADM-014); return (whether the object changed, the object).
+
+    The caller prunes a result that is in another version.
+    """
     assert objects.new is not None
     assert attributes.definition is not None
     try:

@@ -84,7 +84,7 @@ class Auditor:
 
 
 def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor | None:
-    """Return the configured audit log, None without a policy or a backend; raise ConfigError and OSError."""
+    """Return the audit log, None if no policy or no backend is configured; raise ConfigError and OSError."""
     if not config.policy_file:
         if config.log_path or config.webhook_file:
             warn("the server audits no request without --audit-policy-file")

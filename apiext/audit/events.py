@@ -84,7 +84,7 @@ class RequestAttributes(Struct, frozen=True):
 
 
 class Event(Struct):
-    """A complete event; the thread that writes it also encodes it.
+    """A complete event; the backends encode it in a thread.
 
     ``at`` is a Unix time. ``size`` is the approximate memory of the event in bytes.
     """
@@ -209,7 +209,7 @@ def _length(value: Any) -> int:
 
 
 def escaped(raw: bytes) -> bytes:
-    """Add the escapes for HTML that Go's JSON encoder uses."""
+    """Add the further escapes of Go's JSON encoder (``_ESCAPES``)."""
     for character, escape in _ESCAPES:
         raw = raw.replace(character, escape)
     return raw
@@ -335,7 +335,10 @@ _OPTIONS = (
 
 
 def _as_json(raw: bytes) -> bytes:
-    """Return the compact JSON of a patch; if it exceeds a limit, return its text as a JSON string."""
+    """Return the compact JSON of a patch.
+
+    If a number is too large, return the JSON as it is. If the patch exceeds a limit, return its text as a JSON string.
+    """
     try:
         return orjson.dumps(orjson.loads(raw))
     except orjson.JSONDecodeError:

@@ -178,7 +178,7 @@ class LogFile:
     def _clean_up(self) -> None:
         """Remove backups over the limits; if configured, compress the remaining backups.
 
-        The next rotation retries files for which this failed.
+        The next call retries files for which this failed.
         """
         rotation = self._rotation
         found = self._old()

@@ -56,7 +56,7 @@ class Log:
         self._batches = Batches(delivery, self._written, counters) if batch else None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start writing in batch mode."""
+        """In batch mode, start the task that sends batches; other modes need no task."""
         if self._batches is not None:
             self._batches.start(group)
 

@@ -128,7 +128,10 @@ _JSON_TYPES: Mapping[str, type] = {"bool": bool, "string": str, "v1.Level": str,
 
 
 def load(raw: bytes) -> tuple[Policy, list[str]]:
-    """Parse a policy in YAML or JSON; return it with warnings about its unknown fields. Raises PolicyError."""
+    """Parse a policy in YAML or JSON; return it with warnings. Raises PolicyError.
+
+    The warnings are about unknown fields and duplicate keys.
+    """
     try:
         document, notes = decode_yaml(raw)
     except DecodeError as error:

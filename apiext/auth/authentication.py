@@ -127,8 +127,8 @@ class TokenFileError(ValueError):
 def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
     """Parse upstream's CSV format; return token → user.
 
-    The columns are token, user, uid, and optionally quoted groups. As upstream, skip empty lines and lines with an
-    empty token. Raise TokenFileError for an invalid line.
+    The columns are token, user, uid, and an optional column of groups, such as ``"group1,group2"``. As upstream, skip
+    empty lines and lines with an empty token. Raise TokenFileError for an invalid line.
     """
     users: dict[str, User] = {}
     for number, record in _records(lines):
@@ -163,7 +163,7 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 
 class Holder(Struct, frozen=True):
-    """The client of a connection by its certificate: its user, and whether it is a trusted proxy.
+    """The user that the client certificate of a connection names, and whether the client is a trusted proxy.
 
     ``user`` is None without a certificate, or if the certificate names no user.
     """

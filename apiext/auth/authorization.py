@@ -69,7 +69,7 @@ class Rule(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """The permissions of a user in a namespace. ``fault`` is the reason why the list may be incomplete, or empty."""
+    """The permissions of a user in a namespace. ``fault`` says why the list may be incomplete."""
 
     rules: tuple[Rule, ...] = ()
     fault: str = ""
@@ -116,7 +116,7 @@ class Modes:
         return Decision(False, "\n".join(reasons))
 
     def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return the permissions that all modes list.
+        """Return the permissions of all modes together.
 
         As upstream, members of system:masters get no additional permissions here.
         """

@@ -1,6 +1,7 @@
 """The server's own certificate authority, the serving certificate, and client certificates.
 
-All files are in one directory. Only their owner can read the keys. The next start uses the files again.
+The files are in one directory; ``copy_serving`` also copies the serving certificate to another path. Only the owner of
+the files can read the keys. The next start uses the files again.
 """
 
 import ipaddress
@@ -77,10 +78,11 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority of a directory; create one if it is missing, invalid, or expires soon.
+    """Return the authority of a directory; create one if it is missing, unusable, or expires soon.
 
-    The certificate of a replaced authority stays in the file until it expires, so that clients and the server still
-    trust it. Raises OSError and ValueError for files that cannot be read.
+    An authority is unusable if it begins in the future, or if its key does not match. The certificate of a replaced
+    authority stays in the file until it expires, so that clients and the server still trust it. Raises OSError and
+    ValueError for files that cannot be read.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
@@ -245,7 +247,7 @@ def _new_authority(at: datetime) -> Authority:
 
 
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
-    """Return a certificate for the new authority's key, signed by the old authority; both are valid equally long."""
+    """Return a certificate for the new authority's key, signed by the old authority and valid at the same times."""
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc

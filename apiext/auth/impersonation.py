@@ -2,7 +2,7 @@
 
 There are several modes, and a user needs the permissions of only one of them. All modes except the oldest
 (``impersonate``) also require permission to impersonate in this kind of request: the verb ``impersonate-on:MODE:VERB``
-on its resource.
+on the resource of the request.
 """
 
 import re
@@ -35,7 +35,7 @@ _NODES = "system:nodes"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""Minimum number of groups or extras with which the permission for all (``*``) is checked first.
+"""Minimum number of groups or extra values with which the permission for all (``*``) is checked first.
 
 Upstream: manyAuthorizationChecks….
 """
@@ -177,7 +177,7 @@ MODES = (
     Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
     Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
 )
-"""The modes except the oldest one and ``associated-node``: no service account of this server is bound to a node."""
+"""The modes, except the oldest one, and except ``associated-node``, which this server does not have."""
 
 
 def acting(

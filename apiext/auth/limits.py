@@ -10,9 +10,10 @@ RULES_LISTED = 16
 FOLLOW_INLINE = 16 * 1024
 # Bytes of a role or binding decoded on the event loop. Beyond: a thread decodes it.
 FOLLOW_THREAD = 64 * 1024
-# Comparisons of a new role's rules with those of its writer. Beyond: 403.
+# Comparisons of the rules that a written role or binding grants with those of its writer. Beyond: 403.
 PERMISSION_COMPARISONS = 4_000_000
-# Single permissions of a role that are compared with those of its writer. Beyond: 403. Upstream: no limit.
+# Single permissions that a written role or binding grants, to compare with those of its writer. Beyond: 403. Upstream:
+# no limit.
 PERMISSIONS_COMPARED = 16_384
 # Bytes of a kubeconfig file that a start replaces. Beyond: the start fails.
 OWN_KUBECONFIG = 1024 * 1024

@@ -41,10 +41,10 @@ class Proxies:
         self._clients = _certificates(client_ca)
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
-        """Return the client of a connection by its certificate, which the TLS handshake has verified with one of the
-        CAs.
+        """Return the Holder of the client certificate of a connection.
 
-        Raises ValueError for a malformed certificate.
+        The TLS handshake has verified the certificate with one of the CAs. Raises ValueError for a malformed
+        certificate.
         """
         chain = verified_chain(connection)
         if not chain:

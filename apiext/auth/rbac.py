@@ -1,7 +1,8 @@
 """RBAC: an index of the rules of each role, an index of bindings by subject, and decisions (AUT-003).
 
 This module does no I/O. ``Policy`` caches the grants of a user in a namespace. A change of a role or binding in the
-namespace clears its cached grants. A change of a cluster role or cluster role binding clears all cached grants.
+namespace clears the cached grants of the namespace. A change of a cluster role or cluster role binding clears all
+cached grants.
 """
 
 from bisect import bisect_right
@@ -26,7 +27,7 @@ ANY = "*"
 class _Row(NamedTuple):
     """A rule without its resources; None in a field matches all values.
 
-    ``most_keys`` limits the index keys of the rule.
+    ``most_keys`` is the largest number of index keys of the rule.
     """
 
     verbs: Collection[str] | None
@@ -414,7 +415,7 @@ class Policy:
     def grants(self, user: User, namespace: str) -> Grants:
         """Return the grants of a user in a namespace.
 
-        The roles of cluster role bindings come first. Roles are sorted by the names of their bindings.
+        The roles of cluster role bindings come first. Both parts are sorted by the names of the bindings.
         """
         if namespace not in self._bound:
             namespace = ""

@@ -25,7 +25,7 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keeps a policy equal to the cached roles and bindings; it allows nothing if the server does not serve roles.
+    """Keeps a policy equal to the cached roles and bindings; without served roles, it allows nothing.
 
     In each iteration of the event loop, changes are applied immediately up to limits.FOLLOW_INLINE bytes. A task
     applies further changes later, and decodes large objects in a thread. Until then, decisions use the older state.

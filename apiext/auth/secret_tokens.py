@@ -1,4 +1,4 @@
-"""Tokens stored in secrets: valid as long as their secret and account exist (pkg/serviceaccount/legacy.go)."""
+"""Tokens stored in secrets: valid as long as their secret and account exist (upstream: serviceaccount/legacy.go)."""
 
 import base64
 from collections.abc import Mapping

@@ -45,9 +45,9 @@ def now() -> datetime:
 class ServingCertificate:
     """The current serving certificate; ``load`` reads it, and first renews the server's own certificate if it is due.
 
-    ``reload`` calls each function in ``changed`` with the new value. If ``renews`` is true, this process calls ``load``
-    when the certificate is due, and logs warnings. ``family`` is the metric of the expiry of the serving certificate
-    and of the server's own authority.
+    ``reload`` calls each function in ``changed`` with the new value. If ``renews`` is true, ``renew`` calls ``load``
+    when the certificate is due, and logs warnings; else it does nothing. ``family`` is the metric of the expiry of the
+    serving certificate and of the server's own authority.
     """
 
     def __init__(

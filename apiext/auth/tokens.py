@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
-# allowed difference between clocks, in seconds (upstream: jwt.DefaultLeeway). Tokens also stay valid for this time
-# after the deletion of their account or secret.
+# allowed difference between clocks, in seconds (upstream: jwt.DefaultLeeway). Tokens that no secret stores also stay
+# valid for this time after the deletionTimestamp of their account or bound object.
 _LEEWAY = 60
 _DAY = 86400
 _INVALIDATED = "service account token has been invalidated"
@@ -44,11 +44,12 @@ class Issued(NamedTuple):
 class Tokens:
     """Issues and verifies tokens of service accounts; reads or creates the signing key at its first use.
 
-    New tokens have the first of the ``issuers``. Tokens of the other issuers are valid, too, and tokens that are signed
-    with a ``former`` key. A token is invalid if ``find`` returns None for its account, for the object to which it is
-    bound, or for the secret in which it is stored. ``used(namespace, name, uid)`` is called with a secret at the first
-    use of its token on each day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller
-    may then retry once.
+    New tokens have the first of the ``issuers``, tokens in secrets have secret_tokens.ISSUER. Tokens of the other
+    issuers are valid, too, and tokens that are signed with a ``former`` key. A token is invalid if ``find`` returns
+    None for its account, for the object to which it is bound, or for the secret in which it is stored.
+    ``used(namespace, name, uid)`` is called with a secret when its token is used and the secret does not yet have the
+    label of this day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller may then
+    retry once.
     """
 
     def __init__(
@@ -174,7 +175,7 @@ class Tokens:
             raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bound_objects(self, namespace: str, about: Mapping[str, Any]) -> None:
-        """Check the object to which a token is bound; the node of a bound pod may be any."""
+        """Check the object to which a token is bound; do not check the node of a bound pod."""
         for claim, resource in BOUND.items():
             bound = about.get(claim)
             if bound is None or (claim == "node" and about.get("pod") is not None):

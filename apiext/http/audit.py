@@ -231,7 +231,7 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of a response before compression and framing; a thread decodes it later."""
+    """The body of a response before framing, compressed if ``packed``; a thread decodes it later."""
 
     parts: Sequence[bytes]
     kind: str
@@ -252,7 +252,10 @@ class Body(Struct, frozen=True):
             return b""
 
     def bare_json(self) -> bytes:
-        """Return the body as JSON without managedFields (AUD-002); a list in parts, to release the GIL between them."""
+        """Return the body as JSON without managedFields (AUD-002).
+
+        A list is decoded part by part, so that the thread releases the GIL between parts.
+        """
         if self.kind == negotiation.JSON and not self.packed and len(self.parts) > _ONE_OBJECT:
             rows = self.parts[0].startswith(_TABLE)
             try:

@@ -1,4 +1,4 @@
-"""Start the process of a server; it ends on request, or when the process that started it ends."""
+"""Start the process of a server; on Linux, it ends at the latest when the process that started it ends."""
 
 import os
 import subprocess
@@ -26,10 +26,10 @@ STARTER = "starter of an apiext server"
 def start(
     command: Sequence[str], log: Path, environment: Mapping[str, str], keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process that writes into a log file; it inherits the descriptors ``keep``. Raise OSError.
+    """Start a process that writes into a log file; it inherits the descriptors ``keep``.
 
-    Linux ends the process when the thread that started it ends. So outside the main thread, this function starts the
-    process in a new thread, which lives until the process ends.
+    Raise OSError if the process cannot be started. Linux ends the process when the thread that started it ends. So
+    outside the main thread, this function starts the process in a new thread, which lives until the process ends.
     """
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]

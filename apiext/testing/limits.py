@@ -1,6 +1,6 @@
 """Limits of test servers."""
 
-# Seconds until the reset of a test server has deleted all objects. Beyond: the reset fails.
+# Seconds until a reset has deleted all objects, or an applied definition is established. Beyond: an error.
 RESET_WAIT = 20.0
 # Seconds until the process of a stopped test server has ended. Beyond: it is killed.
 STOP_WITHIN = 10.0

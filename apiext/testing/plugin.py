@@ -55,7 +55,7 @@ def kube_namespace(kube_api: "Server") -> Iterator[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the server's log to the report of a failed test."""
+    """Add the end of the server's log to the report of a failed test that uses ``kube_api``."""
     report = yield
     server = item.config.stash.get(_SERVER, None)
     if server is not None and report.failed and "kube_api" in getattr(item, "fixturenames", ()):

@@ -25,7 +25,7 @@ MANAGER = "apiext-testing"
 
 
 class ServerNotReady(Exception):
-    """The server did not become ready; the text is the end of its log."""
+    """The server did not become ready (the text is the end of its log, if there is one), or it is not running."""
 
 
 class ApiError(Exception):
@@ -67,7 +67,7 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start the server and wait until it is ready. Raise ServerNotReady."""
+        """Start the server and wait until it is ready; raise ServerNotReady if it does not become ready."""
         directory = self._stack.enter_context(Directory())
         try:
             access = self._join(directory.path) if self._running else self._serve(directory)
@@ -104,7 +104,7 @@ class Server:
         return access
 
     def stop(self) -> None:
-        """Stop the server and delete its data."""
+        """Stop the server and delete its data; a server that this class did not start keeps running."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -133,8 +133,9 @@ class Server:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
 
         Definitions and namespaces are applied first; this method waits until the definitions are established.
-        ``namespace`` is for objects without a namespace. Return the stored objects. Raise ApiError, and the errors of
-        reading a file. Raise ValueError for an object without a name, before any object is applied.
+        ``namespace`` is for objects without a namespace. Return the stored objects. Raise ApiError if the server
+        returns an error, and OSError and ValueError as ``documents.read``. Raise ValueError for an object without a
+        name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)
@@ -159,7 +160,7 @@ class Server:
         return dict(answer.document)
 
     def _resource_of(self, manifest: Manifest) -> tuple[Resource, str]:
-        """Return the resource of an object, and the path of its collection in the object's version. Raise ApiError."""
+        """Return the resource of an object and the path of its collection; raise ApiError if its kind is not served."""
         api_version = str(manifest["apiVersion"])
         base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         for resource in inventory.resources(self.api):
@@ -184,9 +185,9 @@ class Server:
             time.sleep(0.005)
 
     def reset(self) -> None:
-        """Delete all objects that were created since the start, and remove their finalizers. Raise StillThere.
+        """Delete all objects that were created since the start, and remove their finalizers.
 
-        Objects that existed at the start stay unchanged.
+        Objects that existed at the start stay unchanged. Raise StillThere after limits.RESET_WAIT seconds.
         """
         inventory.empty(self.api, self._kept)
 

@@ -113,7 +113,7 @@ class Chunks:
         self._count = self._excess = 0  # number of chunks; their overhead as Go counts it
 
     def add(self, data: memoryview, overhead: int) -> None:
-        """Add a chunk; raise Broken for too much overhead.
+        """Add a chunk; raise Broken for too much overhead or too many chunks.
 
         As in Go, overhead of 16 bytes plus twice the size of the chunk is free.
         """
@@ -125,7 +125,7 @@ class Chunks:
 
 
 class AnswerParser:
-    """Parses one response of at most ``max_bytes`` bytes from a buffer.
+    """Parses one response from a buffer; its body has at most ``max_bytes`` bytes.
 
     ``head`` is None until the head has arrived. ``lacking`` bytes must arrive before ``parse`` is called again. If
     ``more`` is true, the next iteration of the event loop must parse further chunks.

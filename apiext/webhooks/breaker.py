@@ -27,8 +27,8 @@ class Cut(float):
 class Breaker:
     """Bulkhead and circuit of one owner.
 
-    Only slow failures count, since requests wait for them. A failure such as a refused connection is fast, so that
-    calls continue.
+    Only slow failures open the circuit, since requests wait for them. Fast failures, such as a refused connection, do
+    not.
     """
 
     __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_under_way", "_waiting")

@@ -43,9 +43,10 @@ async def fetch(address: str, port: int, name: str) -> bytes | None:
 
 
 def namesake(der: bytes, bundle: bytes, now: datetime) -> bytes | None:
-    """Return a certificate as PEM if its subject is that of its issuer, and the issuer is in the CA bundle (PEM).
+    """Return a certificate as PEM if its issuer is in the CA bundle (PEM), else None.
 
-    Return None if the signature, the times of the issuer, or the right of the issuer to sign certificates is invalid.
+    The caller uses this for a certificate whose subject equals its issuer. Return None if the signature, the times of
+    the issuer, or the right of the issuer to sign certificates is invalid.
     """
     try:
         certificate = read_certificate(der)

@@ -51,7 +51,7 @@ class _Pool(Struct):
 
 
 class Client:
-    """Calls webhooks; it reuses connections, and never follows redirects. A server has one client."""
+    """Calls webhooks; it reuses connections, and never follows redirects. The audit log has its own client."""
 
     __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
@@ -64,7 +64,7 @@ class Client:
         """Set up a client without connections.
 
         ``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY). ``denied`` are networks to which calls never connect.
-        Both do not apply to services that the resolver maps to an address. A proxy resolves names itself, so ``denied``
+        Neither applies to services that the resolver maps to an address. A proxy resolves names itself, so ``denied``
         then applies only to targets that are IP addresses.
         """
         self._resolver = resolver or Resolver()
@@ -89,9 +89,9 @@ class Client:
         """POST JSON and return the body of a response with status 200 to 206; raise CallError with Go's text.
 
         After a response of 429 or 5xx with Retry-After, the client retries within the timeout. ``timeout`` is in
-        seconds; the webhook gets it as a query parameter. ``owner`` is the name of the configuration or definition; its
-        calls share a breaker. ``max_bytes`` limits the body of the response. ``user`` are the server's credentials. If
-        ``empty`` is true, a response may have no body.
+        seconds; the webhook gets it as a query parameter. ``owner`` identifies a webhook, a definition or the audit
+        log; the calls of an owner share a breaker. ``max_bytes`` limits the body of the response. ``user`` are the
+        server's credentials. If ``empty`` is true, a response may have no body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout

@@ -123,7 +123,7 @@ def users_of(path: str) -> dict[str, Users]:
 
 
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file; raise CredentialsError, also if its kind is not one of ``kinds``."""
+    """Return the mapping in a YAML file; raise CredentialsError, also if its kind is not one of the given ``kinds``."""
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:
@@ -142,7 +142,7 @@ def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
 
 
 def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the list of mappings in a field; raise CredentialsError."""
+    """Return the list of mappings in a field, empty if absent; raise CredentialsError for another value."""
     found = document.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise CredentialsError(f"{path}: {name}: expected a list of mappings")

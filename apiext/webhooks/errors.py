@@ -26,7 +26,7 @@ class TimedOut(CallError):
 
 
 class Broken(CallError):
-    """A connection that closed before the response was complete, or a response that is not HTTP."""
+    """A connection that closed before the response was complete, or a response that is malformed or empty."""
 
 
 class TooLarge(CallError):

@@ -14,7 +14,7 @@ WEBHOOK_STATUS = 64 * 1024
 WEBHOOK_BUFFER = 256 * 1024
 # Bytes of a response that an error quotes. Beyond: the text is truncated. Upstream: maxUnstructuredResponseTextBytes.
 WEBHOOK_ERROR_TEXT = 2_048
-# Seconds of a second TLS handshake, which finds why a certificate is invalid. Beyond: the error has no reason.
+# Seconds of a second TLS handshake, which finds why a certificate is invalid. Beyond: the error has OpenSSL's reason.
 WEBHOOK_LOOK = 1.0
 # Attempts of a call whose response is 429 or 5xx with Retry-After. Beyond: the call fails. Upstream: maxRetries 10.
 WEBHOOK_TRIES = 11
@@ -31,11 +31,11 @@ WEBHOOK_OWNERS = 4_096
 WEBHOOK_SLOW_FAILURE = 0.5
 # Consecutive slow failures. Beyond: the circuit of the owner opens, so that its calls fail immediately.
 WEBHOOK_FAILURES = 5
-# TLS contexts in a cache, one for each CA bundle. Beyond: the oldest is evicted.
+# TLS contexts in a cache, one for each pair of CA bundle and client certificate. Beyond: the oldest is evicted.
 WEBHOOK_CONTEXTS = 256
 # Concurrent DNS lookups, each in a thread. Beyond: lookups wait.
 WEBHOOK_LOOKUPS = 32
-# Bytes of a response in one read. Beyond: the next read.
+# Bytes of a response in one read. Beyond: the next read has the rest.
 WEBHOOK_READ = 256 * 1024
 # Heads of requests and responses in a cache. Beyond: the oldest is evicted.
 WEBHOOK_HEADS_SEEN = 64

@@ -34,7 +34,7 @@ class Proxy(Struct, frozen=True):
     exceptions: str = ""
 
     def serves(self, host: str, port: int) -> bool:
-        """Report whether calls to a host use the proxy; loopback addresses and entries of NO_PROXY do not."""
+        """Report whether calls to a host use the proxy; localhost, loopback addresses and hosts of NO_PROXY do not."""
         address = _address(host)
         if host.lower() == "localhost" or (address is not None and address.is_loopback):
             return False

@@ -1,4 +1,4 @@
-"""Decode the responses of webhooks as Go's codecs do, and check kinds and field types (rest.Result.Into)."""
+"""Decode the responses of webhooks as Go's codecs do, and check kinds and field types (upstream: rest.Result.Into)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""TLS contexts for webhooks, one for each CA bundle; Go's texts for failed connections."""
+"""TLS contexts for webhooks, by CA bundle and client certificate; Go's texts for failed connections."""
 
 import asyncio
 import ssl
@@ -39,7 +39,7 @@ class Contexts:
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def context_for(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context for a bundle; raises OSError, and Untrusted for a bundle without valid certificates."""
+        """Return the context for a bundle; raises OSError, and Untrusted for invalid bundles or client certificates."""
         key = ca, certificate
         found = self._made.get(key)
         if found is not None:

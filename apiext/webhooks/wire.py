@@ -142,7 +142,10 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange: a response without a length is complete, any other response is broken."""
+        """End the exchange. A response without a length is complete if the webhook closed the connection.
+
+        Any other response is broken.
+        """
         self._lost = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,6 +1,7 @@
 """Convert between the v1 form and the stored form of a definition (CRD-005…007, ETC-003, B1-006).
 
-The stored form is v1beta1: a field with the same value in all versions is at the top of the spec. Upstream's internal
+The stored form is v1beta1: a schema, subresources, columns or selectable fields that are equal in all versions are at
+the top of the spec. Upstream's internal
 form has the same shape. Upstream's errors contain paths of the internal form, so validation uses the stored form, too.
 """
 

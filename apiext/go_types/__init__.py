@@ -1,1 +1,1 @@
-"""Go types of built-in kinds and of definitions: a data file for each API group, and the decoders of its types."""
+"""Go types of built-in kinds and of definitions: data files, and decoders for the types in these files."""

@@ -26,7 +26,7 @@ SIMPLE = frozenset((str, int, bool, float, type(None)))
 
 
 class Comparison(Struct, frozen=True):
-    """Three disjoint sets of paths."""
+    """The sets of removed, modified and added paths."""
 
     removed: FieldSet
     modified: FieldSet

@@ -13,7 +13,7 @@ STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()
 """The value of an absent field, which differs from null."""
 LEAF: dict[str, Any] = {}
-"""The node of a member without children. All sets share this object, since sets never change."""
+"""The node of a member without children. Sets may share this object, since sets never change."""
 
 
 _CLASSES: Mapping[str, frozenset[type]] = {

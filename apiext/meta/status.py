@@ -1,4 +1,4 @@
-"""Errors of the API: metav1.Status, with one function for each reason (ERR rows)."""
+"""Errors of the API: metav1.Status, with a function for each kind of error (ERR rows)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from apiext.text.quotes import go_quote
 
 
 class StatusError(Exception):
-    """An error that the server returns to the client as a Status; the server logs only the chained cause."""
+    """An error that the server returns to the client as a Status."""
 
     __slots__ = ("code", "details", "guarded", "message", "metadata", "reason")
 

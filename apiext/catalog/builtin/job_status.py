@@ -1,7 +1,7 @@
 """Validation of the status of jobs, which a controller other than the job controller may write (``spec.managedBy``).
 
-Most rules hold only for fields that a write changes, so that a write of other fields succeeds on a status that breaks
-them.
+Most rules apply only to fields that a write changes. So a write of other fields succeeds even if the stored status
+violates these rules.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from apiext.text.quotes import go_quote
 
 _COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
 _PODS = ("succeeded", "failed")
-_PLAIN = ("active", "completedIndexes")  # their zero value is the same as an absent one
+_PLAIN = ("active", "completedIndexes")  # an absent value of these fields equals their zero value
 _CONDITIONS, _COMPLETION = "status.conditions", "status.completionTime"
 _COMPLETE, _FAILED, _TARGET, _MET = "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"
 _PERMANENT = (_FAILED, _COMPLETE, _TARGET)
@@ -37,11 +37,11 @@ class _Write:
         self.before: View = old.get("status") or {}
 
     def changes(self, *names: str) -> bool:
-        """Return whether the write changes a field of the status; an absent count is zero."""
+        """Return whether the write changes one of these fields of the status."""
         return any(not same(_value(self.status, name), _value(self.before, name)) for name in names)
 
     def turns(self, *kinds: str) -> bool:
-        """Return whether the write changes whether one of these conditions is true."""
+        """Return whether one of these conditions becomes true, or is no longer true."""
         return any(is_true(self.new, kind) is not is_true(self.old, kind) for kind in kinds)
 
     def has(self, kind: str) -> bool:
@@ -55,7 +55,7 @@ class _Write:
 
     @property
     def finishes(self) -> bool:
-        """Return whether the write changes whether the job is finished."""
+        """Return whether the job becomes finished, or is no longer finished."""
         return self.finished is not (is_true(self.old, _COMPLETE) or is_true(self.old, _FAILED))
 
     @property
@@ -173,7 +173,7 @@ def _conditions(write: _Write) -> Iterator[FieldError]:
 
 
 def _kept(write: _Write) -> Iterator[FieldError]:
-    """Yield the errors of conditions, counts and times that a write takes back."""
+    """Yield the errors of a write that removes true conditions, decreases counts or changes times."""
     status, before = write.status, write.before
     for kind in _PERMANENT:
         if is_true(write.old, kind) and not write.has(kind):

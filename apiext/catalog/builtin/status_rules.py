@@ -1,4 +1,4 @@
-"""Validation of the status of workloads, autoscalers, budgets, ingresses and claims, as ``/status`` endpoints apply it.
+"""Validation of writes to the status of pods, workloads, autoscalers, budgets, ingresses and claims.
 
 Rows of go_types/types name the functions. Each returns the errors of a write; ``old`` is the stored object.
 """
@@ -39,10 +39,10 @@ def _status(document: View | None) -> View:
 
 
 def _counters(*counts: str, at_most_replicas: Sequence[str] = (), ready: str = "") -> Validate:
-    """Return the validation of a status of counts.
+    """Return the function that validates the counts in a status.
 
-    No count is negative, those in ``at_most_replicas`` are at most ``replicas``, ``availableReplicas`` is at most
-    ``readyReplicas``, which messages call ``ready``, and ``collisionCount`` never decreases.
+    No count may be negative. The counts in ``at_most_replicas`` may not exceed ``replicas``. With ``ready``, the name
+    of readyReplicas in the message, availableReplicas may not exceed readyReplicas. collisionCount may not decrease.
     """
 
     def validate(new: View, old: View | None) -> list[FieldError]:
@@ -80,7 +80,7 @@ validate_replica_set_status = _counters(
     "terminatingReplicas",
     at_most_replicas=("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), ready="readyReplicas",
 )  # fmt: skip
-"""Also of replication controllers, which have no ``terminatingReplicas``."""
+"""Also the validation of replication controllers, which have no ``terminatingReplicas``."""
 validate_daemon_set_status = _counters(
     "currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady", "observedGeneration",
     "updatedNumberScheduled", "numberAvailable", "numberUnavailable", "collisionCount",
@@ -211,7 +211,7 @@ def _nominated(status: View, before: View, *, bound: bool) -> Iterator[FieldErro
 
 
 def _revived(spec: View, status: View, before: View) -> Iterator[FieldError]:
-    """Yield an error for each terminated container that runs again although its pod does not restart it."""
+    """Yield an error for each terminated container that runs again although its restart policy forbids this."""
     containers = {name: spec.get(name) or () for name in _STATUSES.values()}
     rules = [rule for some in containers.values() for one in some for rule in one.get("restartPolicyRules") or ()]
     if not any(rule.get("action") == "RestartAllContainers" for rule in rules):
@@ -269,7 +269,7 @@ def _claim_statuses(spec: View, statuses: Sequence[View]) -> Iterator[FieldError
 
 
 def _addresses(status: View, before: View, single: str) -> Iterator[FieldError]:
-    """Yield the errors of ``podIPs`` or ``hostIPs``, whose first address is also in ``podIP`` or ``hostIP``."""
+    """Yield the errors of ``podIPs`` or ``hostIPs``; their first address must equal ``podIP`` or ``hostIP``."""
     field = f"{single}s"
     path, first = f"status.{field}", status.get(single) or ""
     found: Sequence[View] = status.get(field) or ()

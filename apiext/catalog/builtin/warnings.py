@@ -625,7 +625,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data; a key may fit the certificate or not."""
+    """Return the warning about a TLS secret without PEM data. The key is not compared with the certificate."""
     if new.get("type") != "kubernetes.io/tls":
         return []
     data = new.get("data") or {}

@@ -225,10 +225,10 @@ class Codec(Struct, frozen=True):
 class Shaping(Struct, frozen=True):
     """Normalization of documents that are not request bodies; each function may change its argument.
 
-    ``accept`` prunes and coerces the result of a conversion webhook or of an apply. ``settle`` prunes and coerces the
-    result of admission policies, but keeps nulls. ``complete`` sets the defaults of an applied object. ``named`` sets
-    fields that depend on a generated name. ``internal`` returns an object as upstream's internal version represents it;
-    managed fields are computed from this form.
+    ``accept`` prunes and coerces an object that no decoder has pruned, such as the result of an apply. ``settle``
+    prunes and coerces the result of admission policies, but keeps nulls. ``complete`` sets the defaults of an applied
+    object. ``named`` sets fields that depend on a generated name. ``internal`` returns an object as upstream's internal
+    version represents it; managed fields are computed from this form.
     """
 
     accept: Reshape = _same

@@ -173,7 +173,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
 
 def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
-    """Return the function that prunes and coerces a document in this version from a webhook or an apply."""
+    """Return the ``Shaping.accept`` of this version: the function that prunes and coerces a document."""
 
     def accept(document: Document) -> Document:
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})

@@ -285,7 +285,7 @@ def _ordered(given: View, members: Mapping[str, Reader]) -> Document:
 
 
 def repair(metadata: Any) -> Document:
-    """Return normalized stored metadata without malformed and unknown fields (MET-002).
+    """Return normalized metadata without malformed and unknown fields (MET-002).
 
     Omit a generation of 0; the code that reads custom objects from storage sets it to 1.
     """

@@ -80,7 +80,7 @@ def already_exists(resource: GroupResource, name: str) -> StatusError:
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a create with generateName if each name that was tried already exists (ERR-04)."""
+    """Return the 409 of a create with a generateName whose name already exists (ERR-04)."""
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})

@@ -1,4 +1,4 @@
-"""Random UUIDs, for the uids of objects and the audit ids of requests."""
+"""Random UUIDs, such as the uids of objects and the audit ids of requests."""
 
 import os
 

@@ -22,7 +22,7 @@ def condition(kind: str, status: str, reason: str, message: str) -> Document:
 
 
 def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
-    """Return the conditions with ``new``, which replaces the condition of the same type (CND-010).
+    """Return the conditions with ``new``: it replaces the condition of the same type, or is appended (CND-010).
 
     The transition time becomes ``now`` if the status changes, or if the old condition has no transition time.
     """

@@ -260,7 +260,7 @@ class Validation(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """Facts of a version that discovery and OpenAPI publish, except its names; the field labels for field selectors.
+    """Facts of a version that discovery and OpenAPI publish, and the labels of its field selectors.
 
     ``preserve``: spec.preserveUnknownFields of the definition is true, so the server prunes nothing. ``selectable`` is
     field label → the function that returns the field's value in an object.

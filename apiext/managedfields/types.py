@@ -84,7 +84,7 @@ class MapType(Struct, eq=False):
         self.elements = _Elements(self.fields)
 
     def leaves(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the set of these fields without children; for speed, without a loop in Python."""
+        """Return the set of these fields without children. A loop in Python would be slower."""
         return dict.fromkeys(map(self.elements.__getitem__, names), LEAF)
 
     def member(self, name: str) -> Type | None:

@@ -152,7 +152,7 @@ class Ages:
         self._known: dict[str, str] = {}
 
     def of(self, stamp: str) -> str:
-        """Return the age of an RFC 3339 time; ``<invalid>`` for an invalid text, ``<unknown>`` for Go's zero time."""
+        """Return the age of an RFC 3339 time: ``<invalid>`` if malformed or future, ``<unknown>`` if zero."""
         known = self._known.get(stamp)
         if known is None:
             known = self._known[stamp] = self._shown(stamp)

@@ -81,7 +81,7 @@ def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, swi
 
 
 def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a kubeconfig without the cluster, user and context of a name; it is no longer the current context."""
+    """Return a kubeconfig without the cluster, user and context of a name; unset a current context of this name."""
     found = dict(known)
     for many in _MANY:
         if found.get(many):

@@ -19,8 +19,8 @@ def builtin_resources(
 ) -> list[ServedResource]:
     """Return the built-in resources; with ``v1beta1``, definitions are also served in v1beta1 (B1-002, DIS-12).
 
-    ``enabled(api_version, default)`` decides for all other kinds, except Namespace; an API version is ``v1`` or
-    ``apps/v1``. Events expire ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates
+    ``enabled(api_version, default)`` decides for an API version, such as ``apps/v1``, of all other kinds except
+    Namespace. Events expire ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates
     missing addresses and ports of services.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, allocate)]

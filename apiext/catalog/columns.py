@@ -46,7 +46,7 @@ def created_at(document: View) -> Any:
 
 
 OF_METADATA = (name_cell, created, created_at)
-"""The cell functions that read only metadata."""
+"""Cell functions that read only metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
 AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, shows_age=True)
 """The age of a custom object; null in the row of a bookmark."""

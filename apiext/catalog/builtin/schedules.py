@@ -142,7 +142,7 @@ _KNOWN = "Europe/Berlin"
 
 @lru_cache(256)
 def _has_zone(name: str) -> bool:
-    from zoneinfo import ZoneInfo  # only schedules need this module
+    from zoneinfo import ZoneInfo  # imported at the first time zone of a schedule
 
     try:
         ZoneInfo.no_cache(name)

@@ -1,4 +1,4 @@
-"""Facts about stored definitions for controllers. Each revision is decoded once, if large, without its schemas."""
+"""Facts about stored definitions for controllers. Each revision is decoded once, a large one without its schemas."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Malformed
 
-# Bytes of a spec above which the fast paths compare its bytes with the previous revision instead of decoding it.
+# Bytes of a spec above which fast paths avoid decoding its schemas.
 SPEC_SEARCHED = 32 * 1024
 
 log = logging.getLogger(__name__)

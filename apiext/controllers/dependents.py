@@ -185,7 +185,7 @@ class Dependents:
                 self._wake(owner.key)
 
     def _wake_dependents_of(self, entry: Entry) -> None:
-        """Wake the dependents of a deleted object. Parse the object only if its bytes contain the uid of an owner."""
+        """Wake the dependents of a deleted object. Parse the object only if its bytes contain a recorded uid."""
         named = (found.decode("utf-8", "replace") for found in _UID.findall(entry.raw))
         if any(uid in self._by_owner or uid in self._deleting for uid in named):
             uid = str(metadata_of(entry).get("uid", ""))

@@ -120,7 +120,7 @@ class Finalizing:
         return now is not None and now.uid == facts.uid and now.deleting
 
     async def _release(self, facts: Facts, wanted: View) -> None:
-        """Delete the definition. If it has other finalizers, remove only ours, and set the last condition."""
+        """Delete the definition. If it has other finalizers, remove only FINALIZER, and set the last condition."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):

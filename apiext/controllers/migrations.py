@@ -1,4 +1,4 @@
-"""The controller of StorageVersionMigrations. It rewrites every object of a resource in the storage version.
+"""The controller of StorageVersionMigrations. It rewrites the objects of a resource in the storage version.
 
 The rules are in apiext.crd.migration; the command ``apiext migrate`` uses them, too. All state is in the store, so that
 a restarted server continues, and several servers share the work. The state is:

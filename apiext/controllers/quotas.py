@@ -64,7 +64,7 @@ class Quotas:
         return [f"{entry.namespace}/{entry.name}" for entry in self._collection.state.readable()]
 
     def _changed(self, change: Change) -> None:
-        """Count the usage of a quota again if the limits in its spec and in its status differ."""
+        """Count the usage of a quota again if its status has no usage, or other limits than its spec."""
         entry = change.entry
         key = f"{entry.namespace}/{entry.name}"
         if change.kind == "DELETED":

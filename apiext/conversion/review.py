@@ -80,7 +80,7 @@ def is_empty(document: View) -> bool:
 
 
 class ConvertedObjects(Sequence[Any]):
-    """The objects of a response. Each is decoded when it is used.
+    """The objects of a response. All are decoded at once, or each when it is used.
 
     ``listed`` has the JSON of all objects except the last. It is None if the complete response is decoded at once.
     """

@@ -66,7 +66,7 @@ class _Hook(Struct):
 class Converter:
     """Converts objects with the webhooks of their definitions. A server has one instance.
 
-    NeedsConversion.keep caches the converted objects. If a request is cancelled, the call for it continues, since other
+    NeedsConversion caches the converted objects. If a request is cancelled, the call for it continues, since other
     requests may wait for the call.
     """
 
@@ -364,7 +364,7 @@ def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Conv
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
     """Split objects into reviews. All objects of a review have the same ``batch_key``.
 
-    It has at most limits.REVIEW_OBJECTS objects, and limits.REVIEW_BYTES bytes or one larger object.
+    A review has at most limits.REVIEW_OBJECTS objects, and limits.REVIEW_BYTES bytes or one larger object.
     """
     begin = 0
     while begin < len(needs):

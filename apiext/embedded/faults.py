@@ -49,7 +49,7 @@ def unread(size: int) -> EtcdError:
 
 
 def no_space() -> EtcdError:
-    """Return the error of a put over the quota."""
+    """Return the error of a put or of a new lease while the store is full."""
     return EtcdError(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 
 

@@ -25,7 +25,7 @@ def covers(span: Span, key: bytes) -> bool:
 
 
 class Order:
-    """Sorted keys, in lists ("runs") of some hundred keys, so that an insertion moves only the keys of one run."""
+    """Sorted keys, in lists ("runs") of several hundred keys, so that an insertion moves only the keys of one run."""
 
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []

@@ -17,7 +17,7 @@ POLL = 0.02  # seconds between attempts to lock the file
 async def open_store(
     path: Path | None, quota: int, measured: Measured, warn: Callable[[str], None], give_up: Callable[[], bool]
 ) -> Store:
-    """Open a store in a file, or in memory (None); raise StoreFault.
+    """Open a store in a file, or in memory (None); raise StoreFault, or OSError if the disk is full.
 
     If another server has the file open, wait limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns True.
     """

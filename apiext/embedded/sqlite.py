@@ -60,7 +60,7 @@ _SCHEMA = (
 """The tables. ``id`` is the row number, as in ``row_of``. ``version`` 0 is a deletion."""
 
 _VALUE = "CASE WHEN version THEN ifnull(CAST(value AS BLOB), x'') END"
-"""The value of a row as bytes, NULL for a deletion. UPDATE in the sqlite3 shell stores text, an integer or NULL."""
+"""The value of a row as bytes, NULL for a deletion. The sqlite3 shell may have stored text, an integer or NULL."""
 
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 

@@ -97,7 +97,7 @@ class Store:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read the stored content; raise StoreFault."""
+        """Read the stored content; raise StoreFault, or OSError if the disk is full."""
         kept = await asyncio.to_thread(self.backend.load)
         self.headers = wire.Headers(*kept.identity)
         self._member = kept.identity.member

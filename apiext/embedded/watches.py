@@ -147,7 +147,7 @@ class Hub:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _fetch(self, watcher: Watcher) -> None:
-        """Read the missing changes of a watch. If none is missing, move the watch to ``_following``."""
+        """Read the missing changes of a watch. If none is missing, it may belong to ``_following``: then move it."""
         if watcher.fetching or not watcher.live:
             return
         store = self._store

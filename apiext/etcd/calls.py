@@ -25,7 +25,7 @@ def now() -> float:
 
 
 class Login:
-    """The credentials of a client. Without a user, all methods do nothing."""
+    """The credentials of a client. Without a user, there is no login."""
 
     def __init__(self, user: str, password: str) -> None:
         self.user = user

@@ -41,7 +41,7 @@ class TooLarge(EtcdError):
 
 
 class OutOfSpace(EtcdError):
-    """The store is over its quota and accepts no writes."""
+    """The store is over its quota, or its disk is full. It accepts only deletions."""
 
 
 class Corrupt(EtcdError):

@@ -17,7 +17,7 @@ OnEnd = Callable[[EtcdError], None]
 
 
 def unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return the number of sent bytes without a TCP acknowledgement; 0 if the operating system does not report it."""
+    """Return the number of buffered bytes and, if the system reports them, of sent bytes without an acknowledgement."""
     if transport is None:
         return 0
     unsent, sock = bytearray(4), transport.get_extra_info("socket")

@@ -216,7 +216,7 @@ class Collection:
             self.values.drop_ahead(value)
 
     def drop_early(self) -> None:
-        """Drop the buffered changes, since a fill that contains them begins, or the collection is dropped."""
+        """Drop the buffered changes, since a fill replaces them, or the collection is dropped."""
         for _, _, value in self.arrivals.take_all():
             self.values.drop_ahead(value)
 
@@ -289,7 +289,7 @@ class Collection:
     def unready(self) -> None:
         """Buffer all later changes, since the collection is about to be filled again.
 
-        Reads wait for the fill. Watches end, since a bookmark must not be sent before a buffered change.
+        Consistent reads wait for the fill. Watches end, since a bookmark must not be sent before a buffered change.
         """
         if self.state.ready:
             self._filled.clear()

@@ -1,4 +1,4 @@
-"""Routes changes to watch groups by labels or fields of converted objects. All groups share one conversion."""
+"""Routes changes to watch groups by labels or fields of converted objects. Groups of a version share a conversion."""
 
 from collections import deque
 from collections.abc import Callable, Hashable

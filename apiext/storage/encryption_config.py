@@ -116,7 +116,7 @@ def read(path: str) -> bytes:
 
 
 def hash_of(raw: bytes) -> str:
-    """Return the hash of a file's content for metrics."""
+    """Return the hash of a file's content, for metrics and to detect changes."""
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 

@@ -1,8 +1,8 @@
 """Encryption of values with keys of a KMS plug-in (OPS-003).
 
 Each new value has its own key, which is derived from the provider's seed and from 32 random bytes. These bytes precede
-the ciphertext. So no key is used twice with the same nonce. Old versions of
-kube-apiserver encrypted values with the data key itself (``KEY``).
+the ciphertext. So no key is used twice with the same nonce. Old versions of kube-apiserver encrypted values with the
+data key itself.
 """
 
 import hmac

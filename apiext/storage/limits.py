@@ -30,9 +30,9 @@ FORMS = 2
 # Bytes of events read from etcd for one resumed watch. Beyond: the watch request fails with 410, and the client lists
 # again.
 HISTORY_BYTES = 64 * 1024 * 1024
-# Objects of a list segment. Beyond: the list has another segment.
+# Objects of a new list segment. Beyond: another segment begins; a segment is split above twice this number.
 SEGMENT = 100
-# Bytes of a list segment of several objects. Beyond: the list has another segment.
+# Bytes of each part of a list segment that had more than twice as many. Beyond: the next part begins.
 SEGMENT_BYTES = 1024 * 1024
 # Bytes of memory that stay free for running requests, at most an eighth of the limit of the control group. Beyond:
 # the server refuses requests.
@@ -77,7 +77,7 @@ ERRORS_LISTED = 100
 FAULT_BYTES = 1024
 # Objects of a page read from etcd. Beyond: another page follows.
 ETCD_PAGE = 500
-# Objects of the first page read from etcd, when their sizes are unknown. Beyond: another page follows.
+# Objects of the first page of a read without a limit, when their sizes are unknown. Beyond: another page follows.
 ETCD_FIRST_PAGE = 16
 # Bytes of a page read from etcd, as estimated from the previous page. Beyond: the page has fewer objects.
 PART_BYTES = 4 * 1024 * 1024

@@ -20,7 +20,7 @@ class BadRevision(ValueError):
 
 
 class RevisionWithToken(ValueError):
-    """A request with both a resourceVersion and a continue token (400, RV-006)."""
+    """A request with both a continue token and a resourceVersion other than "0" (400, RV-006)."""
 
     def __init__(self) -> None:
         super().__init__("specifying resource version is not allowed when using continue")

@@ -150,7 +150,7 @@ class CachedState:
         return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
 
     def require_readable(self, low: str, high: str, start: str = "") -> None:
-        """Raise Malformed if a value between two keys cannot be read. Raise NotReady before the first fill."""
+        """Raise Malformed if a value between two keys cannot be read. Raise NotReady while ``ready`` is false."""
         if not self.ready:
             raise NotReady(f"{self.resource} is not in the cache")
         if self.broken and (broken := self._broken_between(low + start, high)):

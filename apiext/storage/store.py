@@ -432,7 +432,7 @@ class TooLarge(StoreError):
 
 
 class OutOfSpace(StoreError):
-    """etcd is over its quota."""
+    """The store is over its quota, or its disk is full."""
 
 
 class Corrupt(StoreError):

@@ -102,7 +102,7 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Report whether an entry is encrypted with an old key.
+        """Report whether an entry is not encrypted with the current key.
 
         The server must store such an object even if the object is unchanged.
         """

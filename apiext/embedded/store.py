@@ -320,7 +320,7 @@ class Store:
     def _answer(self) -> None:
         """Respond to some calls whose batch is on disk, and to more calls in the next iteration of the event loop.
 
-        After a response, its request continues for up to 1 ms. So many responses at once would delay other requests.
+        After each response, a request continues for up to 1 ms, and timers and other requests wait.
         """
         for _ in range(min(ANSWERS, len(self._stored_calls))):
             _settle(*self._stored_calls.popleft())

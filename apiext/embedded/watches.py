@@ -147,7 +147,10 @@ class Hub:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _fetch(self, watcher: Watcher) -> None:
-        """Read the missing changes of a watch. If none is missing, it may belong to ``_following``: then move it."""
+        """Read the missing changes of a watch.
+
+        If none is missing and the watch requests no previous states, move it to ``_following``.
+        """
         if watcher.fetching or not watcher.live:
             return
         store = self._store

@@ -253,7 +253,7 @@ class CachedStore:
     ) -> Coroutine[None, None, Entry]:
         """Create an object if it does not exist and both guards hold.
 
-        Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Unavailable (nothing written), UnknownOutcome.
+        Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Corrupt, Unavailable (nothing written), UnknownOutcome.
         """
         return self._put(col, (namespace, name), raw, 0, guard, also)
 
@@ -273,7 +273,7 @@ class CachedStore:
         """Delete an object if it has the expected revision. Return its last state with the revision of the deletion.
 
         Raises RevisionChanged, Malformed if the stored object has another revision and cannot be read, GuardChanged,
-        Unavailable (nothing written), UnknownOutcome.
+        Corrupt, Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
         last = col.state.by_key(key)

@@ -45,8 +45,8 @@ class Filler(OwnerStore, Protocol):
 class Collection:
     """One resource of a store: ``state`` has its objects, ``feed`` its changes and watches.
 
-    ``values`` decodes and encrypts its stored values. An object expires at least ``ttl`` seconds after its last write,
-    never for 0.
+    ``values`` decodes and encrypts its stored values. An object expires at least ``ttl`` seconds after its last write;
+    with 0, it never expires.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two attempts of a fill
 
 
 class Fills:
-    """Reads collections into the cache: new collections, those to read again, and all after the root watch ended."""
+    """Reads into the cache new collections, collections to read again, and all collections when the watch was lost."""
 
     def __init__(
         self,

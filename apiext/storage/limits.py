@@ -32,7 +32,7 @@ FORMS = 2
 HISTORY_BYTES = 64 * 1024 * 1024
 # Objects of a new list segment. Beyond: another segment begins; a segment is split above twice this number.
 SEGMENT = 100
-# Bytes of each part of a list segment that had more than twice as many. Beyond: the next part begins.
+# Bytes of each part of a split list segment, which had more than twice this size. Beyond: the next part begins.
 SEGMENT_BYTES = 1024 * 1024
 # Bytes of memory that stay free for running requests, at most an eighth of the limit of the control group. Beyond:
 # the server refuses requests.

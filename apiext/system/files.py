@@ -37,7 +37,7 @@ def target(path: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file atomically, or to a stream in place. Only the owner of a new file may read it.
+    """Write a file atomically; only its owner may read it. Write to a stream, such as /dev/null, in place.
 
     Raises PermissionError if another user could exchange the file: a link of another user, a directory of another user,
     or a file of another user in a directory to which all users may write. Raises OSError for other errors.

@@ -27,7 +27,7 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
     """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads. Return its result.
 
-    All callers pass holders in the same order: first the user, then the definition. So the requests of one user that
+    A caller with both holders passes the user first, then the definition. So the requests of one user that
     wait for a definition do not block other users of this definition. The thread counts for the holders until the work
     ends, even if the caller is cancelled.
     """

@@ -83,7 +83,7 @@ class Watcher:
             self._group.queue(self)
 
     def close(self) -> None:
-        """Remove the watcher, since its client has disconnected."""
+        """Remove the watcher, and write nothing. The caller ends the response."""
         if not self.ended:
             self._group.remove(self)
 

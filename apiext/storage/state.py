@@ -61,7 +61,7 @@ class CachedState:
         return entry
 
     def cached(self, namespace: str, name: str) -> Entry | None:
-        """Return the cached object; None if no readable object is cached, so that the caller must read the store."""
+        """Return the cached object; None if no readable object is cached, although the store may have the object."""
         return self.by_key(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:

@@ -38,7 +38,7 @@ def unwarned() -> Iterator[None]:
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Parse a certificate (DER) that TLS has verified; raise ValueError if ``cryptography`` cannot parse it."""
+    """Parse a certificate (DER); raise ValueError if ``cryptography`` cannot parse it."""
     from cryptography import x509
 
     with unwarned():

@@ -116,8 +116,8 @@ class SqliteBackend:
         """Fill the write-ahead log with zeros up to its usual size. SQLite reads zeros as the end of the log.
 
         The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. The
-        log shrinks only when the store is closed. The writing thread calls this method, so SQLite does not write at the
-        same time.
+        log shrinks only when the store is closed, and in a defragmentation or on a full disk. The writing thread calls
+        this method, so SQLite does not write at the same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         with suppress(OSError):

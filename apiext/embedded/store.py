@@ -38,7 +38,7 @@ FIRST_REVISION = 1  # the revision of an empty store, as in etcd
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
-"""The store calls this function with the outcome and the number of changes of each batch."""
+"""The store calls this function with the outcome and the number of changes of each batch on disk."""
 
 
 class RangeQuery(NamedTuple):

@@ -1,15 +1,18 @@
 """Compile the YAML files of built-in kinds; ``scripts/gen-proto`` calls this module."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import fields
 
+from apiext.go_types.checking import reference_errors, rule_errors, type_errors
 from apiext.go_types.rows import Row
-from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, ROWS, RULES, TYPE_RULES, Table, read_yaml
+from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, ROWS, RULES, TYPE_RULES, USES, Table, read_yaml
+from apiext.go_types.tables import Types, build_types
 
 OTHER_VERSIONS = "other_versions"
 """Key of a row: the differences of other versions of the same objects."""
@@ -28,11 +31,57 @@ def type_files() -> list[str]:
     return sorted(file.stem for file in _TYPES.glob("*.yaml"))
 
 
-def compiled() -> dict[str, bytes]:
-    """Compile types/*.yaml; return name of a compiled file → its bytes."""
-    tables = {file: read_yaml(_TYPES / f"{file}.yaml") for file in type_files()}
+def read_tables() -> dict[str, Table]:
+    """Return name of a file in types/ → its content."""
+    return {file: read_yaml(_TYPES / f"{file}.yaml") for file in type_files()}
+
+
+def types_by_file(tables: Mapping[str, Table]) -> dict[str, Types]:
+    """Return name of a file → its types; raise ValueError if a file in ``uses`` does not exist."""
+    for file, table in tables.items():
+        for used in table.get(USES, ()):
+            if used not in tables:
+                raise ValueError(f"types/{file}.yaml: uses: there is no file types/{used}.yaml")
+
+    @cache
+    def built(file: str) -> Types:
+        return build_types(file, lambda name: types_in(tables[name]), built)
+
+    return {file: built(file) for file in tables}
+
+
+def check(tables: Mapping[str, Table]) -> dict[str, Types]:
+    """Return name of a file → its types; raise ValueError with all errors: ``types/<file>.yaml: <type>: <error>``."""
+    files = types_by_file(tables)
+    for find in type_errors, reference_errors:
+        _raise(f"types/{file}.yaml: {error}" for file, types in files.items() for error in find(types))
+    _raise(_all_rule_errors(tables, files))
+    return files
+
+
+def _raise(errors: Iterable[str]) -> None:
+    text = "\n".join(errors)
+    if text:
+        raise ValueError(text)
+
+
+def _all_rule_errors(tables: Mapping[str, Table], files: Mapping[str, Types]) -> Iterator[str]:
+    ruled = frozenset(name for table in tables.values() for name, _ in _rules(table))
+    for file, table in tables.items():
+        places = [(name, rules) for name, rules in _rules(table)]
+        places += [(row["kind"], row.get(RULES, ())) for row in rows_of(file, table)]
+        for name, rules in places:
+            for error in rule_errors(files[file], name, rules, ruled):
+                yield f"types/{file}.yaml: {name}: {error}"
+
+
+def compiled(tables: Mapping[str, Table]) -> dict[str, bytes]:
+    """Compile the content of types/*.yaml; return name of a compiled file → its bytes.
+
+    Raises ValueError, which names file and kind, for a row with an unknown word or a value of a wrong type.
+    """
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
-    found = {ROWS: _lines("[", [_text(row_of(_with_columns(row, rows))) for row in rows], "]")}
+    found = {ROWS: _lines("[", [_text(_row_in_file(_with_columns(row, rows))) for row in rows], "]")}
     rules = [f"{_text(name)}: {_text(found)}" for table in tables.values() for name, found in _rules(table)]
     found[TYPE_RULES] = _lines("{", rules, "}")
     found[MODEL_FILES] = _lines("{", [f"{_text(model)}: {_text(file)}" for model, file in _models(tables)], "}")
@@ -48,6 +97,13 @@ def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}
             yield {"kind": name, "types": file, **entry[KIND], **message}
+
+
+def _row_in_file(words: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return row_of(words)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"types/{words['types']}.yaml: {words['kind']}: {error}") from error
 
 
 def row_of(words: Mapping[str, Any]) -> dict[str, Any]:

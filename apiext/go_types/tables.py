@@ -79,12 +79,17 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 @cache
 def types_of(file: str) -> "Types":
     """Return the types of a file; the first call reads the file."""
-    own = load(file)
-    table = dict(load(_SHARED))
+    return build_types(file, load, types_of)
+
+
+def build_types(file: str, read: "Callable[[str], dict[str, Any]]", built: "Callable[[str], Types]") -> "Types":
+    """Return the types of a file; ``read`` returns the content of a file, ``built`` the types of a file in ``uses``."""
+    own = read(file)
+    table = dict(read(_SHARED))
     package, models = own.pop(PACKAGE, "v1"), own.pop(MODELS, "")
     others: dict[str, Types] = {}
     for used in own.pop(USES, ()):
-        types = types_of(used)
+        types = built(used)
         table |= types.table
         if models:  # the used types are OpenAPI models, so share their built types
             others |= {**types.others, **dict.fromkeys(types.own, types)}
@@ -172,6 +177,11 @@ class Types:
             "defaults": defaults | (row.get("defaults") or {}),
             "within": within,
         }
+
+    def resolved(self, name: str) -> str:
+        """Return the underlying type of a named type: ``string`` for ``UID``."""
+        row = self.table.get(name)
+        return self.resolved(row.split()[0]) if isinstance(row, str) else name
 
     def is_struct(self, name: str) -> bool:
         """Report whether this is the name of a struct in the table."""

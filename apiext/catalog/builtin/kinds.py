@@ -249,7 +249,7 @@ def _storage_hash(row: Row) -> str:
 def _validation(row: Row) -> Validation:
     main, status = row.validation, row.status
     hooks: dict[str, Any] = {
-        "validate": _validate(main.rules, main.validate),
+        "validate": _validate(row.kind, main.rules, main.validate),
         "validate_status": status.validate and function(status.validate),
         "warnings": main.warnings and function(main.warnings),
         "warnings_status": status.warnings and function(status.warnings),
@@ -258,12 +258,12 @@ def _validation(row: Row) -> Validation:
     return Validation(names=getattr(syntax, main.names), **{name: hook for name, hook in hooks.items() if hook})
 
 
-def _validate(rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
+def _validate(kind: str, rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
     """Return the validation of a kind: its rules, then its function; None if the row has neither."""
     own: Validate | None = function(validate) if validate else None
     if not rules:
         return own
-    by_rules = compile_rules(rules)
+    by_rules = compile_rules(kind, rules)
     return by_rules if own is None else lambda new, old: by_rules(new, old) + own(new, old)
 
 

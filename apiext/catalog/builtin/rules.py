@@ -28,12 +28,12 @@ class Found(NamedTuple):
 Check = Callable[[Found], Iterator[FieldError]]
 
 
-def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
+def compile_rules(kind: str, rows: Sequence[Mapping[str, Any]]) -> Validate:
     """Return a function of (new, old) that returns the errors of all rules, in order; ``old`` is None on create.
 
-    Raises ValueError for an unknown rule.
+    Raises ValueError with the kind for an unknown rule.
     """
-    check = _all(rows)
+    check = _all(kind, rows)
     return lambda new, old: list(check(Found("", new, NEW if old is None else old)))
 
 
@@ -43,8 +43,8 @@ def type_errors(name: str, value: View | None, path: str) -> Iterator[FieldError
         yield from _of_type(name)(Found(path, value, NEW))
 
 
-def _all(rows: Sequence[Mapping[str, Any]]) -> Check:
-    rules = [(tuple(_steps(row["path"])), _checks(row)) for row in rows]
+def _all(type_: str, rows: Sequence[Mapping[str, Any]]) -> Check:
+    rules = [(tuple(_steps(row["path"])), _checks(type_, row)) for row in rows]
 
     def check(found: Found) -> Iterator[FieldError]:
         for steps, checks in rules:
@@ -57,7 +57,7 @@ def _all(rows: Sequence[Mapping[str, Any]]) -> Check:
 
 @cache
 def _of_type(name: str) -> Check:
-    return _all(_type_rules().get(name, ()))
+    return _all(name, _type_rules().get(name, ()))
 
 
 @cache
@@ -103,11 +103,12 @@ def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
 # --- rules ---
 
 
-def _checks(row: Mapping[str, Any]) -> list[Check]:
+def _checks(type_: str, row: Mapping[str, Any]) -> list[Check]:
     words = [word for word in row if word not in ("path", _SAYS, _EMPTY, *_LIMITS)]
     unknown = [word for word in words if word not in _RULES]
     if unknown:
-        raise ValueError(f"{unknown[0]} is no rule; there are {', '.join((*_RULES, *_LIMITS, _SAYS))}")
+        known = ", ".join((*_RULES, *_LIMITS, _SAYS, _EMPTY))
+        raise ValueError(f"{type_}: rule of {row['path']}: {unknown[0]} is no rule; there are {known}")
     made = [(_WITH_EMPTY if row.get(_EMPTY) else _RULES).get(word, _RULES[word])(row[word]) for word in words]
     return [*made, _within(row)] if row.keys() & set(_LIMITS) else made
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -53,16 +54,51 @@ def version_of(row: Row) -> ServedVersion:
     return VERSIONS[row.api_version, row.kind]
 
 
+def _named_functions(row: Row) -> Iterator[tuple[str, str]]:
+    """Yield (key in YAML, function) of each function of apiext/catalog/builtin that a row names."""
+    main, status, checks, storage = row.writes, row.status, row.validation, row.storage
+    yield from [("prepare", main.prepare), ("signed", main.signed), ("defaults", main.defaults), ("named", main.named)]
+    yield from [("prepare_status", status.prepare), ("stamp_status", status.stamp)]
+    yield from [("validate", checks.validate), ("warnings", checks.warnings)]
+    yield from [("validate_status", status.validate), ("warnings_status", status.warnings)]
+    yield from [("stored", storage.form), ("shown", storage.shown), ("restored", storage.restored)]
+    yield from (("columns", one.get("cell", "")) for one in row.published.columns if not isinstance(one, str))
+    for one in row.subresources:
+        yield from ((f"subresources: {key}", one.get(key, "")) for key in ("prepare", "validate", "stamp"))
+
+
+def missing_functions(row: Row) -> list[str]:
+    """Return ``key: function`` for each function that a row names, but that does not exist."""
+
+    def exists(name: str) -> bool:
+        module, _, attribute = name.partition(".")
+        try:
+            found = import_module(f"{functions.__package__}.{module}")
+        except ModuleNotFoundError:
+            return False
+        return callable(getattr(found, attribute, None))
+
+    return [f"{key}: {name}" for key, name in _named_functions(row) if name and not exists(name)]
+
+
+@pytest.mark.rows("DIS-102")
+def test_functions_that_do_not_exist_are_found() -> None:
+    words = {"validate": "core.nothing", "prepare_status": "nowhere.at_all", "columns": [{"name": "A", "cell": "a.b"}]}
+    row = msgspec.convert(row_of({**FLAT, **words, "subresources": [{"name": "x", "stamp": "cells.no"}]}), Row)
+    wanted = [
+        "prepare_status: nowhere.at_all",
+        "validate: core.nothing",
+        "columns: a.b",
+        "subresources: stamp: cells.no",
+    ]
+    assert missing_functions(row) == wanted
+
+
 @EACH
 @pytest.mark.rows("DIS-102")
 def test_functions_named_in_rows_exist(row: Row) -> None:
-    main, status, checks = row.writes, row.status, row.validation
-    hooks = (main.prepare, main.signed, main.defaults, main.named, status.prepare, status.stamp)
-    for name in (*hooks, checks.validate, checks.warnings, status.validate, status.warnings):
-        if name:
-            module, _, attribute = name.partition(".")
-            found = __import__(f"{functions.__package__}.{module}", fromlist=[attribute])
-            assert callable(getattr(found, attribute))
+    for one in row.all_versions():
+        assert not missing_functions(one), f"types/{one.types}.yaml: {one.kind}: these functions do not exist"
     assert not row.review or row.review in {**REVIEWS, **ACTIONS}
     version = version_of(row)
     empty = dict(version.model.empty)
@@ -444,16 +480,15 @@ RULES = [
 @pytest.mark.parametrize(("rule", "new", "old", "errors"), RULES)
 @pytest.mark.rows("DIS-102")
 def test_rules(rule: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None, errors: list[str]) -> None:
-    found = [str(error) for error in compile_rules([rule])(new, old)]
+    found = [str(error) for error in compile_rules("A", [rule])(new, old)]
     assert len(found) == len(errors)
     assert all(error.startswith(wanted) for error, wanted in zip(found, errors, strict=True)), found
 
 
 def test_a_word_that_is_no_rule_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match="unique is no rule; there are required, enum, immutable, format, type, min, max, above, says"
-    ):
-        compile_rules([{"path": "a", "unique": True}])
+    known = "required, enum, immutable, format, type, min, max, above, says, empty"
+    with pytest.raises(ValueError, match=f"^RankClass: rule of a: unique is no rule; there are {known}$"):
+        compile_rules("RankClass", [{"path": "a", "unique": True}])
 
 
 def concurrently(work: Callable[[], Any], *, threads: int = 8) -> list[Any]:

@@ -84,14 +84,16 @@ def test_ages_of_objects() -> None:
 def test_each_column_that_tells_an_age_says_so() -> None:
     """Cells of other columns do not depend on the time."""
     columns = [
-        column
+        (resource.resource, column)
         for resource in builtin_resources()
         for served in resource.versions.values()
         for column in served.model.columns
     ]
-    named = {column.name for column in columns if column.shows_age}
-    assert named == {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts", "TimeAdded"}
-    assert not [column.name for column in columns if column.name in named and not column.shows_age]
+    named = {column.name for _, column in columns if column.shows_age}
+    ages = {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts", "TimeAdded"}
+    assert named == ages, "a column with `age: true` and a new name needs an entry in `ages`"
+    without = [(resource, column.name) for resource, column in columns if column.name in ages and not column.shows_age]
+    assert without == [], "columns with the name of an age need `age: true`"
     (*_, custom) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
     assert custom.shows_age
     assert [column.name for column in SCALE_COLUMNS if column.shows_age] == ["Age"]

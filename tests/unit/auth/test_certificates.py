@@ -132,7 +132,7 @@ def test_certificates_that_lie_ahead_are_made_anew(
     assert not caplog.records
     right = certificates.load_authority(tmp_path)
     serving = certificates.load_serving(tmp_path, right, NAMES)
-    assert f"{tmp_path / 'ca.crt'} begins at" in caplog.text
+    assert f"{tmp_path / 'ca.crt'} is not valid before" in caplog.text
     shaken(serving, right.pem, certificates.now())
     assert certificates.load_authority(tmp_path).pem == right.pem
 
@@ -141,7 +141,7 @@ def test_a_serving_certificate_that_lies_ahead_is_made_anew(tmp_path: Path, capl
     known, moment = certificates.load_authority(tmp_path), certificates.now() + timedelta(hours=2)
     certificates.load_serving(tmp_path, known, NAMES, lambda: moment)
     serving = certificates.load_serving(tmp_path, known, NAMES)
-    assert f"{tmp_path / 'serving.crt'} begins at" in caplog.text
+    assert f"{tmp_path / 'serving.crt'} is not valid before" in caplog.text
     shaken(serving, known.pem, certificates.now())
 
 

@@ -175,7 +175,7 @@ def parser() -> argparse.ArgumentParser:
             "--kubeconfig",
             default="",
             metavar="FILE",
-            help="default: the first existing file in $KUBECONFIG, else ~/.kube/config",
+            help="default: the first existing file in $KUBECONFIG, else its last file, else ~/.kube/config",
         )
         command.add_argument("--name", default="apiext", help="name of context, cluster and user (default apiext)")
         if name == "merge":

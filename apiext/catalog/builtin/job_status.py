@@ -17,6 +17,7 @@ from apiext.text.quotes import go_quote
 
 _COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
 _PODS = ("succeeded", "failed")
+_DIGITS = 19  # of the largest 64-bit integer
 _PLAIN = ("active", "completedIndexes")  # an absent value of these fields equals their zero value
 _CONDITIONS, _COMPLETION = "status.conditions", "status.completionTime"
 _COMPLETE, _FAILED, _TARGET, _MET = "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"
@@ -224,9 +225,10 @@ def _interval(part: str, completions: int) -> tuple[int, int]:
         )
     numbers = []
     for end in ends:
-        if not (end.removeprefix("+").isascii() and end.removeprefix("+").isdigit()):
+        digits = end.removeprefix("+")
+        if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _DIGITS and int(digits) < 2**63):
             raise _Indexes(f"cannot convert string to integer for index: {go_quote(end)}")
-        if (number := int(end)) >= completions:
+        if (number := int(digits)) >= completions:
             raise _Indexes(f"too large index: {go_quote(end)}")
         numbers.append(number)
     if len(numbers) == 2 and numbers[0] >= numbers[1]:

@@ -47,7 +47,7 @@ def _duration(ns: int) -> Value:
 
 
 def add(one: Value, other: Value) -> Value:
-    """Return the sum of numbers, a concatenation of strings, bytes or lists, or a shifted time."""
+    """Return the sum of numbers or durations, a concatenation of strings, bytes or lists, or a shifted time."""
     kind, second = type(one), type(other)
     if kind is second:
         if kind is int:
@@ -140,7 +140,7 @@ def modulo(one: Value, other: Value) -> Value:
 
 
 def negate(one: Value) -> Value:
-    """Return a number with the opposite sign."""
+    """Return a number or duration with the opposite sign."""
     kind = type(one)
     if kind is int:
         return _int(-one)

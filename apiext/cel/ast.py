@@ -27,7 +27,7 @@ class Literal(Node, eq=False):
 
 
 class Ident(Node, eq=False):
-    """A name; the type checker replaces it by the fully qualified name."""
+    """A name. The type checker also replaces a dotted name of a variable or type by one Ident."""
 
     name: str
 

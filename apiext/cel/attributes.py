@@ -107,7 +107,7 @@ class ByConstant(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; the cost is 1."""
+        """Return the selected value; the cost is 1, but 0 if ``if_present`` is true and there is no value."""
         found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
@@ -166,7 +166,7 @@ class ByAttribute(Qualifier):
         self.drops = drops
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; the cost is 1."""
+        """Return the selected value; the cost is 1, but 0 if ``if_present`` is true and there is no value."""
         key = self.attribute.resolve(frame, tracker)
         found: Value
         if type(key) is Fault:
@@ -194,7 +194,7 @@ class Attribute:
 
     @property
     def id(self) -> int:
-        """Return the id of the last selection."""
+        """Return the id of the last selection, or the own id without a selection."""
         return self.qualifiers[-1].id if self.qualifiers else self.own_id
 
     def add(self, qualifier: Qualifier) -> None:
@@ -314,7 +314,7 @@ class Access(Step):
         self.id = self.attribute.id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; the cost is 0 for a conditional or a test, else 1."""
+        """Return the value; the cost is 1, but 0 for a conditional; a test costs 1 less."""
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
         if type(value) is ElementFault:

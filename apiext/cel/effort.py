@@ -22,7 +22,7 @@ CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 _CHARACTERS = 10  # characters that count as one element, as in CEL costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
-_FEW = 1_000  # strings with fewer characters are not counted
+_FEW = 1_000  # spend_copy and take_scan do not count strings with fewer characters
 _COMPARED = 2  # one element that is compared or added counts as two, about a microsecond
 _MANY = 100  # the comparison of lists or maps with fewer elements does not count as time, since its CEL cost bounds it
 _SCANNED = 500  # searching this number of characters counts as one element
@@ -96,13 +96,13 @@ def spend(elements: int) -> None:
 
 
 def spend_text(characters: int, *, wide: bool = False) -> None:
-    """Count a string that the caller will read or create; ``wide`` if it is not ASCII. Raise Cancelled."""
+    """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII. Raise Cancelled."""
     if characters >= _CHARACTERS:
         spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
 
 
 def spend_copy(*texts: str | bytes) -> None:
-    """Count the memory of a string or bytes that the caller will concatenate. Raise Cancelled."""
+    """Count the memory of strings or bytes that the caller will copy or concatenate. Raise Cancelled."""
     size = sum(map(len, texts))
     if size >= _FEW:
         spend_text(size, wide=any(type(text) is str and not text.isascii() for text in texts))

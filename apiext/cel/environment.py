@@ -172,7 +172,7 @@ class Program:
         return self.checked.mentions(variable)
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
-        """Evaluate with generated code; if it fails, call ``interpret`` with the same arguments."""
+        """Evaluate with generated code; if there is none or it fails, call ``interpret`` with the same arguments."""
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()

@@ -1,15 +1,15 @@
-"""The limits of one evaluation: its maximal cost, and the maximal number of elements that it touches."""
+"""The limits of one evaluation: its maximal cost, touched elements, and work without allocation."""
 
 from apiext.cel import effort, limits
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
 PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
-INTERPRETED = 20  # factor by which the interpreter is slower than compiled code
+INTERPRETED = 20  # factor by which the interpreter is slower than generated code
 ELEMENT = 3  # cost units for one element under a brief limit
 
 
 class Limit:
-    """The maximal cost of an evaluation; another thread may cancel it.
+    """The limits of an evaluation; another thread may cancel the evaluation.
 
     ``max_cost`` is the maximal cost in CEL cost units. A ``brief`` limit bounds the time, so the cost of interpreted
     steps counts INTERPRETED times. ``effort`` is the number of elements that the evaluation may touch. ``time`` is the

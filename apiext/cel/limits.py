@@ -1,14 +1,14 @@
 """Limits of the CEL engine."""
 
-# Characters of a regular expression. Beyond: the expression or its evaluation fails.
+# Characters of a regular expression, also of ``pattern`` in a schema. Beyond: it is invalid.
 MAX_PATTERN = 10_000
 # Calls whose overloads are cached. Beyond: the cache is cleared.
 MAX_RESOLVED = 20_000
 # Elements of the list that lists.range returns. Beyond: the evaluation fails. Upstream: defaultMaxRangeSize.
 MAX_RANGE = 1_000_000
-# Absolute value of the exponent of a quantity. Beyond: the evaluation fails.
+# Absolute value of the exponent of a quantity. Beyond: the quantity is invalid.
 MAX_EXPONENT = 1_000
-# Digits of a quantity. Beyond: the evaluation fails.
+# Characters of a quantity. Beyond: the quantity is invalid.
 MAX_DIGITS = 4_000
 # Digits after the decimal point in a format, 3 in ``%.3f``. Beyond: the evaluation fails.
 MAX_PRECISION = 10_000
@@ -31,7 +31,7 @@ MAX_REPORTED = 100
 MAX_SKIPPED = 256
 # Syntax errors after which the parser continues. Beyond: the parser stops. Upstream: errorRecoveryLimit.
 MAX_RECOVERIES = 30
-# Configurations that the parser tries for one decision after a syntax error. Beyond: the parser stops.
+# Configurations that the parser tries for one token of a decision after a syntax error. Beyond: it ignores the rest.
 MAX_LOOKAHEAD = 100_000
 # Nested grammar rules in one decision after a syntax error. Beyond: the decision ignores them.
 MAX_STACK = 40

@@ -139,7 +139,7 @@ def _within(value: Value, setting: str) -> Any:
 
 
 def key_text(key: Value) -> str:
-    """Return the key of a map as a string. Raise ValueError."""
+    """Return the key of a map as a string. Raise ValueError for a key that upstream cannot convert."""
     if type(key) is str:
         return key
     if type(key) is Optional:
@@ -237,7 +237,7 @@ def applied(value: Constructed) -> Any:
 
     Ints stay ints, and doubles stay doubles. Go data without an equivalent in JSON (times, durations, bytes, lists in
     lists, maps in lists) are Native. The null of an optional field is None. NO_SLICE stands for a list that is null in
-    JSON. Raise ValueError.
+    JSON. Raise ValueError if a map has a key that is not a string, or over the budget of the thread.
     """
     with _bounded():
         try:

@@ -64,7 +64,7 @@ def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None)
 
 
 class _Parser:
-    """A precedence-climbing parser of tokens; a level of nesting needs two stack frames."""
+    """A precedence-climbing parser of tokens."""
 
     __slots__ = ("at", "build", "height", "kinds", "nesting", "starts", "texts", "too_deep")
 

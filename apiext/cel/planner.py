@@ -47,11 +47,11 @@ PATTERNED = frozenset(("find", "findAll", "matches"))
 
 
 class Unplannable(Exception):
-    """The error of a constant part of an expression that fails; the text is upstream's."""
+    """The error of an expression that cannot be planned, such as a failing constant; the text is upstream's."""
 
 
 def plan(checked: Checked, base: Base) -> Step:
-    """Return the steps of an expression. Raise Unplannable."""
+    """Return the steps of an expression. Raise Unplannable, for example for a constant part that fails."""
     return _Planner(checked, base).step(checked.root)
 
 
@@ -75,7 +75,7 @@ class _Planner:
         if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
             return Constant(node.id, CONSTANTS[node.name])
         if self.checked.types[node.id].kind == "type":
-            raise Unplannable(f"reference to undefined type: {node.name}")  # as upstream: also for a loop variable
+            raise Unplannable(f"reference to undefined type: {node.name}")  # as upstream, also for a loop variable
         return Access(node.id, Variable(node.id, node.name))
 
     def fold(self, node: Fold) -> Step:
@@ -262,7 +262,7 @@ def guarded(overload: Overload) -> Implement:
 
 
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
-    """Return a function that selects the overload by the types of its arguments."""
+    """Return a function that selects the overload by the types of its arguments; an operator has only one function."""
     if overloads and name[0] in "_-!@":
         return overloads[0].implement
 

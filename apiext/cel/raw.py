@@ -56,7 +56,7 @@ def key_of_raw(raw: Any) -> object:
 
 
 def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
-    """Return the key of an item of a list of type map: the values of its key fields. Raise Broken."""
+    """Return the values of the key fields of an item of a list of type map. Raise Broken for unhashable values."""
     if type(raw) is not dict:
         return object()  # as upstream, where the key is an error value, which equals no other value
     values = [raw.get(name) for name in names]

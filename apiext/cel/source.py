@@ -87,7 +87,7 @@ class Issues:
         return bool(self.found)
 
     def at(self, offset: int, message: str) -> None:
-        """Add an error at an offset; a negative offset means the whole expression."""
+        """Add an error at an offset, at -1 for the whole expression, or at UNKNOWN."""
         line, column = self.source.place(offset)
         self.found.append(Issue(line, column, message))
 

@@ -303,7 +303,7 @@ def _offset_of_name(seconds: int, zone: str) -> int | str:
 
 
 def time_quote(text: str) -> str:
-    """Quote a text as Go's time package does in errors: with hex escapes for all bytes of non-ASCII characters."""
+    """Quote a text as Go's time package does in errors: with hex escapes for bytes below 0x20 and above 0x7f."""
     spend_text(len(text))
     take_time(len(text) * 2)
     return '"' + "".join(map(_time_character, text)) + '"'

@@ -132,7 +132,10 @@ class Map:
 
 
 def key_of(key: Value) -> object:
-    """Return the lookup key of a map key: a boolean differs from a number, other keys have Python's equality."""
+    """Return the lookup key of a map key. Raise Broken for keys on which upstream panics.
+
+    A boolean differs from a number. Lists and maps are equal by identity, other keys by Python's equality.
+    """
     if key is True or key is False:
         return ("bool", key)
     if type(key) is bytes:
@@ -166,7 +169,10 @@ class Special:
 
 
 class View:
-    """Data of the caller with a declared type; the module ``views`` defines the classes."""
+    """A list, map or object that is not a plain list or Map, such as data of the caller.
+
+    The modules ``views``, ``dynamic`` and ``constructed`` define the classes.
+    """
 
     __slots__ = ()
     is_list, is_map = False, True

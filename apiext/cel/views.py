@@ -121,7 +121,7 @@ _READ = {
 
 
 class Preserved(View):
-    """Data without a declared type; expressions can only compare it."""
+    """Data without a declared type; expressions can only compare it, or match it with a constant pattern."""
 
     __slots__ = ("raw",)
     is_map = False
@@ -275,7 +275,7 @@ class KeyedView(ListView):
         return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare the objects with equal keys, in any order. Raise Broken."""
+        """Compare the objects with equal keys, in any order. Raise Broken for an unhashable key."""
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):

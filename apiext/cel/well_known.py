@@ -1,7 +1,7 @@
 """The protobuf messages that expressions may construct; each is converted to a CEL value at once.
 
 ``google.protobuf.Int64Value{value: 1}`` becomes an int. A Struct becomes a map, a ListValue becomes a list, and a Value
-becomes the value of its field. Numbers in a Struct or ListValue become doubles, but integers beyond 2^53 become
+becomes the value of its field. Numbers in a Struct or ListValue become doubles, but integers from 2^53 on become
 strings.
 """
 

@@ -71,7 +71,7 @@ def _refuse(text: str) -> int:
 
 
 def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
-    """Return the plug-in's options for server and user; write files of a kubeconfig into ``directory``."""
+    """Return the plug-in's options for server and user; write TLS files of a kubeconfig into ``directory``."""
     found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
     if not asked.kubeconfig:
         return found

@@ -29,7 +29,10 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 
 @pytest.fixture(autouse=True)
 def _judged(request: pytest.FixtureRequest) -> None:
-    """Skip a test if kube-apiserver differs by decision, or if the server lacks paths or facts that the test needs."""
+    """Skip a test if kube-apiserver differs by decision, or if the server lacks paths or facts that the test needs.
+
+    Also skip a test with a webhook if the server runs on another machine.
+    """
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
         pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")

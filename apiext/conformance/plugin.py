@@ -171,7 +171,10 @@ class Report:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record the area of a test; add the last requests and answers to the report of a failed test."""
+        """Record the area of a test; add the last requests and answers to the report of a failed test.
+
+        Count a failed test as skipped if ``why_skipped`` returns a reason.
+        """
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         report.user_properties.append((_AREA, area_of(module).name))
@@ -218,7 +221,7 @@ class Report:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the table of areas and the reasons of skipped tests; print nothing if no test was selected."""
+        """Print the table of areas and the reasons of skipped tests, but not for --collect-only or a usage error."""
         if terminalreporter.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
             return
         write = terminalreporter.write_line

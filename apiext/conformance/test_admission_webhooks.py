@@ -432,7 +432,7 @@ def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resourc
 
 
 def counted(api: Client, family: str, /, **labels: str) -> float:
-    """Return the sum of a metric's samples with these labels, 0 without samples."""
+    """Return the sample of a metric with exactly these labels, or 0 without such a sample."""
     for line in api.get("/metrics").text.splitlines():
         found, _, value = line.rpartition(" ")
         if found.startswith(f"{family}{{") and dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:

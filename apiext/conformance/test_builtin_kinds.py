@@ -549,7 +549,7 @@ def _ages(table: Any, columns: list[str]) -> dict[str, int]:
 
 
 def _forms(api: Client, path: str, name: str) -> dict[str, dict[str, int]]:
-    """Return the ages of an object in a list, in the initial events of a watch, and in server-sent events."""
+    """Return the ages of an object in two lists, in the initial events of a watch, and in server-sent events."""
     chosen = {"fieldSelector": f"metadata.name={name}"}
     listed = api.get(path, {"Accept": TABLE}, resourceVersion=0, **chosen).expect(200)
     columns = [column["name"] for column in listed["columnDefinitions"]]

@@ -30,7 +30,8 @@ def members(count: int) -> dict[str, str]:
     return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
 
 
-MUCH, LITTLE = 12_000, 4_000  # with managedFields, both exceed 1.5 MiB (limit of etcd), but not 2 MiB (gRPC)
+# with managedFields, MUCH fields exceed 1.5 MiB (limit of etcd), but not 2 MiB (gRPC)
+MUCH, LITTLE = 12_000, 4_000
 
 
 def owners(document: dict[str, Any]) -> list[str]:

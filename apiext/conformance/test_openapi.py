@@ -110,7 +110,7 @@ def test_empty_examples_are_none_and_empty_documentation_is_some(api: Client, la
             name: examples[name] for name in "defg"
         }
         assert shown["x"] == {"type": "string", "externalDocs": {}}
-    # while this object exists, kube-apiserver answers 503 for documents in protobuf
+    # while this definition exists, kube-apiserver answers 503 for documents in protobuf
     api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200)
 
 

@@ -1,4 +1,4 @@
-"""Watches that begin with the current state are compressed for clients that accept gzip; other watches are not."""
+"""Watches with bookmarks that begin with the current state are compressed if clients accept gzip."""
 
 from __future__ import annotations
 

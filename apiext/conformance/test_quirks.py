@@ -1,4 +1,4 @@
-"""Surprising behaviour of kube-apiserver, over HTTP; a comment in each test repeats the tag in the code."""
+"""Surprising behaviour of kube-apiserver, over HTTP; comments in the tests repeat the tags in the code."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Play the selected scenarios, several at a time, in namespaces that this fixture creates."""
+    """Play the selected scenarios, several at a time, in namespaces that this fixture creates if they are missing."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

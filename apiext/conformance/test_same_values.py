@@ -76,7 +76,7 @@ def test_the_owner_of_such_a_change_gets_a_new_time(
     wanted = definition(fresh_group(), schema=free, subresources={"status": {}})
     made = establish(api, wanted)
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
-    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # managedFields: before the entry of m
+    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # in managedFields, a stands before m
     part = place.removeprefix("/") or "spec"
     path = widgets.path("a") + place
     before = api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)

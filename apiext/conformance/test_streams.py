@@ -25,7 +25,7 @@ ORIGIN = "http://server"
 
 
 class Events:
-    """An EventSource: yields (id, event) and keeps the last id, like a browser."""
+    """An EventSource: yields the events and keeps the last id, like a browser."""
 
     def __init__(self, api: Client, path: str, last: str = "", accept: str = EVENTS, **query: object) -> None:
         self._connection = api.connect(20)
@@ -481,7 +481,7 @@ def test_invalid_client_frames_end_the_watch(api: Client, sent: bytes, code: int
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:
         line.until(b"\r\n\r\n")
         with contextlib.suppress(ConnectionError):
-            for at in range(0, len(sent), 1000):  # in pieces, none of which is a complete frame
+            for at in range(0, len(sent), 1000):  # a long frame comes in several pieces
                 line.line.sendall(sent[at : at + 1000])
         assert line.rest().endswith(b"\x88\x02" + code.to_bytes(2, "big"))
 

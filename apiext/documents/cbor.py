@@ -20,11 +20,11 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(ValueError):
-    """The error of bytes that are not the CBOR of an object."""
+    """The error of bytes that are not valid CBOR, or whose value has no equivalent in JSON."""
 
 
 def decode(data: bytes) -> Any:
-    """Return the decoded value. Raise CborError.
+    """Return the decoded value; raise CborError if this fails.
 
     Return byte strings as strings, since Kubernetes encodes strings as byte strings.
     """

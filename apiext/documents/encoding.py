@@ -52,8 +52,8 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
 
     Integers in the range of int64 are exact; other integers become floats. The last value of a duplicate key wins.
-    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text, also for nesting over
-    ``limits.MAX_DEPTH`` (DEC-001).
+    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text, also over
+    ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -103,9 +103,9 @@ def _lost_colons(raw: bytes, again: bytes) -> bool:
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and a note with a line number for each duplicate key (WRI-013).
+    """Return the first document of a YAML text, and at most one note, with a line for each duplicate key (WRI-013).
 
-    Raise DecodeError. Try JSON first: most clients send JSON as YAML, and JSON decodes much faster.
+    Raise DecodeError. Try JSON first: most bodies that clients declare as YAML are JSON, which decodes much faster.
     """
     if _like_json(raw):
         try:
@@ -178,7 +178,7 @@ def pretty(raw: bytes) -> bytes:
 
 
 def json_kind(value: Any) -> str:
-    """Return Go's name of a JSON type in errors of its decoder: object, array, string, number or bool."""
+    """Return Go's name of a JSON type in errors of its decoder: object, array, string, number, bool or null."""
     return _KINDS.get(value.__class__, "object")
 
 

@@ -27,7 +27,7 @@ def go_float(value: float) -> str:
 
 
 def yaml_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer if it is integral, else like %g."""
+    """Return a float as Go writes it in YAML: as an integer if it is integral and has at most 64 bits, else like %g."""
     number = Decimal(repr(value)).normalize()
     if _INT_MIN <= number < _UINT64_END and value.is_integer():
         return str(int(number))

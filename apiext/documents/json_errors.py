@@ -1,6 +1,6 @@
 """Find the first syntax error of a text that is not JSON, with the message of Go's scanner (ERR-11).
 
-This is the slow path: it runs only after decoding has failed.
+``syntax_error`` is the slow path: it runs only after decoding has failed. ``check_depth`` runs before decoding.
 """
 
 import re

@@ -40,8 +40,9 @@ Container = dict[str, Any] | list[Any]
 def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = True) -> list[str]:
     """Return notes about unknown fields of operations (``unknown field "[0].foo"``).
 
-    Raise PatchMalformed as ``apply`` does. If ``bounded`` is true, raise PatchTooBig for too many operations. If
-    ``strictly`` is true, raise PatchMalformed also for a field of a wrong type that ``apply`` may not need.
+    Raise PatchMalformed for an operation that is not an object. If ``bounded`` is true, raise PatchTooBig for too many
+    operations. If ``strictly`` is true, raise PatchMalformed also for a field of a wrong type that ``apply`` may not
+    need.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):
@@ -70,8 +71,8 @@ def copies(operations: Sequence[Any]) -> bool:
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares no object or array with the arguments.
 
-    Raise PatchMalformed, or PatchInvalid if an operation fails or the result is an array. All copies together are
-    limited to ``limits.MAX_JSON_PATCH_COPY`` bytes. All shifts of array elements together are limited to
+    Raise PatchMalformed as ``check`` does, or PatchInvalid if an operation fails or the result is an array. All copies
+    together are limited to ``limits.MAX_JSON_PATCH_COPY`` bytes. All shifts of array elements together are limited to
     ``limits.MAX_JSON_PATCH_MOVED``.
     """
     check(operations, bounded=False)
@@ -126,7 +127,7 @@ class _Patching:
             )
 
     def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
-        """Return (container to which a pointer refers, last part of the pointer). Raise PatchInvalid."""
+        """Return (container of a value, last part of its pointer). Raise PatchInvalid without such a container."""
         path = _pointer(operation, member)
         way = parts(path)
         at: Any = self.root if way else None

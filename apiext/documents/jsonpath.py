@@ -55,8 +55,9 @@ def is_simple(path: str) -> bool:
 def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
 
-    ``work`` is the number of values that the steps of the path may visit. Raise JSONPathError. The function returns an
-    empty list if the path exceeds ``work``, or if upstream reports an error, such as an index out of bounds.
+    ``work`` is the number of values that the steps of the path may visit. Raise JSONPathError for an invalid path. The
+    function returns an empty list if the path exceeds ``work``, or if upstream reports an error, such as an index out
+    of bounds.
     """
     if is_simple(path):
         return _simple(path.split(".")[1:])

@@ -4,7 +4,7 @@
 MAX_BODY = 3 * 1024 * 1024
 # Nesting of a request body. Beyond: 400; orjson cannot encode more than 254. Upstream: 10,000.
 MAX_DEPTH = 250
-# Objects and arrays of a JSON document; each takes 64 bytes or more. Beyond: 400.
+# Opening brackets of a JSON document, also in strings; an object or array takes 64 bytes or more. Beyond: 400.
 MAX_CONTAINERS = 400_000
 # Aliases of a YAML body. Beyond: 400.
 MAX_YAML_ALIASES = 1_000

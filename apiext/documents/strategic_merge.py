@@ -138,7 +138,7 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-# --- directives for an array of the same map ---
+# --- directives that stand beside their array, in the same map ---
 
 
 def _list_named(key: str, prefix: str, what: str) -> str:

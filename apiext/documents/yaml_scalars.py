@@ -49,7 +49,7 @@ _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
 def resolve(text: str) -> Any:
     """Return the value of a plain scalar.
 
-    Integers are exact below 2**64. Numbers over the range of float64 stay strings.
+    Integers from -2**63 to 2**64 - 1 are exact. Numbers over the range of float64 stay strings.
     """
     if text in NULLS:
         return None
@@ -99,7 +99,11 @@ def tagged(tag: str, text: str) -> Any:
 
 
 def as_value(native: Any) -> Any:
-    """Return a scalar as upstream converts it to JSON: integral floats as integers. Raise Unsupported."""
+    """Return a scalar as upstream converts it to JSON. Raise Unsupported for NaN and infinity.
+
+    A float that is a whole number in the range of int64 becomes an integer; an integer out of this range becomes a
+    float.
+    """
     if native.__class__ is int:
         return native if _INT_MIN <= native <= _INT_MAX else float(native)
     return integral(native) if native.__class__ is float else native

@@ -63,7 +63,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
     The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors.
     Scalars have the types of YAML 1.1, except timestamps; keys become strings. Raise DecodeError with Go's text, also
-    if aliases or nesting exceed their limits.
+    if aliases, nodes or nesting exceed their limits.
     """
     reader = _Reader(raw)
     try:
@@ -109,7 +109,7 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 def _with_placeholders(text: str) -> str:
     """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
 
-    Return the same object if the text contains no such character.
+    The result is the same object for a text of at most _PIECE characters that contains no such character.
     """
     if _COLON in text or _BOM in text:
         return text
@@ -240,7 +240,7 @@ class _Reader:
             parser.dispose()
 
     def read(self) -> Any:
-        """Return the first document, or None for a text that contains only comments."""
+        """Return the first document, or None for a text without a document, such as one with only comments."""
         next(self._events)  # stream start
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):

@@ -53,7 +53,7 @@ class Budget(threading.local):
 
     @property
     def spent(self) -> int:
-        """Return the amount that was subtracted since the last ``refill``."""
+        """Return the amount that was subtracted since a ``refill`` to the full allowance."""
         return self.full - self.left
 
 

@@ -31,7 +31,7 @@ class Types:
         self.least: dict[Declared, int] = {}
 
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:
-        """Return the type of a node, or None if expressions cannot read it; ``root`` is true for a whole object."""
+        """Return the type of a node, or None if expressions cannot read it; ``root`` is true for a resource."""
         if node.int_or_string:
             most = node.strings.max_length * _MULTIBYTE if node.strings.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)
@@ -139,7 +139,7 @@ def is_shown(node: Structural) -> bool:
 
 
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
-    """Return the properties of a whole object for expressions (CEL-003).
+    """Return the properties of a whole object or an embedded resource for expressions (CEL-003).
 
     They always include apiVersion, kind, metadata.name and metadata.generateName, even if the schema does not.
     """

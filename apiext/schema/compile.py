@@ -148,7 +148,8 @@ class CompiledSchema:
     def validate(self, new: View, old: View | None) -> list[FieldError]:
         """Return the errors of values, embedded resources and list types of an object (VAL, MET-004, LST rows).
 
-        With ``old``, omit the errors of unchanged values (RAT rows). This method validates neither metadata nor rules.
+        With ``old``, omit the errors of unchanged values (RAT rows), and the errors of list types if ``old`` has such
+        errors (LST-003). This method validates neither metadata nor rules.
         """
         root = self.root
         refill()
@@ -163,7 +164,10 @@ class CompiledSchema:
         return report.limited(errors) if errors else errors
 
     def structure_errors(self, new: View, old: View | None, *, embedded: bool = True) -> list[FieldError]:
-        """Return only the errors of embedded resources and list types (MET-004, LST rows)."""
+        """Return only the errors of embedded resources and list types (MET-004, LST rows).
+
+        If ``embedded`` is false, omit the errors of embedded resources.
+        """
         errors = coerce.errors(self.root, new) if embedded and coerce.applies_to(self.root) else []
         return [*errors, *self._list_errors(new, old)]
 
@@ -196,7 +200,7 @@ class CompiledSchema:
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of a write of the status subresource: of the values in the status, and of list types."""
+        """Return the errors of a status write: of values in the status, and of list types in the whole object."""
         root = self.root
         refill()
         errors: list[FieldError] = []

@@ -21,9 +21,9 @@ Defaulter = Callable[[Any], bool]
 class Default:
     """The prepared default of a node: pruned, and completed with the defaults of its inner fields.
 
-    ``size`` is the size of ``value`` in bytes. ``max_size`` is its maximal size after all inner defaults are filled in.
-    Inner defaults can multiply the size. So a complete value over MAX_KEPT_DEFAULT bytes is not cached. Its inner
-    defaults are filled in for each object (``fill_later``), and count against the limit of the object. ``pruned`` is
+    ``size`` is the number of bytes for which ``value`` counts. ``max_size`` is the maximal number after all inner
+    defaults are filled in. Inner defaults can multiply the size. If they add more than MAX_KEPT_DEFAULT bytes, they are
+    not cached, but filled in for each object (``fill_later``), and count against the limit of the object. ``pruned`` is
     true if the default had unknown fields, which are errors in a new definition (DEF-002).
     """
 

@@ -63,7 +63,7 @@ def _too_much_to_match(schema: View) -> bool:
 
 
 def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
-    """Yield the string literals of rules that call ``matches`` or ``find``; each literal may be a pattern.
+    """Yield the string literals of expressions with the text ``matches`` or ``find``; each may be a pattern.
 
     Yield nothing if the rules exceed MAX_RULE_TEXT: the server refuses such rules before it compiles them.
     """

@@ -20,7 +20,7 @@ class PathError(ValueError):
 def follow(path: str, node: Structural, *, arrays: bool = True) -> tuple[str, Structural]:
     """Return the path as errors print it, and the schema of its field.
 
-    If ``arrays`` is false, refuse the bracket notation. Raise PathError.
+    If ``arrays`` is false, refuse the bracket notation. Raise PathError if the path refers to no field of the schema.
     """
     tokens = _tokens(path)
     text = ""

@@ -4,7 +4,7 @@
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
-# Bytes of a default that is cached with the defaults of its fields. Beyond: these are added for each object.
+# Bytes that inner defaults add to a cached default. Beyond: they are added for each object instead.
 MAX_KEPT_DEFAULT = 16 * 1024
 # Validations of values against branches of allOf, anyOf, oneOf and not, for one object. Beyond: 422.
 MAX_VALIDATION_STEPS = 500_000

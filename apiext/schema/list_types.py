@@ -16,7 +16,10 @@ applies_to = anywhere("list types", lambda node: node.extensions.list_type in ("
 
 
 def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
-    """Yield an error for each repeated item, in the order of the document. Call it only if ``applies_to(node)``."""
+    """Yield an error for each repeated item, in the order of the document. Call it only if ``applies_to(node)``.
+
+    In a list of type map, the first item that is not an object is an error, too.
+    """
     if isinstance(value, dict):
         of_maps = node.map_values if applies_to(node.map_values) else None
         for name, item in value.items():

@@ -42,7 +42,7 @@ def _key(entry: Any) -> str:
 
 
 def sorted_paths(removed: Removed | None) -> list[str]:
-    """Return the sorted paths of deleted fields, up to the number of paths in a response (PRU-008)."""
+    """Return the sorted paths of deleted fields, as many as a response shows (PRU-008)."""
     found: list[str] = []
     if not removed:
         return found

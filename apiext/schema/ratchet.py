@@ -40,7 +40,7 @@ class Link:
     def index(self, index: int) -> Union["Link", None]:
         """Return the link to the old item with the same keys.
 
-        Return None if the list is not of type map, or if it has no such item.
+        Return None if the list is not of type map, or if the old list has no such item.
         """
         if index not in self.children:
             self.children[index] = self._index(index)

@@ -280,7 +280,7 @@ def go_json(value: Any) -> str:
 
 
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:
-    """Return the errors of a value, at most MAX_FIELD_ERRORS. May raise OverBudget."""
+    """Return the errors of a value, as many as a response shows. May raise OverBudget or BudgetExhausted."""
     found = list(Reporter(base).report(node, value, "", link, counted=False).errors)
     return limited(found, base)
 

@@ -86,8 +86,8 @@ has_rules = anywhere("has rules", lambda node: node.extensions.rules)
 class Scope:
     """A node of a schema with rules at or below it.
 
-    ``declared`` is the CEL type of the node. It is created at first use; if the parent has rules at or above it, it is
-    a part of the parent's type. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is
+    ``declared`` is the CEL type of the node, created at first use. If rules stand at or above the parent, the type is a
+    part of the parent's type. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is
     the schema from which the type is created, or None if upstream has no type for the node. ``evaluated_properties``
     are the properties with a type and with evaluated rules. ``is_evaluated`` is true if a rule at or below the node is
     evaluated on objects.

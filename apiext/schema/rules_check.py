@@ -68,7 +68,7 @@ class _Node:
     """A node of a definition's schema: its path, the number of its values in an object, and its correlation.
 
     ``step`` is the last part of its path. ``times`` is the maximal number of values, or None without a limit.
-    ``uncorrelated_at`` is the outermost node above whose values cannot be correlated with old values, or None.
+    ``uncorrelated_at`` is the outermost ancestor whose inner values cannot be correlated with old values, or None.
     ``typeless`` is true if this node or a node above has no CEL type, although rules at or above that node need it.
     """
 
@@ -193,8 +193,8 @@ class Check:
     """The compiled rules of one schema, for the validation of its definition.
 
     ``path`` is the path of the schema. ``broken`` are the paths of nodes with schema errors; rules at or above these
-    nodes are not compiled. After ``errors``, ``warned`` has a warning for each rule that only the estimates of DIS-19
-    accept.
+    nodes are not compiled. After ``errors``, ``warned`` has warnings if only the estimates of DIS-19 accept
+    the rules.
     """
 
     def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:

@@ -1,4 +1,4 @@
-"""The structural form of a schema: a tree of frozen nodes. Equal subtrees are the same object."""
+"""The structural form of a schema: a tree of frozen nodes. ``intern`` returns the same object for equal subtrees."""
 
 import weakref
 from collections.abc import Callable, Mapping

@@ -65,7 +65,7 @@ def _make(node: Structural, counted: bool) -> Tests:
                 continue
             checks.append(_type_test(bare))
         own = _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
-        # check the length first: the pattern is not needed for a wrong length
+        # length before junctors: a string of a wrong length need not be matched with patterns in junctors
         checks += [*own, *common] if kind is str else [*common, *own]
         if node.enum:
             checks.append(_enum_test(node, kind))

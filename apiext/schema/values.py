@@ -23,7 +23,10 @@ def kind_of(value: Any) -> tuple[str, str]:
 
 
 class Enum:
-    """The items of an enum, grouped by class for look-up. An int is converted to compare it with a float (VAL-009)."""
+    """The items of an enum, grouped by class for look-up.
+
+    As in Go, a number is converted to the type of an item before the comparison, an int even to a string (VAL-009).
+    """
 
     __slots__ = ("containers", "flags", "floats", "integers", "texts")
 
@@ -38,7 +41,7 @@ class Enum:
         self.containers = [*of_class.get(list, ()), *of_class.get(dict, ())]
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is an item of the enum; false for null. May raise OverBudget."""
+        """Return whether a value is an item of the enum; false for null. May raise OverBudget or BudgetExhausted."""
         if value.__class__ is str:
             return value in self.texts
         if value.__class__ is int:

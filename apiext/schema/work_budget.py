@@ -68,7 +68,7 @@ class WorkBudget:
 
     @property
     def short(self) -> bool:
-        """Return whether rules were evaluated, and their work fits into the budget of the event loop."""
+        """Return whether work was counted, and all of it fits into the budget of the event loop."""
         return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
@@ -107,7 +107,7 @@ _current = _Current()
 
 
 def current() -> WorkBudget:
-    """Return the work budget of this thread; outside ``within_budget`` it is unlimited."""
+    """Return the work budget of this thread; outside ``within_budget`` and ``within_loop_budget`` it is unlimited."""
     return _current.budget
 
 

@@ -21,7 +21,7 @@ def _escape(code: int) -> str:
 
 
 def time_quote(text: str) -> str:
-    """Quote a text as Go's time package does in errors: with hex escapes for all bytes of non-ASCII characters."""
+    """Quote a text as Go's time package does in errors: with hex escapes for bytes below 0x20 and above 0x7f."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_time_character, text)) + '"'

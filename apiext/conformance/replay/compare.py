@@ -18,7 +18,7 @@ from apiext.conformance.replay.recorded import Scenario, circumstances, decided
 
 SIDE_BY_SIDE = 6
 _WHOLE = 80  # up to this number of lines, the diff shows both answers completely
-_SHOWN = 2_000  # maximum number of characters of a request in a report
+_SHOWN = 2_000  # maximum number of characters of a line of a request in a report
 
 
 def _lines(answer: Any) -> str:

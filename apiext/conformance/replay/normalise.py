@@ -100,7 +100,7 @@ class _Answers:
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
 
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer in the form of the recordings; replace only the label."""
+        """Return an answer in the form of the recordings; replace only the label and the server's field manager."""
         answer: dict[str, Any] = {"status": reply.status, "headers": {}}
         if reply.timed_out:
             answer["timedOut"] = True

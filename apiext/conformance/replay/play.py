@@ -68,7 +68,7 @@ class Played:
 
 
 def fresh_label() -> str:
-    """Return a label with the length of the canonical label, which no earlier run used."""
+    """Return a random label with the length of the canonical label, so that each run has its own label."""
     return "u" + "".join(random.choices("bcdfghjkmnpqrstvwz23456789", k=len(CANON) - 1))
 
 
@@ -330,7 +330,7 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 
 
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return a client that sends only these headers and has no limits; ``tls`` verifies an https server."""
+    """Return a client with only these headers and any number of connections; ``tls`` verifies an https server."""
     return aiohttp.ClientSession(
         # else the server may close a kept connection before the client uses it
         connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),
@@ -346,7 +346,7 @@ async def play(
 ) -> Played:
     """Play one scenario.
 
-    ``patience`` is the maximum duration of each wait in seconds. ``manager`` has the same meaning as in Played.
+    ``patience`` is the maximum duration of each repeated request in seconds. ``manager`` is explained in Played.
     """
     async with asyncio.TaskGroup() as tasks:
         return await Play(http, url, scenario, patience, manager).run(tasks)

@@ -44,7 +44,7 @@ class Scenario:
         return f"{self.group}/{self.name}"
 
     def piece_of(self, index: int) -> str:
-        """Return the component that a step most likely tests, derived from its request or from earlier steps."""
+        """Return the component that a step most likely tests: the piece or group of its scenario, or apply."""
         own = str(self.notes.get("piece", self.group))
         applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
         return "apply" if own == "server" and applied else own
@@ -103,7 +103,7 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 
 
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the expected answer of this server; decided.yaml replaces the code of some recorded answers."""
+    """Return the expected answer of this server; decided.yaml replaces the code and reason of some answers."""
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(message, str):

@@ -127,7 +127,7 @@ class Webhook:
         return [review["request"] for seen, review in pairs if path is None or seen.split("?")[0] == path]
 
     def hang(self, _: Review) -> Raw:
-        """Send no answer until the test ends."""
+        """Send no answer until the test ends, for at most 60 seconds."""
         return Raw(lambda _: (self.released.wait(60), None)[1])
 
     def forget(self) -> None:
@@ -186,7 +186,7 @@ def running_webhook(
     plain: bool = False,
     signer: tls.TestAuthority | None = None,
 ) -> Iterator[Webhook]:
-    """Run a webhook on a free local port.
+    """Run a webhook on a free local port, without TLS if ``plain`` is true.
 
     ``signer`` signs its certificate in place of the authority that clients trust.
     """

@@ -99,7 +99,7 @@ def server_file(
 def server_context(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
 ) -> ssl.SSLContext:
-    """Return the TLS context of a server with such a certificate."""
+    """Return the TLS context of a server with a certificate of ``server_file``."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(server_file(ca, directory, names, expired=expired))
     return context

@@ -1,4 +1,4 @@
-"""Wait for a condition, up to a limit and never for a fixed time; check durations against limits."""
+"""Wait for a condition up to a limit, instead of for a fixed time; check durations against limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
     """Return the first true value of ``condition``; with ``within`` 0, it must be true immediately.
 
     Raise TooLate if this takes more than ``within`` seconds. Raise AssertionError if the condition is still false after
-    PATIENCE seconds.
+    PATIENCE seconds, or ``within`` seconds if this is more. A busy machine gets more seconds.
     """
     began = time.monotonic()
     if found := condition():

@@ -39,7 +39,7 @@ class Two:
 
 @pytest.fixture
 async def workers() -> AsyncIterator[Two]:
-    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the tests report the progress of the third
+    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # tests report the progress of worker 3
     async with AsyncExitStack() as stack:
         found = []
         for number in (1, 2):
@@ -143,7 +143,7 @@ async def test_waits_end_and_ignore_workers_that_ended(
     async with asyncio.timeout(20):
         await workers.one.controllers.serving.everywhere(ACCOUNTS)
         await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
-        await workers.one.controllers.serving.everywhere()  # nor for a worker that reports no progress
+        await workers.one.controllers.serving.everywhere()  # does not wait: worker 2 still reports no progress
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     workers.progress.put(2, workers.progress.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()

@@ -95,7 +95,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
         made = widget("w", finalizers=finalizers)
 
         def replaced() -> None:
-            """Write like faster servers; this server's cache gets the events after its own write was refused."""
+            """Recreate the namespace and the object, as a faster server does; the cache gets these events later."""
             etcd.hold()
             for name, document in (("namespaces/d", namespace("d", NOW, "x")), ("example.com/widgets/d/w", made)):
                 etcd.remove(f"{PREFIX}/{name}")

@@ -331,7 +331,7 @@ _NO_KIND = {"spec": _LARGE}
 
 
 def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
-    """Return objects of which one is invalid JSON for the fast decoder."""
+    """Return a response with one object that is invalid JSON for the fast decoder."""
     found = [{**one, "apiVersion": "example.com/v2", "spec": _LARGE} for one in objects]
     return _success(uid, found).replace(b"yyyy", b"y\xffyy", 1)
 

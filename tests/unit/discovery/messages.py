@@ -25,7 +25,7 @@ ZEROS = {
     "maxProperties",
     "minProperties",
 }
-"""Zeros that messages cannot hold."""
+"""Fields whose zero a message cannot contain."""
 
 
 def open_api(version: str, body: bytes) -> Any:
@@ -61,7 +61,10 @@ def v3_schemas(message: Any) -> dict[str, Any]:
 
 
 class Zeros(dict[str, Any]):
-    """A schema that equals one with additional zeros and defaults, which a message cannot contain."""
+    """A schema of a message. It equals a schema with further zeros, or with a list or object as default.
+
+    A message cannot contain these values.
+    """
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, dict):

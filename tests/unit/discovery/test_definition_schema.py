@@ -22,7 +22,7 @@ META = {"apiVersion", "kind", "metadata"}
 
 
 def differences(struct: Struct, schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that only one of the two has, or that only one of the two requires."""
+    """Yield the paths of fields that only one of the two has."""
     properties = schema.get("properties", {})
     fields = {name: field for name, field in struct.fields.items() if path or name not in META}
     yield from (f"{path}.{name}" for name in fields.keys() ^ properties.keys())

@@ -14,8 +14,11 @@ pytestmark = pytest.mark.looptime
 async def test_a_login_that_is_refused_before_another_try(
     monkeypatch: pytest.MonkeyPatch, fault: errors.EtcdError, told: type[errors.EtcdError]
 ) -> None:
-    """A retry whose login fails has an unknown outcome: the password changed after an attempt whose response was
-    lost."""
+    """The password changed after the first attempt, so the login of the retry fails.
+
+    If the response of the first attempt was lost, the outcome is unknown; if it was not sent, the login's error is
+    raised.
+    """
 
     async def refused(_: float) -> Transport:
         raise errors.AuthError(errors.INVALID_ARGUMENT, "etcdserver: authentication failed")

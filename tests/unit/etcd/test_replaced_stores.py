@@ -90,7 +90,7 @@ async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None
 
 
 async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
-    """Return a watch whose last event is of /k: a change or a deletion, by another client or by the client itself."""
+    """Return the listener of a watch whose last event is of /k: a change or deletion by this or another client."""
     heard = Listener()
     watch = heard.watch(etcd, 0)
     await until(lambda: watch.connected)

@@ -80,7 +80,7 @@ async def test_a_few_lists_are_made_at_a_time() -> None:
 
 
 class Endless:
-    """Segments that count how many lists prepare theirs at the same time, and that are never sent."""
+    """Segments whose preparation fails; ``most`` is the highest number of preparations at the same time."""
 
     pending = storage_limits.SEGMENT + 1
 

@@ -204,7 +204,7 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
 @pytest.mark.usefixtures("small_ring")
 @pytest.mark.parametrize("missed", [5, 6, 7])
 async def test_changes_of_one_turn_may_be_more_than_the_ring_holds(feed: Feed, missed: int) -> None:
-    """Watchers that have all events get a bookmark, also after a single change."""
+    """A watcher gets an error if one iteration of the loop makes more changes than the history holds."""
     sink = RecordingSink()
     feed.col.watch(GROUP, None, sink)
     await turns()

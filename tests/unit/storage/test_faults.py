@@ -34,7 +34,7 @@ class Rig:
         return self.store.keys.object(THINGS, "one", name)
 
 
-QUOTA = 10_000  # bytes, of an etcd that the server starts
+QUOTA = 10_000  # bytes; the quota of the server's own store
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
 
 @pytest.mark.rows("RV-017")
 async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write whose response was lost is confirmed by its event."""
+    """If etcd accepts progress requests but does not answer them, the server writes a key and waits for its event."""
     (watch,) = rig.etcd.watches
     asked: list[int] = []
 

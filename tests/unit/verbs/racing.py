@@ -36,9 +36,10 @@ Rival = Callable[[str], Awaitable[None]]
 
 
 class RacingEtcd(LateEtcd):
-    """An etcd that lets a rival write before a transaction of a widget, or injects a fault into the transaction.
+    """An etcd that lets a rival write before a transaction of a widget, or fails transactions or reads of widgets.
 
-    ``before`` maps the number of a transaction to the rival. ``fault``: "unsent", "lost", "large" or "unread".
+    ``before`` maps the number of a transaction to the rival. ``fault``: "unsent" (the transaction is not sent), "lost"
+    (its response), "large" (an object with managedFields), or "unread" (reads fail).
     """
 
     def __init__(self) -> None:

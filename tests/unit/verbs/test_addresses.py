@@ -127,7 +127,7 @@ def test_a_service_is_given_each_port_once(clock: Clock) -> None:
 
 
 def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock: Clock) -> None:
-    """A service stays valid if its server had one address family, and now has two."""
+    """A service that prefers two families, but was created with one, keeps one until it requires two."""
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
     free = Addresses(SMALL, clock)

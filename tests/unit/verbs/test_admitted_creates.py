@@ -49,7 +49,7 @@ def refuse(new: Document, old: View | None) -> Document:
 
 
 class Grows:
-    """A plug-in that adds a large value to objects."""
+    """A plug-in that changes objects, and reports them as large."""
 
     name = "Grows"
 

@@ -1,4 +1,4 @@
-"""Decoding a body again."""
+"""A body that is decoded again, and the warnings of a call."""
 
 from time import process_time
 

@@ -1,4 +1,6 @@
-"""The outcomes of each write with each concurrent change of its object and each fault of etcd, as a table.
+"""The outcomes of each write with each concurrent change and each fault of etcd, as a table.
+
+The changes are those of the object, its definition or its namespace.
 
 `python -m tests.unit.verbs.test_racing_writes` rewrites the table.
 """

@@ -54,7 +54,7 @@ WATCH_HIGH_WATER = 1024 * 1024
 UNREAD_OF_A_USER = 64 * 1024 * 1024
 # Bytes that a client sends on the WebSocket of a watch between two pings. Beyond: the connection is closed.
 WEBSOCKET_INPUT = 64 * 1024
-# Subprotocols that a client offers. Beyond: all further subprotocols are ignored.
+# Subprotocols that a client offers. Beyond: 400.
 WEBSOCKET_PROTOCOLS = 100
 # Characters of all warnings of a response. Beyond: each warning is truncated.
 MAX_WARNINGS = 4_096

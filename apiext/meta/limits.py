@@ -2,7 +2,7 @@
 
 # Bytes of all annotations of an object. Beyond: 422. Upstream: TotalAnnotationSizeLimitB.
 MAX_ANNOTATIONS = 262_144
-# Bytes of a request line or of one header, characters of a selector. Beyond: 414, 431, or 400 for a selector.
+# Bytes of a request line or of one header, characters of a selector. Beyond: 431, or 400 for a selector.
 MAX_LINE = 65_536
 # Namespaces in a cache. Beyond: the oldest is evicted, or the cache is cleared.
 NAMESPACES_SEEN = 256

@@ -230,7 +230,7 @@ def pipelined(server: Server, _: Resource) -> None:
 
 
 def applied(_: Server, widgets: Resource) -> None:
-    """Apply many list items to a missing object."""
+    """Apply many fields to a missing object."""
     body = widgets.make("applied", any={f"k{number}": 1 for number in range(120_000)})
     widgets.api.patch(widgets.path("applied"), json.dumps(body), APPLY, fieldManager="x", dryRun="All").expect(201)
 

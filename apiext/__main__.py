@@ -62,7 +62,7 @@ def _open_streams() -> None:
 
 
 def _leave_streams() -> None:
-    """Discard output that cannot be written, since Python would try again at exit, and change the exit code."""
+    """Discard standard error that cannot be written: Python would try again at exit, and change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -228,7 +228,7 @@ def envtest_assets(arguments: Sequence[str]) -> int:
 
 
 def kubeconfig(arguments: Sequence[str]) -> int:
-    """Print a kubeconfig for a user, or merge it into the file of kubectl."""
+    """Print a kubeconfig for a user, merge the administrator's into kubectl's file, or remove it from there."""
     from apiext.tools import kubeconfig as command
 
     return command.run(arguments)

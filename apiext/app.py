@@ -197,7 +197,7 @@ class Application:
     def _stopped(self, missing: str) -> Exception:
         """Return the error of a start that a signal has ended.
 
-        A further worker does not report etcd: it starts after the first worker serves, so that etcd has responded.
+        A further worker does not report etcd, since etcd has responded: the first worker serves already.
         """
         return EtcdUnreachableError(f"stopped before {missing}") if self._config.first else launch.StoppedError()
 
@@ -512,7 +512,7 @@ def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
 
 
 def _encryption(path: str) -> "Loaded | None":
-    """Load the file of --encryption-provider-config; return None without one. Raises ConfigError."""
+    """Load the file of --encryption-provider-config; return None if the flag is not set. Raises ConfigError."""
     if not path:
         return None
     from apiext.storage import encryption_config  # imports ciphers and KMS plug-ins: 60 ms

@@ -199,11 +199,11 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
     "service-account-issuer",
     "service-account-key-file",
 }
-"""Flags that may be repeated: the values are joined by commas, as with kube-apiserver."""
+"""Flags whose repeated values are joined by commas, as with kube-apiserver; of other flags, the last value counts."""
 
 
 CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
-"""Quota and period of the control group's processor time, in microseconds."""
+"""File with the quota and the period of the control group's processor time, in microseconds."""
 _SECRET = frozenset(("token", "etcd-user"))
 _REMOVED = {
     "etcd-transport": "apiext has one etcd client: omit the flag, --etcd-servers is enough",
@@ -241,7 +241,8 @@ class _HelpAll(argparse.Action):
 def serve_parser(typed: Sequence[str] | None = None, *, whole: bool = False) -> argparse.ArgumentParser:
     """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if ``whole``.
 
-    The parser for a command line (``typed``) has only the flags in this line, since adding all flags takes 10 ms.
+    The parser for a command line (``typed``) without --help has only the flags in this line and those with one letter,
+    since adding all flags takes 10 ms.
     """
     wanted = None if typed is None or _asks_for_help(typed) else {word.partition("=")[0] for word in typed}
     more = "" if whole else "--help-all shows every flag. "
@@ -306,7 +307,7 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
 
 
 def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
-    """Warn if a flag allows more concurrent requests than the process can have connections."""
+    """Warn if a flag allows more concurrent requests than the server's processes can have connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
         "max-requests-inflight": config.requests.max_inflight,
@@ -525,7 +526,7 @@ def _logging_format(text: str) -> str:
 
 
 def logging_format(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the format of the log before all flags are parsed; empty for the default."""
+    """Return the log format of the flag or the environment, before all flags are parsed; empty for the default."""
     given = environment.get(environment_name("logging-format"), "")
     for word, following in itertools.pairwise((*arguments, "")):
         name, equals, value = word.partition("=")
@@ -629,9 +630,9 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
 def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
     """Return the modes in order, without those that apiext does not have.
 
-    Node causes a warning, since there are no nodes to authorize. ABAC and Webhook raise ConfigError, since without
-    these modes, more or fewer requests would be allowed. If no mode remains, AlwaysDeny is used, so that a mistake
-    gives no access.
+    Node causes a warning, since there are no nodes to authorize. ABAC and Webhook raise ConfigError without
+    --ignore-unsupported-flags, since the server would allow more or fewer requests than with these modes. If no mode
+    remains, AlwaysDeny is used, so that a mistake gives no access.
     """
     file = values["authorization-config"]
     flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"

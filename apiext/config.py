@@ -111,7 +111,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 class ConfigError(ValueError):
-    """An invalid configuration; the message names the remedy."""
+    """An invalid configuration; the message gives the reason, and mostly a remedy."""
 
 
 STORES = (SQLITE, MEMORY) = ("sqlite", "memory")

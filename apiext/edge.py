@@ -147,7 +147,8 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
     """Return (flag, file, loader) of the serving certificate: from flags, in --cert-dir, or the server's own.
 
-    Errors name the flag and the file. The server's own certificate is copied to --cert-dir.
+    The caller's errors name the flag and the file. The server's own certificate is copied to --cert-dir, if this flag
+    is set.
     """
     from apiext.auth import certificates  # imports cryptography
 
@@ -176,7 +177,7 @@ def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
 
 
 def endpoint(bind_address: str) -> str:
-    """Return the address under which other machines reach the server, empty if it listens on loopback only."""
+    """Return the address under which other machines reach the server; empty for a loopback address or a host name."""
     if sockets.is_unspecified(bind_address):
         return sockets.own_address()
     try:

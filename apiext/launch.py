@@ -1,4 +1,4 @@
-"""Report the start of a server: ready file, ready line, and the reason of a failed start."""
+"""Report the start and the end of a server: ready file, log lines, systemd, and the reason of a failed start."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ Exits = Sequence[tuple[type[BaseException], int]]
 
 
 class PortInUseError(Exception):
-    """The error if another process listens on the configured address."""
+    """The error if the configured port is in use, or if the user may not use it."""
 
 
 class StoppedError(Exception):
@@ -137,7 +137,7 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
 
 
 def announce(config: Config, ready: Ready) -> None:
-    """Write the ready file, and log the ready line with the next commands."""
+    """Write the ready file, notify systemd, and log the ready line with the next commands (not with --quiet)."""
     facts = facts_of(config, ready)
     if config.output.ready_file:
         with file_of("ready-file", config.output.ready_file):
@@ -184,7 +184,7 @@ def notify_systemd(text: str, environment: Mapping[str, str] = os.environ) -> No
 
 
 def prepare(config: Config) -> None:
-    """Create the data directory, and remove the ready file of an earlier server."""
+    """Create and check the data directory, and remove the ready file of an earlier server."""
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.check_private(config.data_dir, _PRIVATE)

@@ -4,7 +4,7 @@
 LOOP_BUDGET = 0.005
 # Bytes of a body or object normalized and validated on the event loop. Beyond: a thread does this.
 WORK_INLINE = 16 * 1024
-# Service accounts and objects that tokens are bound to, in a cache. Beyond: the oldest is evicted.
+# Service accounts and objects that tokens are bound to, in a cache. Beyond: the cache is cleared.
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
@@ -12,7 +12,8 @@ THREADS = 3
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000
-# Seconds between log lines about slow requests, or denials by one webhook. Beyond: the next line has their number.
+# Seconds between log lines about slow requests, failed TLS handshakes, or denials by one webhook. Beyond: the next line
+# has their number.
 LOG_EVERY = 1.0
 # Seconds in which a stopping server writes the remaining log lines. Beyond: they are dropped.
 LOG_FLUSH = 1.0

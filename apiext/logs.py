@@ -1,4 +1,4 @@
-"""The log: all lines are written to standard error, as text on a terminal, else as JSON."""
+"""The log: all lines are written to standard error, by default as text on a terminal, else as JSON."""
 
 import contextlib
 import json
@@ -72,7 +72,7 @@ def fields(**values: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def warn(text: str) -> None:
-    """Log a warning about the server's flags or environment."""
+    """Log a warning about the server's flags, environment or store."""
     _SERVER.warning("%s", text)
 
 
@@ -135,7 +135,7 @@ class TextLines(logging.Formatter):
         self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record, with its traceback below it."""
+        """Return the line of a record, with its further lines and its traceback below."""
         more = {} if hasattr(record, "lines") else getattr(record, "fields", {})
         text = self.line(record.created, record.levelname, record.name, record.getMessage(), more)
         text += "".join(f"\n{line}" for line in getattr(record, "lines", ()))

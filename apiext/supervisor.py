@@ -134,7 +134,7 @@ class Supervisor:
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
     async def _finish(self, workers: Sequence["asyncio.Task[None]"]) -> None:
-        """End all workers in order; kill workers that do not end in time."""
+        """End all workers with SIGTERM; kill workers that do not end in time."""
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)

@@ -167,7 +167,7 @@ class HistogramFamily(_Expiring):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Use a distribution of another family for these label values, with fewer buckets."""
+        """Use a distribution of another family for these label values; only this family's buckets are shown."""
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:

@@ -18,7 +18,7 @@ LOGGER = __name__
 
 
 class AccessLog:
-    """Writes lines to a file descriptor; lines over limits.ACCESS_HELD bytes are dropped and counted."""
+    """Writes lines to a file descriptor; drops and counts a line if more than limits.ACCESS_HELD bytes would wait."""
 
     def __init__(self, descriptor: int, form: "logs.JsonLines | logs.TextLines") -> None:
         self._descriptor = descriptor

@@ -3,7 +3,7 @@
 Pages of other origins must not use a server without authentication (--insecure) through the browser of its user. Writes
 are checked as net/http.CrossOriginProtection of Go 1.25 does; other programs send neither Origin nor Sec-Fetch-Site.
 With DNS rebinding, a page's own host name resolves to this machine, and browsers send no Sec-Fetch-Site. So the server
-rejects requests of all clients with a Host header that may be a registered domain.
+also rejects requests without Sec-Fetch-Site whose Host header may be a registered domain, even requests of programs.
 """
 
 import asyncio
@@ -51,7 +51,10 @@ _CORS = (
 
 
 def cross_origin_check(origins: Sequence[str]) -> Check:
-    """Return a function that raises a 403 for requests of pages; ``origins`` are patterns of allowed origins."""
+    """Return a function that raises a 403 for requests that may come from pages of other origins.
+
+    ``origins`` are the patterns of allowed origins. Public paths (health and version) are not checked.
+    """
     allowed = origin_matchers(origins)
 
     def check(exchange: Exchange) -> None:

@@ -179,7 +179,10 @@ class ApiHandler(Incoming):
         return await self._follow(reply, request)
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
-        """Return the response if it fits into the memory budget of its user, else the response of an error."""
+        """Return the response, or an error if the response to a GET does not fit into its user's memory budget.
+
+        Responses to other methods, and responses with shared bytes, are returned in any case.
+        """
         memory = self._service.memory
         memory.hold(exchange, min(size, exchange.promised))  # the body of the request has been released
         if reply.shared or exchange.method != "GET":
@@ -268,7 +271,7 @@ class ApiHandler(Incoming):
         return int(request.message.headers.get("Content-Length", "") or documents_limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; raise a 413 over ``limit`` bytes, and a 408 if the body does not arrive in time."""
+        """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""
         request = self.request
         assert request is not None
         payload = request.payload
@@ -291,9 +294,9 @@ class ApiHandler(Incoming):
             raise status.bad_request("the body of the request could not be read") from error
 
     def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
-        """Return a body; raise a 413 over the limit, and then close the connection if much of the body is unread, as
-        Go.
+        """Return a body; raise a 413 over the limit.
 
+        As Go, close the connection after this error if the size of the body is unknown, or much of it is unread.
         ``length`` is the declared size of the body, 0 if it is unknown.
         """
         if len(data) <= limit >= length:

@@ -1,12 +1,13 @@
 """Limits of all connections together: file descriptors, and memory of clients that have not authenticated yet.
 
-Without this limit, the event loop would accept and drop connections silently once no descriptor is left. Connections to
-etcd and webhooks would fail, too, and files could not be opened.
+Without the limit of file descriptors, the event loop would accept and drop connections silently once no descriptor is
+left. Connections to etcd and webhooks would fail, too, and files could not be opened.
 
 A connection needs memory before its first request is authenticated: about 50 KiB for TLS, and two to three times the
-bytes of an unfinished request head. Over the limit, the server first closes the connections with the largest unfinished
-heads, and the oldest idle connections. A client that sends complete requests has such a connection only briefly.
-Unfinished heads of authenticated clients count, too, since a head must be complete before its credentials are checked.
+bytes of an unfinished request head. Over the limits of this memory, the server closes the connections with the largest
+unfinished heads, or the oldest idle connections. A client that sends complete requests has such a connection only
+briefly. Unfinished heads of authenticated clients count, too, since a head must be complete before its credentials are
+checked.
 """
 
 import asyncio
@@ -164,7 +165,7 @@ class Unauthenticated:
         self._pending: dict[Pending, None] = {}
 
     def add(self, connection: Pending) -> None:
-        """Add a new connection; close the oldest idle connection if there are too many."""
+        """Add a new connection; if there are too many, close the oldest idle one, or this one if none is idle."""
         self._pending[connection] = None
         if len(self._pending) > limits.UNAUTHENTICATED:
             oldest = next((one for one in self._pending if one.is_idle), connection)

@@ -43,7 +43,7 @@ _IDS = Uids()
 
 
 def is_open(exchange: Exchange) -> bool:
-    """Report whether a request needs neither credentials nor authorization: health, or the front page."""
+    """Report whether a request needs no credentials, and as a read no authorization: health, version, front page."""
     return is_public(exchange.path) or front_page.is_wanted(exchange)
 
 
@@ -111,7 +111,7 @@ class Gate(Struct, eq=False):
         self._authenticated = self.telemetry.authentications.slot("success")
 
     def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
-        """Return the metrics of a request: counter, duration, and the size of the response for reads."""
+        """Return counter, duration, and response size of a request; no size for writes and watches of resources."""
         key = (labels, dry_run, code)
         found = self._counters.get(key)
         if found is None:
@@ -121,7 +121,7 @@ class Gate(Struct, eq=False):
                 telemetry.seconds.slot(verb, dry_run, *rest),
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
-            if not dry_run and verb != "WATCH":  # upstream: these requests have no service level objective
+            if not dry_run and verb != "WATCH":  # upstream: dry runs and watches have no service level objective
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
 

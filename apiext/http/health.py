@@ -13,7 +13,7 @@ _SYNCED = "poststarthook/crd-informer-synced"
 _NO_SNIFF = ("X-Content-Type-Options", "nosniff")
 
 Probe = Callable[[], str]
-"""Returns an error, empty if the check passes. It runs for each request, so that it only reads state."""
+"""Returns an error, empty if the check passes. It runs for each request, so it must only read state."""
 
 
 class Check(Struct, frozen=True):

@@ -31,8 +31,8 @@ UNAUTHENTICATED = 2_000
 LARGE_HEAD = 128 * 1024
 # Lists of several segments that are encoded concurrently. Beyond: they wait.
 LISTS_AT_ONCE = 4
-# Bytes of a body or stored object that need no memory budget. Beyond: the request waits or is refused if memory is
-# scarce.
+# Bytes of a body or stored object for which no memory is reserved. Beyond: the request reserves memory, and gets a 429
+# if memory is scarce.
 UNWEIGHED = 4 * 1024
 # Bytes of a response that is not counted for its user. Beyond: its bytes count until the client has read them.
 ANSWER_UNWEIGHED = 64 * 1024
@@ -83,7 +83,7 @@ DECODING_THREADS = 2
 HEADER_PARTS = 2_500
 # Parameters of a query. Beyond: all are ignored. Upstream: urlmaxqueryparams of Go.
 QUERY_PARAMETERS = 10_000
-# Parsed header values in a cache. Beyond: the oldest is evicted.
+# Parsed header values in a cache. Beyond: the least recently used is evicted.
 HEADERS_CACHED = 512
 # Characters of a header value that is cached. Beyond: it is parsed each time.
 HEADER_CACHED = 1_024
@@ -93,7 +93,7 @@ BUILD_INLINE = 64
 WALKED_FIELDS = 2_000
 # Nesting of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
 WALKED_DEPTH = 100
-# Paths of OpenAPI documents whose last change is cached. Beyond: the oldest is evicted.
+# Documents of OpenAPI and aggregated discovery whose last change is cached. Beyond: the cache is cleared.
 PUBLISHED_PATHS = 16_384
 # Characters of a User-Agent in an audit event. Beyond: it is truncated. Upstream: maxUserAgentLength.
 AUDIT_AGENT = 1024

@@ -3,13 +3,14 @@
 From a body, the server creates a document, a normalized document, sets of fields and a response. They need up to a
 hundred times the bytes of the body. Several hundred requests run concurrently, so that bodies of the allowed size could
 exceed the memory, and the kernel would kill the process. So the server first estimates the need of a request
-(``weight`` of its body and of the stored object that it changes), and reserves this memory with ``Memory.hold``. That
-raises a 429 while other requests have reserved the memory, and a 413 if the need exceeds the budget. The requests of
-one user can only reserve a share of the budget, so that one user cannot block all users.
+(``weight`` of its body and of the stored object that it changes), and reserves this memory with ``Memory.hold``. This
+call raises a 429 while other requests have reserved the memory, and a 413 if the need exceeds the share of one user.
+The requests of one user can only reserve this share of the budget, so that one user cannot block all users.
 
 ``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for responses, which stay in
-memory while a slow client reads. ``http.connection.ApiHandler.answer`` releases the memory after the response. Requests
-that need less than ``limits.UNWEIGHED`` reserve nothing, since their number is limited.
+memory while a slow client reads. ``http.connection.ApiHandler.answer`` releases the memory after the response. Bodies
+and stored objects up to ``limits.UNWEIGHED`` bytes need no reservation, since the number of concurrent requests is
+limited.
 """
 
 import asyncio
@@ -76,7 +77,8 @@ class Holder(Protocol):
 async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
     """Return an upper estimate of the memory in bytes to decode and validate a body, and to encode the response.
 
-    Objects whose list items and fields have field managers need this memory, other objects half of it or less.
+    ``prices`` is WHOLE for custom objects in which each list has one set of field managers: they need half of the
+    memory or less.
     """
     if encoding == APPLY:  # the manager owns each list item
         prices = ITEMS
@@ -185,7 +187,10 @@ class ListBudget:
         return self._memory.fits(size)
 
     def held(self, page: Page) -> AbstractContextManager[None]:
-        """Reserve memory for the list of a page while it is encoded; raise a 429 if there is not enough memory."""
+        """Reserve memory for the list of a page while it is encoded; raise a 429 if there is not enough memory.
+
+        Reserve nothing if no control group limits the memory.
+        """
         return self._holding(_COPIES * page.size()) if self._memory.is_limited else _UNBOUNDED
 
     @contextmanager

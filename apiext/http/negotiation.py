@@ -248,7 +248,7 @@ def not_acceptable(offered: Sequence[str]) -> status.StatusError:
 
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
-    """Report whether to indent JSON: for ``?pretty=``, else for browsers and command-line tools (NEG-005)."""
+    """Report whether to indent JSON: for ``?pretty=``, else for browsers, curl and Wget (NEG-005)."""
     if query_values and query_values[0]:
         return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)

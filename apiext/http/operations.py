@@ -96,7 +96,7 @@ class VerbOperations:
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the cached object without waiting (RV-002, "0"); None if it is not cached."""
+        """Return the cached object without waiting (RV-002: resourceVersion=0); None if it is not cached."""
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.state.ready:
             return None

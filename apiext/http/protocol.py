@@ -1,8 +1,8 @@
 """The adapter to aiohttp; only this module uses private names of aiohttp (see tests/unit/http/test_aiohttp_names.py).
 
 ``HttpProtocol`` is aiohttp's connection, with public names for the parts that other modules use. One task handles all
-its requests. aiohttp creates a task for each request, which costs two iterations of the event loop before Python 3.12.
-``Listener`` is aiohttp's server.
+requests of a connection. aiohttp itself would create a task for each request, which would cost two iterations of the
+event loop before Python 3.12. ``Listener`` is aiohttp's server.
 """
 
 import asyncio

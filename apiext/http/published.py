@@ -26,10 +26,10 @@ T = TypeVar("T")
 
 
 class Builder:
-    """Computes documents of a catalog in threads, and caches them with the catalog.
+    """Computes documents of a catalog, slow ones in threads, and caches them with the catalog.
 
-    One thread computes documents about all resources. Another thread computes all other documents, which would have to
-    wait otherwise.
+    One thread computes large documents. Another thread computes all other slow documents, which would have to wait
+    otherwise.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Conditional:
         self._changes: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
-        """Return a 304 if the client has the document with this ETag, else None."""
+        """Return a 304 if the client's ETag, or else its date, shows that it has the document; else None."""
         given = exchange.headers.get("If-None-Match", "")
         if given:
             tags = {each.strip().removeprefix("W/") for each in given.split(",")}

@@ -57,8 +57,8 @@ def head(
 ) -> bytes:
     """Return status line and headers of a complete response, with the empty line.
 
-    ``version`` is that of the request: HTTP/1.0 clients get ``Connection: keep-alive``, HTTP/1.1 clients ``Connection:
-    close``, or neither.
+    ``version`` is that of the request. The head has a header Connection only if the connection does not follow the
+    version's default: ``keep-alive`` for HTTP/1.0, ``close`` for HTTP/1.1.
     """
     if reply.content_type == _JSON and not reply.headers and not close and version >= (1, 1):
         start = _USUAL.get(reply.code)
@@ -190,7 +190,7 @@ def gzip(parts: Sequence[bytes]) -> list[bytes]:
 
 
 class Compressor:
-    """Compresses large responses for clients that accept gzip; a thread compresses the largest."""
+    """Compresses large responses for clients that accept gzip; those over limits.GZIP_INLINE bytes in a thread."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None

@@ -138,7 +138,7 @@ class HttpServer:
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
-        """Listen; raise OSError if the address is in use."""
+        """Listen; raise OSError if the server cannot listen on the address."""
         if not has_fast_parser():
             raise RuntimeError(
                 "aiohttp runs without its C parser, but the Python parser is slow, and unsafe against smuggling"
@@ -177,7 +177,7 @@ class HttpServer:
         self.health.shutting_down = True
 
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
-        """Shut down in order: stop accepting, finish requests, end watches, close; by default within five seconds.
+        """Shut down in order: stop accepting, finish requests, end watches, close; each step has a time limit.
 
         Requests that take more than ``drain`` seconds are cancelled.
         """

@@ -104,7 +104,7 @@ class Body(Struct):
 class Outcome(Struct):
     """The response to a write.
 
-    ``entry`` is the stored object, whose JSON is ``entry.view(served.view)``. ``document`` is set instead for any
+    ``entry`` is the stored object, whose JSON is ``entry.view(served.codec.view)``. ``document`` is set instead for any
     other response: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served`` is the
     version of the final decision, since the definition may change during a write.
     """

@@ -1,6 +1,7 @@
 """Requests that upstream forwards to a node, pod or service; this server connects to none of them.
 
-It responds with the errors that kube-apiserver reports before it connects: 400, 404, 500 and 503 with the same texts.
+It responds with the errors that kube-apiserver reports before it connects. Where kube-apiserver would connect, it
+responds with a 503. The log of a pod without a node is empty.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -198,7 +199,7 @@ def _unreached_node(node: View) -> status.StatusError:
 
 
 def _check_container(pod: View, call: Call) -> None:
-    """Raise a 400 unless the query names a container of the pod, or the pod has only one."""
+    """Raise a 400 unless the query names a container of the pod, or names none and the pod has only one."""
     spec, wanted = pod.get("spec") or {}, first(call.query, "container")
     names = {field: [one.get("name") or "" for one in spec.get(field) or ()] for field in _CONTAINERS}
     if wanted:

@@ -172,7 +172,7 @@ async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
 
 
 class Stage:
-    """Converts the entries of a watch before they are encoded (apiext.storage.watching.Stage)."""
+    """Converts the entries of a watch before they are encoded (apiext.storage.staging.Stage)."""
 
     def __init__(
         self,

@@ -220,7 +220,7 @@ def restore_patched(
     """Normalize the result of a strategic merge patch, as ``normalize_patched`` does.
 
     ``with_floats`` is the same result with its integral floats, for errors. As upstream, the result is converted to the
-    Go type without JSON text, and independent of its kind.
+    Go type without JSON text, whatever its apiVersion and kind are.
     """
     own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
@@ -232,7 +232,7 @@ def restore_patched(
     except DecodeError as error:
         fault = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
         raise _bad_patch(quoted(), fault.restored or str(fault)) from error
-    # upstream: errors of a strategic merge patch show them without escapes
+    # upstream: errors of a strategic merge patch show unknown fields without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.settle_names(call, document)

@@ -99,7 +99,7 @@ class Deletion:
         if self.marker is _mark_namespace and _has_content(old):
             return Unconfirmed(Outcome(code, entry=entry))
         attributes = attributes_of(call, "DELETE", _pinned(old, options) if marks else options, None, old)
-        if call.verb == "deletecollection":  # upstream: admission gets no names there
+        if call.verb == "deletecollection":  # upstream: admission gets no names in this case
             attributes.name = ""
         await self._verbs.admission.review_delete(attributes)
         self._decided = entry
@@ -212,7 +212,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
 
 
 def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
-    """Raise a 403 if the user may delete the object, but not an object that cannot be decoded."""
+    """Raise a 403 if the user may not delete an object that cannot be decoded."""
     names = call.served.names
     place = (names.group, names.version, names.resource, "", call.namespace or "", call.name)
     decision = verbs.authorizer(Attributes(call.user, UNSAFE_VERB, "", *place))
@@ -377,7 +377,7 @@ def _has_content(namespace: View) -> bool:
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Set the deletionTimestamp of a namespace, which stays until its content is deleted.
 
-    Without a controller, it stays until a second delete (NSP-005).
+    Without the namespace controller, it stays until a client deletes its spec.finalizers (NSP-005).
     """
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)

@@ -1,4 +1,4 @@
-"""Translate errors of the store to the Status for the client. No other module does this."""
+"""Translate errors of the store to the Status for the client, if the verb does not translate them itself."""
 
 from collections.abc import Sequence
 from types import TracebackType

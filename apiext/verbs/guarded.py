@@ -1,4 +1,4 @@
-"""Guard writes: a write commits only if the definition of its resource is unchanged (decisions/0010)."""
+"""Guard puts: a put commits only if the definition and the namespaces that it read are unchanged (decisions/0010)."""
 
 import asyncio
 from collections.abc import Mapping

@@ -70,7 +70,7 @@ def summary(raw: bytes) -> str:
 NO_VERSION = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
 NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
-"""Upstream's error for every invalid body of a Scale, since its scheme for errors does not have the type."""
+"""Upstream's error for a body of a Scale that cannot be decoded: its scheme for errors does not have the type."""
 
 
 def check_segment(name: str) -> None:

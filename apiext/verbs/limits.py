@@ -28,7 +28,8 @@ DECODE_INLINE = {
 }
 # Retries of one step of a write, each after the conversion of one more object. Beyond: 500.
 CONVERSIONS_OF_A_CALL = 64
-# Groups of an access review that the authorizer gets unchanged. Beyond: it gets only groups with a binding.
+# Groups of an access review that the authorizer gets unchanged. Beyond: it gets only system:masters and groups with a
+# binding.
 REVIEWED_GROUPS = 256
 # Seconds of the grace period of a pod. Beyond: it is reduced to this value.
 GRACE_PERIOD = 2**31 - 1

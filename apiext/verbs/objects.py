@@ -40,7 +40,7 @@ def number(revision: str) -> int:
 
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return an object as a read after its write would: with defaults of reads, without fields of other versions."""
+    """Return an object as a read would return it after the write: with defaults, without fields of other versions."""
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:

@@ -117,7 +117,7 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Read at one revision: from the cache if no object has changed since, else from the store."""
+    """Read at one revision: selected objects from the cache if no object has changed since, else from the store."""
     try:
         part = None
         if selection.matches is not None and await verbs.store.unchanged(collection, plan.revision):

@@ -154,7 +154,7 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] =
 
 
 async def _user(verbs: Verbs, spec: View) -> User:
-    """Return the user of a review; if it has very many groups, return only groups with a binding."""
+    """Return the user of a review; if it has very many groups, keep only system:masters and groups with a binding."""
     groups: Sequence[str] = spec.get("groups") or ()
     if len(groups) > limits.REVIEWED_GROUPS:
         namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")

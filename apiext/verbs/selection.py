@@ -1,4 +1,4 @@
-"""Label and field selectors as conditions on stored entries, which indexes can look up (SEL rows)."""
+"""Label and field selectors as conditions on stored entries; indexes find the entries of some of them (SEL rows)."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

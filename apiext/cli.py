@@ -321,7 +321,10 @@ def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> 
 
 
 def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
-    """Return the source of an invalid value, empty for the command line: Kubernetes itself may set APIEXT_PORT."""
+    """Return the source of an invalid value, empty for the command line.
+
+    Users may not know the source: for a service named apiext, Kubernetes itself sets APIEXT_PORT.
+    """
     flag = next((flag for flag in FLAGS if text.startswith((f"--{flag.name} ", f"--{flag.name}:"))), None)
     if flag is None or flag.name not in given or given[flag.name].source == "flag":
         return ""
@@ -585,7 +588,7 @@ def _workers(text: str, *, shared: bool) -> int:
 
 
 def _cores() -> int:
-    """Return the number of cores for this process: of the scheduler, or of the control group if that is less."""
+    """Return the number of cores for this process: the scheduler's, or the control group's if it is smaller."""
     found = len(os.sched_getaffinity(0))
     try:
         quota, period = CPU_BOUND.read_text().split()

@@ -55,7 +55,7 @@ def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
 
 
 def set_verbosity(verbosity: int, *, quiet: bool) -> None:
-    """Set the logged levels by --v; with --quiet, log only warnings and errors."""
+    """Set the logged levels: warnings and errors, other lines without --quiet, and the lines that --v adds."""
     _SERVER.setLevel(logging.DEBUG if verbosity >= RETRIES else logging.WARNING if quiet else logging.INFO)
     _VERBOSE.setLevel(logging.INFO if verbosity >= REQUESTS else logging.WARNING)
 

@@ -10,11 +10,13 @@ MAX_WATCH_TIMEOUT = 10**9
 BODY_TIMEOUT = 30.0
 # Bytes of a body that are buffered until a handler reads them. Beyond: back-pressure.
 BODY_BUFFER = 32 * 1024
-# Seconds in which a request head must arrive. Beyond: the connection is closed. Upstream: ReadHeaderTimeout.
+# Seconds in which the first request head of a connection must arrive. Beyond: the connection is closed. Upstream:
+# ReadHeaderTimeout.
 HEAD_TIMEOUT = 32.0
 # Seconds in which a client reads nothing of a response. Beyond: the connection is closed.
 UNREAD_TIMEOUT = 120.0
-# Seconds of an idle connection. Beyond: the connection is closed. Upstream: IdleTimeout.
+# Seconds from a response until the next request head is complete. Beyond: the connection is closed. Upstream:
+# IdleTimeout.
 KEEPALIVE = 90.0
 # Headers of a request. Beyond: 431. Upstream: no limit.
 MAX_HEADERS = 2_000
@@ -75,7 +77,7 @@ ROW_INLINE = 128 * 1024
 # Bytes of an object times its columns with a search, for a row computed on the event loop. Beyond: a thread computes
 # it.
 ROW_SEARCHED = 32 * 1024
-# Fields of a document encoded on the event loop. Beyond: a thread encodes it.
+# Fields and list items of a document encoded on the event loop. Beyond: a thread encodes it.
 MEMBERS_INLINE = 1_000
 # Threads that decode large bodies. Beyond: bodies wait.
 DECODING_THREADS = 2
@@ -101,7 +103,7 @@ AUDIT_AGENT = 1024
 ACCESS_HELD = 8 * 1024 * 1024
 # Seconds in which a stopping server writes the remaining lines of the access log. Beyond: they are dropped.
 ACCESS_FLUSH = 1.0
-# Connections that wait in the kernel's accept queue. Beyond: the kernel refuses them.
+# Connections that wait in the kernel's accept queue. Beyond: the kernel drops them, and clients retry.
 BACKLOG = 4096
 # Seconds in which a stopping server completes requests. Beyond: they are cancelled.
 SHUTDOWN_DRAIN = 3.0

@@ -108,7 +108,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 
 def is_small(document: View) -> bool:
-    """Report whether a document has few fields, so that encoding is fast; true for each Status."""
+    """Report whether a document has few fields and list items, so that encoding is fast; true for each Status."""
     if status.is_status(document):
         return True
     left, stack = limits.MEMBERS_INLINE, list[object]([document])

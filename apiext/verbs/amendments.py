@@ -1,4 +1,4 @@
-"""Writes of the status of an object by the server itself: one attempt, if the object is unchanged."""
+"""Writes of the status of an object by the server itself: one attempt, without a retry after a conflict."""
 
 import asyncio
 from collections.abc import Callable

@@ -237,7 +237,7 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
     """Return the page of a list with the same options, and the options for the deletion of its objects (WRI-021).
 
-    The page is the response. The caller writes it before the first deletion, for two reasons: an object that cannot be
+    The page is the response. The caller encodes it before the first deletion, for two reasons: an object that cannot be
     decoded must prevent all deletions, and the objects of a large collection need not stay in memory until the last
     deletion.
     """

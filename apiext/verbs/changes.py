@@ -1,4 +1,4 @@
-"""Create the change of each kind of write: a function from the current object to the requested object."""
+"""Create the change of a PUT or a patch: a function from the current object to the requested object."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,7 @@
 """Requests that upstream forwards to a node, pod or service; this server connects to none of them.
 
-It responds with the errors that kube-apiserver reports before it connects. Where kube-apiserver would connect, it
-responds with a 503. The log of a pod without a node is empty.
+It responds with the errors that kube-apiserver reports before it connects. Where kube-apiserver would connect, this
+server responds with a 503. The log of a pod without a node is empty.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -50,7 +50,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
     """Return the notes about a body that has duplicate fields."""
     if not _typed(call):
         return [*body.duplicates, *notes]
-    # upstream: Go types do not search unknown fields, nor fields with a decoder of their own
+    # upstream: decoders of Go types search duplicates neither in unknown fields nor in fields with an own decoder
     places = [(path, '".[') for path in unknown]
     places += [(path, ".[") for path in call.served.model.custom_decoded(body.document)]
     lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)

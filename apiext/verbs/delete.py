@@ -36,7 +36,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete an object, or set its deletionTimestamp if it has finalizers (WRI-016…019, DEL-001, NSP-005)."""
+    """Delete an object, or set its deletionTimestamp if finalizers or its kind delay the deletion (WRI-016…019)."""
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)

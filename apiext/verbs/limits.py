@@ -18,7 +18,7 @@ ADDRESS_TRIES = 64
 SELECTOR_INLINE = 4_096
 # Terms of a selector tested one by one. Beyond: they are compiled together.
 TERMS_APART = 16
-# Values of a selectable field cached for watches. Beyond: the oldest is evicted.
+# Values of a selectable field in a cache. Beyond: the oldest is evicted.
 FIELD_VALUES = 256
 # Bytes of a body decoded on the event loop, by media type. Beyond: a thread decodes it.
 DECODE_INLINE = {

@@ -48,7 +48,7 @@ class Selection(Struct, frozen=True):
 
     @property
     def route_unread(self) -> Term | None:
-        """Return ``route`` of the terms that hold in every version, so that no conversion is needed."""
+        """Like ``route``, but only of the terms on names and namespaces, which need no conversion."""
         return _narrowest(by_name(self))
 
 

@@ -71,7 +71,7 @@ async def _amend(
 
 
 class Namespaces:
-    """Finds namespaces for plug-ins (apiext.admission.calls.FindNamespace), and caches the decoded objects."""
+    """Finds namespaces for plug-ins (admission.plugin_services.FindNamespace), and caches the decoded objects."""
 
     __slots__ = ("_catalog", "_seen", "_store")
 

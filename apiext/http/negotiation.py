@@ -193,7 +193,7 @@ def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
 
 
 def stream(header: str, *, typed: bool) -> Wanted:
-    """Return the form of a watch's events; raise a 406 for YAML (NEG-008)."""
+    """Return the form of a watch's events; raise a 406 for YAML, or if the client accepts no form (NEG-008)."""
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
     if wanted is None or wanted.encoding == YAML:
         raise not_acceptable(STREAMS)

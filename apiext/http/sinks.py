@@ -118,7 +118,7 @@ class WatchSink:
             self.write(b"")
 
     def end(self, data: bytes) -> None:
-        """Send the last events, and end the response; the connection can be reused."""
+        """Send the last events, and end the response; set ``clean``."""
         if self.closed:
             return
         self.write(data)

@@ -137,7 +137,7 @@ def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
 
 
 def _printable(agent: str) -> str:
-    """Return the name of a manager from a User-Agent: its printable start, at most 128 bytes (SSA-005)."""
+    """Return the name of a manager from a User-Agent: its printable characters, at most 128 bytes (SSA-005)."""
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
     text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")

@@ -121,7 +121,7 @@ class Connection(Protocol):
         """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; raise StatusError 413 over ``limit`` bytes, 408 if it does not arrive in time."""
+        """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""
 
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client."""

@@ -49,7 +49,7 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects revisions that other workers confirmed.
+    """Wait at most storage_limits.FRESH_WAIT seconds until the catalog reflects revisions that other workers confirmed.
 
     Without a connection to the store, no worker gets newer revisions, so do not wait.
     """

@@ -150,7 +150,7 @@ class Deletion:
     def _metadata_only(self, entry: Entry) -> Document | None:
         """Return only the metadata of an object, or None if the delete needs the complete object.
 
-        The metadata is enough if the object has no finalizer and no admission plug-in applies.
+        The metadata is enough if the object is not a pod and has no finalizer, and no admission plug-in applies.
         """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):

@@ -121,7 +121,7 @@ class Gate(Struct, eq=False):
                 telemetry.seconds.slot(verb, dry_run, *rest),
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
-            if not dry_run and verb != "WATCH":  # upstream: dry runs and watches have no service level objective
+            if not dry_run and verb != "WATCH":  # upstream: these requests have no service level objective
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
 

@@ -155,7 +155,7 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
-        # upstream: only a create without dry run has this conflict; here, a dry run has it, too
+        # upstream: reports no conflict here, although a create without dry run has a conflict
         except Malformed as error:
             existing = Entry(*key, error.revision, b"")
     if existing is not None:

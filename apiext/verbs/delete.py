@@ -99,7 +99,7 @@ class Deletion:
         if self.marker is _mark_namespace and _has_content(old):
             return Unconfirmed(Outcome(code, entry=entry))
         attributes = attributes_of(call, "DELETE", _pinned(old, options) if marks else options, None, old)
-        if call.verb == "deletecollection":  # upstream: admission gets no names in this case
+        if call.verb == "deletecollection":  # upstream: admission gets no names there
             attributes.name = ""
         await self._verbs.admission.review_delete(attributes)
         self._decided = entry

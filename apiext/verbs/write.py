@@ -139,7 +139,7 @@ class Update(Struct):
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes; the bytes are None if the last finalizer was removed (WRI-009)."""
         call = self.call
-        # upstream: an untyped map accepts fields that no read returns; they were validated, and changed the generation
+        # upstream: an untyped map accepts fields that no read returns; they were validated and counted
         new = accepted(call, new) if self.applied else part.accept(call, new)
         removed_paths = partial(ownership.removed_by_apply, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, removed_paths)

@@ -169,5 +169,4 @@ def test_a_review_shows_no_rules_as_they_were_sent(api: Client, hook: Webhook, k
         (ask["object"] and ask["object"]["rules"], ask["oldObject"] and ask["oldObject"]["rules"])
         for ask in hook.requests()
     ]
-    print(seen)
     assert seen == [([], None), ([], None), ([], None), (None, None), (None, None)]

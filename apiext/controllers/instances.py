@@ -14,6 +14,7 @@ from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
+from apiext.storage.keys import bounds
 from apiext.storage.store import Entry, Guard, Malformed, NotReady, RevisionChanged, StoreError
 from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.metadata import mark_as_deleting
@@ -73,7 +74,7 @@ class Sweep:
     def unreadable(self) -> Malformed | None:
         """Return the error of an unreadable object, which a sweep cannot delete; None if all are readable (RV-020)."""
         try:
-            self.collection.state.page(self._namespace, "", 1)  # checks all objects, but returns only one
+            self.collection.state.require_readable(*bounds(self._namespace))
         except Malformed as error:
             return error
         return None

@@ -55,17 +55,20 @@ async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> Non
                 acknowledged[key] = result.revision
             except (errors.UnknownOutcome, errors.Unavailable):
                 doubtful.add(key)
-            await asyncio.sleep(0.01)  # a pause, so that writes remain for the last restart even on a fast machine
+
+    async def more_writes() -> None:
+        enough = len(acknowledged) + 50
+        await until(lambda: len(acknowledged) >= enough)
 
     async with asyncio.TaskGroup() as group:
         for lane in range(32):
             group.create_task(writer(lane))
         for _ in range(3):
-            await asyncio.sleep(0.4)
+            await more_writes()
             await asyncio.to_thread(etcd.stop, how)
             etcd.start()
             await until(lambda: client.connected)
-        await asyncio.sleep(0.3)
+        await more_writes()
         stop.set()
     stored = {kv.key: kv.mod_revision for kv in (await client.range(b"/", prefix_end(b"/"))).kvs}
     assert {key: stored.get(key) for key in acknowledged} == acknowledged

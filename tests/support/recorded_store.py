@@ -74,7 +74,8 @@ async def main(directory: Path, seed: int, count: int, synchronous: str) -> None
     async with client_of(store) as etcd, asyncio.TaskGroup() as group:
         for number in range(WRITERS):
             group.create_task(write(etcd, notes, Random(seed * 100 + number), number, count // WRITERS))
-    await asyncio.sleep(1.2)  # leases expire
+    while any(record.lease and record.version for record in store.index.now.values()):  # noqa: ASYNC110 - for leases
+        await asyncio.sleep(0.05)
     os._exit(0)
 
 

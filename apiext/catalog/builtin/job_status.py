@@ -6,6 +6,7 @@ violates these rules.
 
 from collections.abc import Iterator
 
+from apiext.catalog.builtin.jobs import count_indexes, index_interval
 from apiext.catalog.builtin.pod_rules import at_least_zero
 from apiext.crd.conditions import find, is_true
 from apiext.documents.document import View
@@ -13,19 +14,13 @@ from apiext.documents.equality import same
 from apiext.documents.go_json import go_json
 from apiext.meta import time
 from apiext.meta.fields import INVALID, Errors, FieldError, duplicate, invalid, invalid_omit, required
-from apiext.text.quotes import go_quote
 
 _COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
 _PODS = ("succeeded", "failed")
-_DIGITS = 19  # of the largest 64-bit integer
 _PLAIN = ("active", "completedIndexes")  # an absent value of these fields equals their zero value
 _CONDITIONS, _COMPLETION = "status.conditions", "status.completionTime"
 _COMPLETE, _FAILED, _TARGET, _MET = "Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"
 _PERMANENT = (_FAILED, _COMPLETE, _TARGET)
-
-
-class _Indexes(ValueError):
-    """The text of a list of indexes is malformed."""
 
 
 class _Write:
@@ -204,36 +199,10 @@ def _resumes(write: _Write) -> bool:
 
 
 def _malformed(name: str, text: str, completions: int) -> Iterator[FieldError]:
-    last: int | None = None
     try:
-        for part in text.split(",") if text else ():
-            first, end = _interval(part, completions)
-            if last is not None and last >= first:
-                raise _Indexes(f"non-increasing order, previous: {last}, current: {first}")
-            last = end
-    except _Indexes as error:
+        count_indexes(text, completions)
+    except ValueError as error:
         yield invalid(f"status.{name}", text, f"error parsing {name}: {error}")
-
-
-def _interval(part: str, completions: int) -> tuple[int, int]:
-    """Parse ``3`` or ``3-5``; raise _Indexes."""
-    ends = part.split("-")
-    if len(ends) > 2:
-        raise _Indexes(
-            f"the fragment {go_quote(part)} violates the requirement that an index interval can have at most two parts "
-            "separated by '-'"
-        )
-    numbers = []
-    for end in ends:
-        digits = end.removeprefix("+")
-        if not (digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _DIGITS and int(digits) < 2**63):
-            raise _Indexes(f"cannot convert string to integer for index: {go_quote(end)}")
-        if (number := int(digits)) >= completions:
-            raise _Indexes(f"too large index: {go_quote(end)}")
-        numbers.append(number)
-    if len(numbers) == 2 and numbers[0] >= numbers[1]:
-        raise _Indexes(f"non-increasing order, previous: {numbers[0]}, current: {numbers[1]}")
-    return numbers[0], numbers[-1]
 
 
 def _common_index(completed: str, failed: str, completions: int) -> int | None:
@@ -251,7 +220,7 @@ def _intervals(text: str, completions: int) -> list[tuple[int, int]]:
     found = []
     for part in text.split(",") if text else ():
         try:
-            found.append(_interval(part, completions))
-        except _Indexes:
+            found.append(index_interval(part, completions))
+        except ValueError:
             continue
     return found

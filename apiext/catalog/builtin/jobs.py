@@ -25,6 +25,7 @@ from apiext.meta.fields import (
     too_many,
 )
 from apiext.meta.selectors import LabelSelector, SelectorError
+from apiext.text.quotes import go_quote
 
 _IMMUTABLE = "field is immutable"
 _COUNTS = (
@@ -41,6 +42,7 @@ _MAX_PARALLEL = _MAX_FAILED = _MANY = 100_000
 _MAX_OF_MANY = 10_000
 _MAX_RULES, _MAX_CODES, _MAX_PATTERNS = 20, 255, 20
 _MAX_INDEXES = 64 * 1024
+_INDEX_DIGITS = 19  # of the largest 64-bit integer
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
 _STATUSES = ("False", "True", "Unknown")
@@ -224,15 +226,7 @@ def count_indexes(text: str, completions: int) -> int:
     """
     last, total = -1, 0
     for part in text.split(",") if text else ():
-        limits = part.split("-")
-        if len(limits) > 2:
-            raise ValueError(
-                f'the fragment "{part}" violates the requirement that an index interval can have at most two parts'
-                " separated by '-'"
-            )
-        first, end = (_index(one, completions) for one in (limits[0], limits[-1]))
-        if len(limits) > 1 and first >= end:
-            raise ValueError(f"non-increasing order, previous: {first}, current: {end}")
+        first, end = index_interval(part, completions)
         if total and last >= first:
             raise ValueError(f"non-increasing order, previous: {last}, current: {first}")
         total += end - first + 1
@@ -240,12 +234,28 @@ def count_indexes(text: str, completions: int) -> int:
     return total
 
 
+def index_interval(part: str, completions: int) -> tuple[int, int]:
+    """Return the first and the last index of ``3`` or ``3-5``; raise ValueError with upstream's text."""
+    limits = part.split("-")
+    if len(limits) > 2:
+        raise ValueError(
+            f"the fragment {go_quote(part)} violates the requirement that an index interval can have at most two parts"
+            " separated by '-'"
+        )
+    first, end = (_index(one, completions) for one in (limits[0], limits[-1]))
+    if len(limits) > 1 and first >= end:
+        raise ValueError(f"non-increasing order, previous: {first}, current: {end}")
+    return first, end
+
+
 def _index(text: str, completions: int) -> int:
-    if not text.removeprefix("+").isdecimal() or not text.isascii() or len(text) > 18:
-        raise ValueError(f'cannot convert string to integer for index: "{text}"')
-    if int(text) >= completions:
-        raise ValueError(f'too large index: "{text}"')
-    return int(text)
+    digits = text.removeprefix("+")
+    decimal = digits.isascii() and digits.isdecimal() and len(digits.lstrip("0")) <= _INDEX_DIGITS
+    if not decimal or int(digits) >= 2**63:
+        raise ValueError(f"cannot convert string to integer for index: {go_quote(text)}")
+    if int(digits) >= completions:
+        raise ValueError(f"too large index: {go_quote(text)}")
+    return int(digits)
 
 
 def validate_job(new: View, old: View | None) -> list[FieldError]:

@@ -290,6 +290,22 @@ async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None
         )
 
 
+@pytest.mark.looptime
+@pytest.mark.rows("NSP-005", "RV-020")
+async def test_an_unreadable_object_after_a_pending_one_is_reported() -> None:
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        served = await one.established("widgets.example.com")
+        await one.define_namespace("d")
+        await one.put(served, widget("a", finalizers=("example.com/keep",)))
+        etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
+        await one.store.fresh()
+        await one.delete_namespace("d")
+        await until(lambda: conditions(stored(one, "d")), every=0.1)
+        assert "d/bad cannot be read" in conditions(stored(one, "d"))["NamespaceDeletionContentFailure"][2]
+
+
 async def test_a_collection_that_is_read_again_is_not_treated_as_empty() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())

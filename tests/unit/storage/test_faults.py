@@ -311,8 +311,10 @@ async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_fol
 async def test_a_fill_is_tried_again(rig: Rig) -> None:
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rig.etcd.down = True
+    pages = rig.etcd.calls.count("range")
     rooms = rig.store.add(ROOMS, False)
-    await asyncio.sleep(1)  # looptime: virtual time
+    while rig.etcd.calls.count("range") < pages + 2:  # noqa: ASYNC110 - until the fill is tried again
+        await asyncio.sleep(0.01)
     with pytest.raises(NotReady):
         rooms.state.get("", "attic")
     rig.etcd.down = False
@@ -348,8 +350,10 @@ async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> No
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
+    pages = rig.etcd.calls.count("range")
     rooms.feed.subscribe(heard.append)
-    await asyncio.sleep(1)  # looptime: virtual time
+    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - until the fill has read its page
+        await asyncio.sleep(0.01)
     rig.etcd.release()
     await rooms.wait_ready()
     assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]

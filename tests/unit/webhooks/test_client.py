@@ -468,16 +468,18 @@ async def test_a_place_that_comes_too_late_is_for_the_next(monkeypatch: pytest.M
     breaker, loop, ended = Breaker(), asyncio.get_running_loop(), list[str]()
     gate = asyncio.Event()
 
-    async def call(name: str, then: float = 0.0) -> bytes:
+    async def call(name: str, until: float = 0.0) -> bytes:
         await gate.wait()
-        time.sleep(then)  # noqa: ASYNC251 (the loop gets end and deadline together)
+        while loop.time() < until:  # blocks the event loop, so that it gets the end and the deadline together
+            pass
         ended.append(name)
         return b""
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(breaker.run(functools.partial(call, "a", 0.1), loop.time() + 5))
+        deadline = loop.time() + 0.05
+        group.create_task(breaker.run(functools.partial(call, "a", deadline + 0.01), loop.time() + 5))
         await asyncio.sleep(0)
-        late = group.create_task(_outcome(breaker.run(functools.partial(call, "b"), loop.time() + 0.05)))
+        late = group.create_task(_outcome(breaker.run(functools.partial(call, "b"), deadline)))
         given_up = group.create_task(_outcome(breaker.run(functools.partial(call, "c"), loop.time() + 0.01)))
         patient = group.create_task(breaker.run(functools.partial(call, "d"), loop.time() + 5))
         assert isinstance(await given_up, TimeoutError)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 
 from apiext.embedded.wire import Record
+from apiext.scheduling.growing_dict import GrowingDict
 
 RUN = 512  # the number of keys of a new run; a run has at most twice this number
 Span = tuple[bytes, bytes]
@@ -74,9 +75,9 @@ class Index:
     """The records of all keys since the compacted revision. Each new record has a higher revision."""
 
     def __init__(self) -> None:
-        self.now: dict[bytes, Record] = {}
+        self.now = GrowingDict[bytes, Record]()
         # key → earlier records, oldest first; a deleted key has an entry, which may be empty
-        self._past: dict[bytes, list[Record]] = {}
+        self._past = GrowingDict[bytes, list[Record]]()
         self._order = Order()
 
     def put(self, key: bytes, record: Record) -> Record | None:

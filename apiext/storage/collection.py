@@ -276,7 +276,7 @@ class Collection:
         for key, value in broken.items():
             self._set_broken(key, replace(value, last=before.get(key)))
         state.ready = self.arrivals.open = True
-        return differences(before, entries.index, state.broken, revision) if listeners else []
+        return differences(before, dict(entries.items()), state.broken, revision) if listeners else []
 
     def announce(self, changes: list[Change]) -> None:
         """Call listeners with the changes that ``load`` returned, then apply the buffered changes."""

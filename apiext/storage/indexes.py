@@ -1,13 +1,14 @@
 """Indexes of collections by the values of labels and fields, built for selectors that clients use repeatedly."""
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
 from itertools import compress
 from time import perf_counter
 
 from msgspec import Struct
 
 from apiext import limits as server_limits
+from apiext.scheduling.growing_dict import GrowingDict
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.store import Entry
@@ -95,7 +96,7 @@ class Index:
         """Mark the key of an object that was created, changed or deleted."""
         self.marked[key] = None
 
-    def read_marked(self, entries: Mapping[str, Entry], until: float) -> bool:
+    def read_marked(self, entries: GrowingDict[str, Entry], until: float) -> bool:
         """Read the objects of marked keys until the time ``until``, and report whether all are read.
 
         Raises the exceptions of the reader.
@@ -156,7 +157,7 @@ class Indexes:
     bytes = 0
     """The bytes of the indexes of all collections."""
 
-    def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
+    def __init__(self, entries: Callable[[], GrowingDict[str, Entry]]) -> None:
         self._entries = entries
         # keys of dimensions that a selector tested and that have no index, newest last
         self._candidates: dict[Hashable, None] = {}

@@ -3,10 +3,11 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from apiext.scheduling.growing_dict import GrowingDict
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.aged_forms import AgedForm
@@ -156,7 +157,7 @@ class Snapshot:
 
     def __init__(self, entries: Iterable[tuple[str, Entry]] = ()) -> None:
         """``entries`` are pairs of key and entry, in key order."""
-        self.index: dict[str, Entry] = {}
+        self.index = GrowingDict[str, Entry]()
         self._chunks: list[Chunk] = []
         self._lasts: list[str] = []
         for batch in _cut(entries):
@@ -172,7 +173,8 @@ class Snapshot:
         return found
 
     def _append(self, batch: list[tuple[str, Entry]]) -> None:
-        self.index.update(batch)
+        for key, entry in batch:
+            self.index[key] = entry
         self._chunks.append(Chunk([key for key, _ in batch], [entry for _, entry in batch]))
         self._lasts.append(batch[-1][0])
 
@@ -304,6 +306,10 @@ class Snapshot:
             return len(self.index)
         chunks, before, behind = self._chunks_between(low, high)
         return max(0, sum(map(len, map(_KEYS, chunks))) - before - behind)
+
+    def items(self) -> Iterator[tuple[str, Entry]]:
+        """Return pairs of key and entry, in key order."""
+        return chain.from_iterable(zip(chunk.keys, chunk.entries, strict=True) for chunk in self._chunks)
 
     def chunks(self) -> Iterator[Chunk]:
         """Return the chunks in key order."""

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
+from itertools import chain
 
 from apiext.meta.names import GroupResource
 from apiext.storage import limits, metrics
@@ -221,7 +222,8 @@ class CachedState:
 
     def last_states(self) -> dict[str, Entry]:
         """Return key → object for all objects; for an object that cannot be read, its last readable state."""
-        return {**self.snapshot.index, **{key: it.last for key, it in self.broken.items() if it.last is not None}}
+        last = {key: it.last for key, it in self.broken.items() if it.last is not None}
+        return dict(chain(self.snapshot.items(), last.items()))
 
     def tick(self) -> None:
         """Drop unused indexes, and evict the cached bytes of unused lists; called every BOOKMARK_EVERY seconds."""

@@ -108,7 +108,14 @@ def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) 
 
 @pytest.mark.parametrize("text", ["{" + "a:" * 700_000 + "}", '"' + "a " * 700_000 + '"'], ids=["flow", "quoted"])
 def test_other_threads_run_while_yaml_is_read(text: str) -> None:
-    raw, over = text.encode(), threading.Event()
+    """The best of three runs counts: in one run, other programs may keep this thread from the processor."""
+    longest = min(longest_stretch(text.encode()) for _ in range(3))
+    prompt(longest, 0.01, "another thread waited for seconds of CPU")
+
+
+def longest_stretch(raw: bytes) -> float:
+    """Return the longest CPU time in seconds that reading takes before another thread runs."""
+    over = threading.Event()
     reader = threading.Thread(target=lambda: (decode_yaml(raw), over.wait(PATIENCE)))
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -121,11 +128,11 @@ def test_other_threads_run_while_yaml_is_read(text: str) -> None:
             before, spent = spent, time.clock_gettime(clock)
             longest = max(longest, spent - before)
             quiet = quiet + 1 if spent - before < 0.00001 else 0
+        return longest
     finally:
         sys.setswitchinterval(interval)
         over.set()
         reader.join()
-    prompt(longest, 0.01, "another thread waited for seconds of CPU")
 
 
 @given(st.dictionaries(PLAIN, PLAIN_VALUES, max_size=3))

@@ -215,10 +215,9 @@ class Serving:
         definitions = self._definitions.collection
         await self.fresh()
         await self.settled()
-        if any(broken.undecryptable for broken in definitions.state.broken.values()):
-            raise NotReady(
-                f"no key decrypts {', '.join(definitions.state.broken)}, so the served resources are unknown"
-            )
+        names = [name for name, broken in definitions.state.broken.items() if broken.undecryptable]
+        if names:
+            raise NotReady(f"no key decrypts {', '.join(names)}, so the served resources are unknown")
 
     @property
     def has_peers(self) -> bool:

@@ -525,7 +525,10 @@ class Store:
         coming = self._batch.size + self._writing_bytes + more + ROW_BYTES
         full = self._refused or self.backend.short or self.backend.size.in_use + coming > self.quota
         if full and not self._refused:
-            log.error("the store is full and accepts deletions only: its quota is %d bytes", self.quota)
+            if self.backend.short:
+                log.error("the disk of the store is full, so the store accepts deletions only")
+            else:
+                log.error("the store is full and accepts deletions only: its quota is %d bytes", self.quota)
             self._refused = True
         if full:
             self._relieve()

@@ -139,7 +139,7 @@ class Addresses:
         """Yield free addresses or ports: random ones, then the rest in order, then recently allocated ones."""
         for _ in range(limits.ADDRESS_TRIES if numbers else 0):
             found = made(random.choice(numbers))
-            if found not in self._used and found not in self._recent:
+            if found not in self._used and found not in but and found not in self._recent:
                 yield found
         unused = [found for found in map(made, numbers) if found not in self._used and found not in but]
         yield from (found for found in unused if found not in self._recent)

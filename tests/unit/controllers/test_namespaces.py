@@ -77,10 +77,13 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
     definition = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.example.com"
     (_, value), objects = etcd.state(definition)[definition], etcd.state(f"{PREFIX}/example.com/")
     etcd.put(definition, b"k8s:enc:kms:v2:p:sealed")
+    etcd.put(definition.replace("widgets", "gadgets"), b"not a definition")
     async with server(etcd) as one:  # its plug-in is missing, or its key is not in the configuration
         await one.delete_namespace("d")
         await until(lambda: one.controllers._emptying.idle)
         assert stored(one, "d") is not None
+        with pytest.raises(NotReady, match=r"^no key decrypts widgets\.example\.com, so"):
+            await one.controllers.serving.complete()
         assert etcd.state(f"{PREFIX}/example.com/") == objects
         etcd.put(definition, value)
         await until(lambda: stored(one, "d") is None)

@@ -280,7 +280,7 @@ async def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> No
     assert said == f"{path} cannot be written (No such file or directory): {text}"
 
 
-async def test_a_full_file_refuses_and_recovers(tmp_path: Path) -> None:
+async def test_a_full_file_refuses_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """SQLite reports a full disk; releasing the reserve does not help while the page limit is set."""
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         assert isinstance(store.backend, SqliteBackend)
@@ -295,9 +295,13 @@ async def test_a_full_file_refuses_and_recovers(tmp_path: Path) -> None:
         assert found is not None
         assert found.mod_revision == revisions[-1]
         assert store.backend.short
+        with pytest.raises(errors.OutOfSpace):
+            await etcd.update(b"a", b"2", revisions[-1])
+        assert "the disk of the store is full" in caplog.text
+        assert "quota" not in caplog.text
         db.execute("PRAGMA max_page_count=1000000")
         async with asyncio.timeout(10):
-            while store.backend.short:
+            while store.backend.short or store._refused:
                 store._relieving = False  # otherwise it tries again after RELIEF seconds
                 store._relieve()
                 await asyncio.sleep(0.01)

@@ -126,6 +126,13 @@ def test_a_service_is_given_each_port_once(clock: Clock) -> None:
         free.port({30_000, 30_001, 30_002})
 
 
+def test_excluded_ports_are_not_allocated(clock: Clock) -> None:
+    free = Addresses(SMALL, clock)
+    for _ in range(50):
+        clock.now += 2 * limits.ADDRESS_GIVEN
+        assert free.port({30_000, 30_002}) == 30_001
+
+
 def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock: Clock) -> None:
     """A service that prefers two families, but was created with one, keeps one until it requires two."""
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}

@@ -1,4 +1,4 @@
-"""``apiext`` and ``python -m apiext``: the sub-commands. Each imports its modules when it runs."""
+"""The sub-commands of ``apiext`` and ``python -m apiext``; a sub-command imports its modules when it runs."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import ssl
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
-EXIT_PIPE = 141  # exit code of a shell for a program that a closed pipe ended
+EXIT_PIPE = 141  # 128 + SIGPIPE: the exit code that shells report for a program that a closed pipe has ended
 
 USAGE = """usage: apiext COMMAND [ARGS]
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed standard streams; otherwise the next file or socket would get their numbers."""
+    """Open /dev/null for closed standard streams; else the next files would get their descriptors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -62,7 +62,10 @@ def _open_streams() -> None:
 
 
 def _leave_streams() -> None:
-    """Discard standard error that cannot be written: Python would try again at exit, and change the exit code."""
+    """Discard error output that cannot be written.
+
+    Otherwise Python would try to write it again at exit, fail, and change the exit code.
+    """
     try:
         sys.stderr.flush()
     except OSError:
@@ -84,7 +87,10 @@ def _run(given: list[str]) -> int:
 
 
 def _reader_closed() -> bool:
-    """Report whether the reader of standard output has closed it, as ``| head`` does; then discard further output."""
+    """Report whether the reader of standard output has closed it, as ``| head`` does.
+
+    If so, discard further output.
+    """
     import select
 
     hung_up = select.poll()
@@ -100,7 +106,7 @@ def serve(arguments: Sequence[str]) -> int:
     import gc
 
     gc.disable()  # imports create little garbage, and collecting it takes a fifth of the start time
-    from apiext import logs  # imported first, so that errors of further imports are logged in the configured form
+    from apiext import logs  # imported first, so that errors of further imports are logged
 
     logs.open_log()
     from apiext import cli

@@ -51,7 +51,7 @@ class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
 
     ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. When the
-    write ends, it calls each function in ``on_end``: with true if the object was stored, with false if the write
+    write ends, it calls each function in ``on_end``: with true if it succeeded, also as a dry run; with false if it
     failed.
     """
 
@@ -76,9 +76,9 @@ class RequestOptions(Protocol):
 class Attributes(Struct):
     """One write or connection: the operation is CREATE, UPDATE, DELETE or CONNECT.
 
-    ``old`` is None on CREATE and CONNECT, ``new`` is None on DELETE. ``deadline`` is a time of the event loop, in
-    seconds (0: no deadline). ``definition`` is the resource of the request, and ``served`` is its version. ``rounds``
-    is None until a mutating plug-in calls ``enter``.
+    ``old`` is None on CREATE and CONNECT. ``new`` is None on DELETE; on CONNECT, it has the options of the connection,
+    such as PodExecOptions. ``deadline`` is a time of the event loop, in seconds (0: no deadline). ``definition`` is the
+    resource of the request, and ``served`` is its version. ``rounds`` is None until a mutating plug-in calls ``enter``.
     """
 
     operation: str
@@ -97,12 +97,12 @@ class Attributes(Struct):
     definition: ServedResource | None = None
     deadline: float = 0.0
     traces: Traces = field(default_factory=Traces)
-    size: int = 0  # of the object in bytes, 0 if unknown
+    size: int = 0  # bytes of the object, 0 if unknown
     rounds: Rounds | None = None
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
-        """Begin a round of a mutating plug-in; return the rounds of the write, and the state of the plug-in."""
+        """Begin a round of a mutating plug-in; return the rounds of the write, and the state of this plug-in."""
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)
@@ -117,9 +117,9 @@ class Attributes(Struct):
 
     @property
     def options(self) -> View | None:
-        """The options of the operation as an object; for a patch, CreateOptions or UpdateOptions.
+        """The options of the request as an object, None if ``request_options`` is None.
 
-        None if ``request_options`` is None.
+        Its kind depends on the operation: for a patch, it is CreateOptions or UpdateOptions.
         """
         if self.request_options is None:
             return None

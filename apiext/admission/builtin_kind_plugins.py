@@ -43,7 +43,10 @@ class Row(NamedTuple):
 
 
 class BuiltinKindPlugin:
-    """The plug-in of a row; ``mutate`` and ``review`` do nothing if the row has no function for them."""
+    """The plug-in of a row.
+
+    ``mutate`` and ``review`` do nothing if the row has no function for them, or does not have the subresource.
+    """
 
     __slots__ = ("_lookup", "_row", "name")
 
@@ -57,7 +60,7 @@ class BuiltinKindPlugin:
         return operation in self._row.operations and resource in self._row.resources
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Do nothing, since ``applies`` never changes. This method makes the plug-in Configurable (see chain)."""
+        """Do nothing, since the results of ``applies`` never change. The method makes the plug-in Configurable."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Call the mutating function of the row on the new object."""

@@ -42,7 +42,8 @@ _FINALIZERS = {
 async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Set the priority and the preemption policy of a new pod from its priority class.
 
-    An update without these fields gets their stored values.
+    Deny a pod that sets other values than its class, or whose class does not exist. An update without these fields gets
+    their stored values.
     """
     if attributes.resource != PODS:
         return
@@ -223,7 +224,7 @@ async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -
 
 
 async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny the expansion of a claim that is not bound, or that has no storage class which allows expansion."""
+    """Deny the expansion of a claim that is not bound, or whose storage class changes or allows no expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return

@@ -58,7 +58,10 @@ class Rejected(Exception):
 
 
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
-    """Report whether webhooks and policies skip the write because it changes a configuration of them (ADM-002)."""
+    """Report whether a plug-in skips the write, since the object configures plug-ins (ADM-002).
+
+    ``kinds`` are the configuring kinds that this plug-in skips.
+    """
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
@@ -74,7 +77,7 @@ def is_review(attributes: Attributes) -> bool:
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
     """Return the labels that namespaceSelectors match; raise 404 for a missing namespace, 500 without a name."""
-    # upstream: also for custom resources with the plural name "namespaces"
+    # upstream: also the labels of a custom object whose resource is called "namespaces"
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
     name = attributes.plugin_namespace
@@ -145,7 +148,7 @@ async def objects_in(versions: Versions, form: Form, *, mutating: bool) -> Objec
     """Return the objects of a write in the Form of a webhook; raise 500 if the conversion fails."""
     try:
         return await versions.objects(form)
-    except StatusError as error:  # upstream: wraps the message twice for mutating webhooks
+    except StatusError as error:  # upstream: for mutating webhooks, the message is wrapped twice
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 

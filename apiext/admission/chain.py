@@ -58,8 +58,8 @@ P = TypeVar("P", bound=Plugin)
 class Phase(NamedTuple, Generic[P]):
     """The plug-ins that apply to an operation on a resource, in one phase (mutating or validating), in order.
 
-    Each write adds a duration of zero to the distributions in ``passed``. They are those of plug-ins that do not apply,
-    except Configurable plug-ins. If no plug-in applies, the distribution of the phase is also among them.
+    Each write adds a duration of zero to the distributions in ``passed``. They belong to the plug-ins that do not apply
+    and are not Configurable. If no plug-in applies, ``passed`` also has the distribution of the phase.
     """
 
     plugins: tuple[P, ...]

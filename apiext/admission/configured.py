@@ -91,8 +91,8 @@ class Live(Generic[T]):
     async def current(self) -> tuple[T, ...]:
         """Wait until the cache is filled, compile changed objects, and return the values of all objects.
 
-        Raises Malformed if an object cannot be decoded: without it, writes would skip its webhooks or policies
-        (RV-020).
+        Raises Malformed if an object cannot be decoded: if this method skipped the object, writes would skip its
+        webhooks or policies (RV-020).
         """
         while self._change != self._compiled_change:
             async with self._rebuilding:

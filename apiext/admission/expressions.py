@@ -24,7 +24,7 @@ OVER_BUDGET = "validation failed due to running out of cost budget, no further v
 
 
 class OutOfBudget(Exception):
-    """The expressions of one hook exceed their common budget."""
+    """The expressions that share a Budget have exceeded it."""
 
 
 def expression_variables(
@@ -94,10 +94,10 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 
 
 class Budget:
-    """The remaining budget of the expressions of one hook.
+    """The remaining budget of several expressions, such as the match conditions of one webhook or policy.
 
-    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still touch.
-    ``longest`` is the number of elements that they may still touch in a thread without allocating memory.
+    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still touch. In a
+    thread, ``longest`` limits the elements that they may still visit without allocating memory.
     """
 
     __slots__ = ("effort", "left", "longest")
@@ -149,7 +149,7 @@ def fault_of(text: str, found: Evaluation) -> str:
 
 
 class Conditions:
-    """The compiled match conditions of one hook, as (name, expression, program or compilation error)."""
+    """The compiled match conditions of a webhook or policy: (name, expression, program or compilation error)."""
 
     __slots__ = ("_ignore", "_kind", "_name", "programs")
 
@@ -166,7 +166,7 @@ class Conditions:
 
         A false condition excludes the write, even if another condition raised an error. In conditions, namespaceObject
         is null. ``request.resource`` is the resource of the request. Objects and ``request.kind`` are in the version
-        that the hook matches (upstream: plugin/webhook/matchconditions).
+        that the webhook or policy matches (upstream: plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True

@@ -4,9 +4,11 @@
 MAX_MUTATED = 6 * 1024 * 1024
 # Warnings that admission adds to a write. Beyond: the server drops further warnings.
 MAX_WARNINGS_ADDED = 64
-# Operations on a resource or subresource whose webhooks or policies are cached. Beyond: the cache is cleared.
+# Combinations of operation, resource and subresource for which a plug-in caches the webhooks or policies that may
+# match. Beyond: the cache is cleared.
 WRITES_MATCHED = 4_096
-# Groups, versions and kinds of writes in AdmissionReviews that are cached. Beyond: the least recently used is evicted.
+# Descriptions of kind and resource of a write, for AdmissionReviews, in a cache. Beyond: the least recently used is
+# evicted.
 FORMS_SEEN = 256
 # CEL cost units of an expression on the event loop. Beyond: the server evaluates it in a thread.
 ADMISSION_CEL_INLINE = 5_000
@@ -15,7 +17,8 @@ ADMISSION_CODE_INLINE = 400
 # CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
 # RuntimeCELCostBudgetMatchConditions.
 ADMISSION_CONDITIONS = 2_500_000
-# CEL cost units of the expressions of one binding. Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
+# CEL cost units of all validations of a policy for one parameter, of all its audit annotations, or of one mutation.
+# Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
 ADMISSION_EXPRESSIONS = 10_000_000
 # Bytes of the result of a messageExpression. Beyond: the server ignores the result. Upstream:
 # MaxEvaluatedMessageExpressionSizeBytes.
@@ -25,7 +28,8 @@ ADMISSION_MESSAGE = 5 * 1024
 ADMISSION_ANNOTATION = 10 * 1024
 # Failed validations in one audit annotation. Beyond: the rest is omitted. Upstream: maxValidationFailures.
 ADMISSION_FAILURES = 50
-# Resources of a policy whose types are checked. Beyond: the server does not check further resources.
+# Combinations of group, version and resource in the rules of a policy, for whose kinds the server checks the types of
+# expressions. Beyond: the server does not check further combinations.
 ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the failurePolicy decides whether the write is denied.
 ADMISSION_PARAMS = 1_000
@@ -35,7 +39,8 @@ WEBHOOKS_LOGGED = 1_000
 DEFAULT_ACCOUNT_TRIES = 10
 # Tries to charge the quotas of a write, since other writers may change them at that time. Beyond: a 409. Upstream: 4.
 QUOTA_TRIES = 10
-# Seconds that another server takes to store an object after it charged a quota. Beyond: a count may drop the charge.
+# Seconds in which another server should store an object after it charged a quota. Beyond: the quota controller may
+# count the usage without this charge.
 QUOTA_SETTLES = 1.0
 # Pods that are checked against a new pod security level of their namespace. Beyond: a warning names the number of
 # checked pods. Upstream: defaultNamespaceMaxPodsToCheck.

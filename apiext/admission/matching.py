@@ -30,7 +30,7 @@ class Rule(Struct, frozen=True):
     names: frozenset[str] = frozenset()
 
     def matches(self, attributes: Attributes, group: str, version: str) -> bool:
-        """Report whether the rule matches a write, as a write to this group and version."""
+        """Report whether the rule would match a write if the write went to this group and version."""
         return (
             not self.operations.isdisjoint((attributes.operation, "*"))
             and not self.groups.isdisjoint((group, "*"))

@@ -117,7 +117,7 @@ class Metrics:
         self._open.slot(name, type).add(1)
 
     def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:
-        """Observe the match conditions of one hook; ``labels`` are name, kind, type and operation."""
+        """Observe the match conditions of a webhook or policy; ``labels`` are name, kind, type and operation."""
         self._conditions.slot(*labels).observe(seconds)
         if excluded:
             self._exclusions.slot(*labels).add(1)

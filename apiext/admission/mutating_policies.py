@@ -51,7 +51,7 @@ class _Round:
         self._policy_run = policy_run
         self._new = new
         self._versions = Versions(policy_run.attributes, policy_run.services.convert, new)
-        self._patched = False  # upstream: also true after a patch without effect
+        self._patched = False  # true after a mutation; upstream: also after one without effect
 
     async def run(self) -> Document:
         """Match all policies, then apply them; return the mutated object. Raises StatusError."""
@@ -74,7 +74,7 @@ class _Round:
         return self._new
 
     async def _invocations(self) -> list[tuple[BoundPolicy[Mutations], View | None]]:
-        """Return each policy with each matching binding and each of its parameters."""
+        """Return each matching policy with each matching binding and each parameter of the binding."""
         policy_run, found = self._policy_run, list[tuple[BoundPolicy[Mutations], View | None]]()
         async for bound in policy_run.bound_policies():
             at: Binding | None = None  # the denial for a failed conversion names only the policy

@@ -22,7 +22,7 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 class ObjectLookup:
-    """Finds stored objects for plug-ins; ``authorize`` checks permissions of the requesting user."""
+    """Finds stored objects for plug-ins; ``authorize(user, question)`` checks a permission of a user."""
 
     __slots__ = ("_catalog", "_store", "authorize")
 

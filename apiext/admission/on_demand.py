@@ -17,7 +17,10 @@ class _OnDemand(Generic[P]):
     """A plug-in whose modules are imported at the first write to which it applies; this write waits for the import."""
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
-        """``load`` imports the modules in a thread, and returns the function that creates the plug-in."""
+        """Store ``load``, which imports the modules and returns the function that creates the plug-in.
+
+        A thread calls ``load``, once a webhook or policy is configured.
+        """
         self.name = name
         self._live = live
         self._load = load
@@ -28,7 +31,7 @@ class _OnDemand(Generic[P]):
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first object is configured, and after the last object is removed."""
+        """Make the plug-in call ``changed`` when the first object is configured, and after the last is removed."""
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:

@@ -65,7 +65,7 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """For each resource of the owner's kind, yield the question whether the user may update the owner's finalizers.
+        """Yield questions: for each resource of the owner's kind, may the user update the owner's finalizers?
 
         Raise 403 if the kind is not served.
         """
@@ -108,7 +108,7 @@ def _owners(document: View | None) -> Sequence[Mapping[str, Any]]:
 
 
 def _newly_blocking(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the ownerReferences whose blockOwnerDeletion this write sets."""
+    """Yield the ownerReferences whose blockOwnerDeletion this write newly sets to true."""
     blocked = {owner.get("uid"): bool(owner.get("blockOwnerDeletion")) for owner in old}
     for owner in new:
         if owner.get("blockOwnerDeletion") and not blocked.get(owner.get("uid"), False):

@@ -37,9 +37,9 @@ class Params:
     ) -> list[View | None]:
         """Return the objects to which a binding refers; raise ConfigurationError, or StatusError if a conversion fails.
 
-        Return [None] without a reference or a ``kind``. Objects of built-in kinds (but see _NO_CLIENT) have no
-        apiVersion, kind and managedFields. ``kind`` is the policy's paramKind as (apiVersion, kind). ``namespace`` is
-        the namespace of the write, empty for a cluster-scoped object.
+        Return [None] without a reference or a ``kind``. As upstream, the returned objects of built-in kinds lack
+        apiVersion, kind and managedFields, except in the groups in _NO_CLIENT. ``kind`` is the policy's paramKind as
+        (apiVersion, kind). ``namespace`` is the namespace of the write, empty for a cluster-scoped object.
         """
         if kind is None:
             return [None]

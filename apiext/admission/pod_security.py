@@ -184,7 +184,10 @@ def _path(label: str) -> str:
 
 
 def _is_relaxed(before: Level, now: Level) -> bool:
-    """Report whether all pods that satisfy the old level also satisfy the new level."""
+    """Report whether pods that satisfy the old level certainly satisfy the new level.
+
+    The result is False if the versions differ, unless the new level is privileged.
+    """
     if now == before or now.level == _PRIVILEGED:
         return True
     return now.version == before.version and _LEVELS.index(now.level) <= _LEVELS.index(before.level)

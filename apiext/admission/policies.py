@@ -50,7 +50,7 @@ class Policies(Generic[C]):
         return not self._policies.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first policy is configured, and after the last one was removed."""
+        """Make the plug-in call ``changed`` when the first policy is configured, and after the last is removed."""
         self._policies.follow(changed)
 
     async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
@@ -94,7 +94,7 @@ class BoundPolicy(Struct, Generic[C], frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """One denial, with the names of policy and binding; ``binding`` is None if it concerns only the policy."""
+    """One denial, with the names of policy and binding; without a binding, the policy itself causes the denial."""
 
     policy: str
     binding: str | None

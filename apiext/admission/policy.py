@@ -113,7 +113,7 @@ def compile_binding(document: View) -> list[Binding]:
 
 
 class PolicyEvaluation:
-    """Evaluates the expressions of one policy for one write, within one budget.
+    """Evaluates expressions of one policy for one write, which share a budget.
 
     A variable of the policy is evaluated when the first expression uses it.
     """
@@ -137,7 +137,7 @@ class PolicyEvaluation:
     async def _need(self, program: Program) -> None:
         """Evaluate the variables that an expression uses, each once and in order.
 
-        An expression that contains ``variables`` without a field, as with has(), uses all.
+        An expression that contains ``variables`` without a field, as with has(), uses all variables of its environment.
         """
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
@@ -147,7 +147,7 @@ class PolicyEvaluation:
             _, own = self._waiting.pop(name)
             value = self._values[name] = await self._variable(name, own)
             if unescape(name) != name:
-                value = Fault(f"no such key: {name}")  # upstream searches the variable by its unescaped name
+                value = Fault(f"no such key: {name}")  # upstream searches the unescaped name, and finds none
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:

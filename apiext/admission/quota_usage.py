@@ -109,7 +109,7 @@ def subtracted(one: Amounts, other: Amounts) -> dict[str, str]:
 
 
 def equal(one: Amounts, other: Amounts) -> bool:
-    """Report whether both have the same names with the same values."""
+    """Report whether ``one`` and ``other`` have the same names with equal values."""
     return one.keys() == other.keys() and all(value_of(one[name]) == value_of(other[name]) for name in one)
 
 
@@ -176,7 +176,7 @@ def _usage_of_pod(pod: View) -> Amounts:
 def _is_alive(pod: View) -> bool:
     """Report whether a pod uses resources.
 
-    A pod uses no resources if it has ended, or if its grace period for deletion has passed.
+    A pod uses no resources if it has ended, or after its deletionTimestamp plus its grace period.
     """
     if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return False

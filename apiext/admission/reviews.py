@@ -146,7 +146,7 @@ def denial(name: str, result: Mapping[str, Any]) -> StatusError:
     by = f"admission webhook {go_quote(name)} denied the request"
     text = f"{by}: {message or reason}" if message or reason else f"{by} without explanation"
     details = result.get("details")
-    code = code if 400 <= code <= 999 else 400  # upstream panics in net/http for codes over 999
+    code = code if 400 <= code <= 999 else 400  # upstream panics in net/http for codes over 999; here they become 400
     error = StatusError(code, reason, text, details)
     error.metadata = result.get("metadata") or {}
     return error

@@ -7,7 +7,7 @@ from apiext.documents.equality import same
 
 
 class Reinvocation:
-    """The hooks of one plug-in that must be called again because the object changed after their call.
+    """The webhooks or policies (hooks) of a plug-in to call again, since the object changed after their call.
 
     ``hooks_to_call`` are the hooks to call in the second round.
     """
@@ -29,12 +29,12 @@ class Reinvocation:
         self._called.clear()
 
     def enter(self, new: View | None) -> None:
-        """Begin the second round with this object; plug-ins may have changed it since the first round."""
+        """Begin the second round; record a change if ``new`` differs from the plug-in's result of the first round."""
         if new is not self._last_result and not same(new, self._last_result):
             self.note_change()
 
     def leave(self, new: View | None) -> None:
-        """End a round of the plug-in with this object."""
+        """End a round of the plug-in, whose result is ``new``."""
         self._last_result = new
 
 

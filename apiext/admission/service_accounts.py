@@ -35,9 +35,9 @@ _TOKEN: View = {
 
 
 async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the service account of a new pod, mount its token, and add its imagePullSecrets; then check the pod.
+    """Set the service account of a new pod, mount the account's token, and set imagePullSecrets; then check the pod.
 
-    A mirror pod is only checked.
+    A pod without imagePullSecrets gets those of the account. A mirror pod is only checked.
     """
     if attributes.operation != "CREATE":
         return
@@ -55,9 +55,10 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 
 
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod without a service account, and a mirror pod with an account or secrets.
+    """Deny a pod whose service account is missing, and a mirror pod with an account, secrets or tokens.
 
     If the account has the annotation ``_ENFORCE``, also deny a pod with secrets that the account does not reference.
+    Only creates of pods, and updates of ephemeral containers, are checked.
     """
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:

@@ -19,7 +19,7 @@ from apiext.documents.document import Document, View
 from apiext.schema.cel_types import Types
 from apiext.schema.parse import parse
 
-MOST = 10  # kinds of one rule (upstream: maxTypesToCheck)
+MOST = 10  # maximum number of checked kinds of one rule (upstream: maxTypesToCheck)
 
 
 class Kind(NamedTuple):
@@ -70,7 +70,8 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
     """Return the kinds that the rules of a policy name, sorted.
 
-    Skip wildcards and subresources. Stop at MOST kinds of one rule, or after limits.ADMISSION_TYPES resources.
+    Skip subresources and resources with wildcards, and rules with a wildcard in a group or version. Stop at MOST kinds
+    of one rule, or after limits.ADMISSION_TYPES combinations of group, version and resource.
     """
     found: set[Kind] = set()
     left = limits.ADMISSION_TYPES
@@ -89,14 +90,14 @@ def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
 
 
 def _plain(names: Sequence[str] | None) -> list[str]:
-    """Return the names sorted, or an empty list if one has a wildcard."""
+    """Return the names sorted, or an empty list if one of them has a wildcard."""
     return [] if any("*" in name for name in names or ()) else sorted(names or ())
 
 
 def _declared(name: str, schema: View | None) -> Declared | Type:
     """Return the CEL type of objects with a schema, or dyn without a schema.
 
-    Upstream adds the time to the name, to make the name unique.
+    Upstream also adds the time to the name to make it unique; this name only has to differ from that of the params.
     """
     declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
     return declared if declared is not None else types.DYN

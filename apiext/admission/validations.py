@@ -160,10 +160,10 @@ async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) 
 async def _messages(
     policy: Policy[Validations], variables: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
-    """Return the results of the messageExpressions within the remaining budget, empty for unusable results.
+    """Return the result of each messageExpression; empty if it is absent, unusable or not needed.
 
-    Upstream also evaluates the messageExpressions of validations that hold. This function does so only if their cost
-    could exhaust the budget.
+    The cost counts for ``budget``; raises OutOfBudget. Upstream also evaluates the messageExpressions of validations
+    that hold. This function does so only if their cost could exhaust the budget.
     """
     work = PolicyEvaluation(policy, variables)
     work.budget = budget

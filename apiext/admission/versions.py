@@ -1,4 +1,7 @@
-"""The objects of one write in the versions that hooks match, converted once until a hook changes them (ADM-005)."""
+"""The objects of one write in the versions that webhooks and policies (hooks) match.
+
+They are converted once for each version, until a hook changes them (ADM-005).
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -79,7 +82,7 @@ def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> s
 
 
 def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
-    """Return apiVersion and kind of the objects at an endpoint of a built-in kind."""
+    """Return apiVersion and kind of the objects at an endpoint whose kind has a Go type."""
     model = served.endpoints[subresource].model
     return model.api_version, model.kind
 

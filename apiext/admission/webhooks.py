@@ -36,7 +36,7 @@ class _Webhooks:
     """Base of the two webhook plug-ins: finds the configured webhooks of a write."""
 
     __slots__ = ("_candidates", "_live", "_services")
-    type: str  # in metrics
+    type: str  # the label ``type`` in metrics
 
     def __init__(self, live: Live[Hook], services: PluginServices) -> None:
         self._live = live
@@ -49,7 +49,7 @@ class _Webhooks:
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first webhook is configured, and after the last one was removed."""
+        """Make the plug-in call ``changed`` when the first webhook is configured, and after the last is removed."""
         self._live.follow(changed)
 
     async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:

@@ -79,7 +79,7 @@ SWITCH_INTERVAL = 0.0002
 RETRY_LINE = 5.0
 # Seconds that a server waits for its service and its priority classes before it is ready.
 FIRST_OBJECTS_WAIT = 1.0
-# Shortest duration of one attempt to reach etcd, in seconds.
+# Shortest time limit of one attempt to reach etcd, in seconds.
 SHORTEST_TRY = 1.0
 
 
@@ -98,10 +98,10 @@ HOOKS = (
 """Upstream's health checks that have the same meaning for this server: every stored definition is served."""
 
 RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
-"""Upstream's checks of encryption: the first if the server reloads the configuration, the second if it has ``kms``
-providers.
+"""Upstream's health checks of encryption.
 
-After an invalid file, the last valid file stays in use.
+The server has the first check if it reloads the configuration. This check always passes: after an invalid file, the
+last valid file stays in use. The server has the second check if the configuration has ``kms`` providers.
 """
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
@@ -376,7 +376,11 @@ class Application:
     def _run(
         self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, identity: edge.Identity
     ) -> None:
-        """Start the controllers that write as clients do, if they are enabled and belong to this worker."""
+        """Start the controllers that write as clients do.
+
+        The controllers of token uses and default roles run in each worker. ``--controllers`` enables the other
+        controllers; of several workers, only the first runs them.
+        """
         config = self._config
         control.start_token_uses(group, verbs, identity.accounts)
         control.start_roles(group, verbs, needed=config.auth.rbac)

@@ -46,7 +46,7 @@ class Batches:
         self._deliver = deliver
         self._counters = counters
         self._parallel = parallel
-        # the default of the log file: a batch has all waiting events, up to limits.AUDIT_WRITE_EVENTS
+        # with batch-max-size 1, the default of the log file, a batch has all waiting events, up to AUDIT_WRITE_EVENTS
         self._gathers = parallel == 1 and delivery.max_batch == 1
         self._queue: deque[Event] = deque()
         self._held = 0

@@ -34,9 +34,9 @@ Read = Callable[[], bytes]
 
 
 class Annotations(dict[str, str]):
-    """Annotations of an event; the first value of an annotation stays.
+    """Annotations of an event; a later value of the same annotation is ignored.
 
-    Below level Request, patches of webhooks are omitted.
+    Below level Request, annotations with patches of webhooks are omitted.
     """
 
     __slots__ = ("_level",)
@@ -263,7 +263,10 @@ class Trail:
         self._constraint = verb
 
     def requested(self, document: View) -> None:
-        """Record the object in the request body, before defaulting and admission."""
+        """Record the object in the request body, before defaulting and admission.
+
+        Complete the object reference of the event from the metadata of the object.
+        """
         metadata = document.get("metadata")
         if metadata.__class__ is dict:
             for name in _META:
@@ -392,7 +395,7 @@ def response_status(code: int, status: View | None = None) -> dict[str, Any]:
 
 
 def go_duration(seconds: float) -> str:
-    """Return a duration of less than an hour as Go prints it."""
+    """Return a duration between a millisecond and an hour as Go prints it."""
     if seconds < 1:
         return f"{_trimmed(seconds * 1e3)}ms"
     minutes, rest = divmod(seconds, 60)

@@ -26,7 +26,7 @@ _MODE = 0o600
 
 
 class Rotation(Struct, frozen=True):
-    """The size in bytes at which a file is rotated, and the number and days of backups to keep; 0 means no limit."""
+    """When a file is rotated (size in bytes), and how many backups are kept, for how many days; 0 means no limit."""
 
     size: int = 100 * MEGABYTE
     backups: int = 100
@@ -53,8 +53,9 @@ class ProcessLock:
 class LogFile:
     """A file to which one thread at a time appends whole lines; ``lock`` excludes other processes.
 
-    If ``write`` raises OSError, the file contains no part of the lines that failed. ``background`` runs the compression
-    and removal of old files.
+    ``write`` puts lines into a file until it is full, and then into its successor. If it cannot write the lines for one
+    file, it raises OSError, and this file contains no part of these lines. ``background`` runs the compression and
+    removal of old files.
     """
 
     __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")
@@ -81,7 +82,7 @@ class LogFile:
             background(self._clean_up)
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append lines; raise OSError. If writing to a file fails, the file contains none of the new lines."""
+        """Append lines; raises OSError."""
         if self._lock is None:
             self._write(lines)
             return
@@ -104,7 +105,7 @@ class LogFile:
     def _chunks(self, lines: Sequence[bytes]) -> Iterator[bytes]:
         """Yield chunks of joined lines: those for the current file, then those for each new file.
 
-        A line that is longer than a file is a chunk of its own.
+        A line that is longer than the maximum size of a file is a chunk of its own.
         """
         most = self._rotation.size
         if not most:

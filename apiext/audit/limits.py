@@ -4,13 +4,14 @@
 AUDIT_HELD_BYTES = 256 * 1024 * 1024
 # Bytes of audit events that wait in batch mode. Beyond: events are dropped and counted.
 AUDIT_BUFFER_BYTES = 64 * 1024 * 1024
-# Seconds that a request waits for an audit log that hangs. Beyond: its event counts as lost, and the request goes on.
+# Seconds that a request waits for an audit log that hangs. Beyond: its event counts as lost, and the request continues;
+# in mode blocking-strict, the server rejects it if the event is its first.
 AUDIT_WAIT = 10.0
 # Audit events in one write to a file. Beyond: the next write has the rest.
 AUDIT_WRITE_EVENTS = 256
 # Bytes of audit events in one write to a file, without the last event. Beyond: the next write has the rest.
 AUDIT_WRITE_BYTES = 4 * 1024 * 1024
-# Concurrent calls of an audit webhook. Beyond: batches wait. Upstream: no limit.
+# Concurrent calls of an audit webhook in batch mode. Beyond: batches wait. Upstream: no limit.
 AUDIT_POSTS = 16
 # Seconds of one call of an audit webhook. Beyond: the call is retried. Upstream: defaultRequestTimeout.
 AUDIT_POST_TIMEOUT = 30.0

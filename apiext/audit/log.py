@@ -65,7 +65,7 @@ class Log:
         if self._batches is not None:
             self._batches.put(event)
             return None
-        # events are written in order: if the last event of a request is written, its first event is written, too
+        # events are written in order, so a request that waits for its last event also waits for its first event
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:

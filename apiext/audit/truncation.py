@@ -17,7 +17,7 @@ def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], byt
     """Return the line of an event, truncated if necessary; None if the event is too large even without its objects."""
     if not delivery.truncated:
         return render(event)
-    # >=, since upstream counts the newline
+    # `>=`: upstream counts the newline at the end, which line() does not have
     if len(event.line()) >= delivery.max_event_bytes and event.verdict.level >= REQUEST:
         event = event.truncated()
     return render(event) if len(event.line()) < delivery.max_event_bytes else None

@@ -165,7 +165,8 @@ def read_token_file(path: Path) -> dict[str, User]:
 class Holder(Struct, frozen=True):
     """The user that the client certificate of a connection names, and whether the client is a trusted proxy.
 
-    ``user`` is None without a certificate, or if the certificate names no user.
+    ``user`` is None without a certificate, or if the certificate names no user. It is REFUSED if the certificate is
+    invalid as a credential.
     """
 
     user: User | None
@@ -181,7 +182,7 @@ def user_of_certificate(der: bytes) -> User | None:
     Return REFUSED if a uid in the certificate is empty or not a string, or if there are several uids. Raises ValueError
     for a malformed certificate.
     """
-    # this import takes 40 ms, so only the first client with a certificate causes it
+    # this import takes 40 ms, so it happens at the first client with a certificate, not at the start
     from cryptography.x509 import ObjectIdentifier
     from cryptography.x509.oid import NameOID
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_BACKDATE = timedelta(hours=1)  # for clients whose clock is slow
+_BACKDATE = timedelta(hours=1)  # certificates begin earlier by this time, for clients whose clock is slow
 _ALWAYS = (
     "localhost",
     "127.0.0.1",
@@ -247,7 +247,10 @@ def _new_authority(at: datetime) -> Authority:
 
 
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
-    """Return a certificate for the new authority's key, signed by the old authority and valid at the same times."""
+    """Return a certificate for the new authority's key, signed by the old authority.
+
+    It begins and ends with the certificate of the old authority.
+    """
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc

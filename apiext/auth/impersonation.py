@@ -185,8 +185,8 @@ def acting(
 ) -> User:
     """Return the impersonated user of a request; raise StatusError (403) if no mode allows it.
 
-    The error is that of the first mode that applies. If a mode other than the oldest allows the request, this function
-    calls ``note`` with the verb of the mode.
+    The error is that of the first mode in MODES that applies, else that of the oldest mode. If a mode other than the
+    oldest allows the request, this function calls ``note`` with the verb of the mode.
     """
     first: StatusError | None = None
     for mode in MODES:

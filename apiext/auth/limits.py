@@ -6,14 +6,14 @@ GRANTS_CACHED = 4096
 GRANT_BYTES = 8 * 1024
 # Rules of a role for one resource that are searched one by one. Beyond: the rules are indexed.
 RULES_LISTED = 16
-# Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the rest waits for the next iteration.
+# Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: a task decodes the rest later.
 FOLLOW_INLINE = 16 * 1024
 # Bytes of a role or binding decoded on the event loop. Beyond: a thread decodes it.
 FOLLOW_THREAD = 64 * 1024
 # Comparisons of the rules that a written role or binding grants with those of its writer. Beyond: 403.
 PERMISSION_COMPARISONS = 4_000_000
-# Single permissions that a written role or binding grants, to compare with those of its writer. Beyond: 403. Upstream:
-# no limit.
+# Single permissions, such as one verb on one resource, that a written role or binding grants: they are compared with
+# those of its writer. Beyond: 403. Upstream: no limit.
 PERMISSIONS_COMPARED = 16_384
 # Bytes of a kubeconfig file that a start replaces. Beyond: the start fails.
 OWN_KUBECONFIG = 1024 * 1024

@@ -56,7 +56,8 @@ class Proxies:
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
         """Return the configured CAs that issued a certificate.
 
-        Called only for a resumed TLS session, which has no chain of certificates.
+        Called only if the TLS session has no longer chain: it is a resumed session, or the certificate is itself a
+        configured CA.
         """
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))

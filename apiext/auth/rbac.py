@@ -27,7 +27,7 @@ ANY = "*"
 class _Row(NamedTuple):
     """A rule without its resources; None in a field matches all values.
 
-    ``most_keys`` is the largest number of index keys of the rule.
+    ``most_keys`` is the largest number of index keys that the rule may have.
     """
 
     verbs: Collection[str] | None
@@ -277,7 +277,8 @@ class Reference(Struct, frozen=True):
     def missing(self, resource: str) -> str:
         """Return the error message for a missing role.
 
-        As upstream, ``resource`` is the kind of the role in lower case, or its resource.
+        As upstream, ``resource`` is the kind of the role in lower case if the message is the reason of a denial. In the
+        error of an escalation check, it is the resource of the written object.
         """
         if self.kind not in KINDS:
             return f"unsupported role reference kind: {go_quote(self.kind)}"

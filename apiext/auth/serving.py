@@ -43,7 +43,9 @@ def now() -> datetime:
 
 
 class ServingCertificate:
-    """The current serving certificate; ``load`` reads it, and first renews the server's own certificate if it is due.
+    """The current serving certificate.
+
+    ``load`` reads it; before that, it renews the server's own certificate if this is due.
 
     ``reload`` calls each function in ``changed`` with the new value. If ``renews`` is true, ``renew`` calls ``load``
     when the certificate is due, and logs warnings; else it does nothing. ``family`` is the metric of the expiry of the

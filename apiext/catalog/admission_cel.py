@@ -16,8 +16,8 @@ from apiext.schema.work_budget import compiling, current, grow
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
 TEXT_OR_NULL = (types.STRING, types.NULL)
-PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # result types that a JSON patch may have
-APPLY = (types.object_named("Object"),)  # result types that an apply configuration may have
+PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # result types of the expression of a JSON patch
+APPLY = (types.object_named("Object"),)  # result types of the expression of an apply configuration
 PATCH_TYPES = {"ApplyConfiguration": ("applyConfiguration", APPLY), "JSONPatch": ("jsonPatch", PATCHES)}
 """patchType of a mutation → (field with its expression, allowed result types)."""
 REQUEST_RESOURCE = "authorizer.requestResource"
@@ -55,7 +55,7 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    # upstream: declares times as timestamps, although their values are strings
+    # upstream: times are declared as timestamps, although their values are strings
     time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
@@ -88,7 +88,10 @@ _VARIABLES = types.object_named(attributes.VARIABLES)
 
 
 def _shape(name: str) -> Shape | None:
-    """Return the shape of a type that mutations may construct: JSONPatch, Object, or a nested Object.spec.template."""
+    """Return the fields (Shape) of a type that mutations may construct; None if they may not construct the type.
+
+    The types are JSONPatch, Object, and nested types such as Object.spec.template.
+    """
     if name == "JSONPatch":
         return PATCH
     return OPEN if name == "Object" or name.startswith("Object.") else None
@@ -107,9 +110,9 @@ def environment(
 ) -> Environment:
     """Return the environment of admission expressions.
 
-    ``variables`` is name → type of spec.variables, None for objects without this field. ``version`` has the same
-    meaning as in Environment. With ``patches``, expressions may construct objects and patches: only those of
-    spec.mutations may, not those of spec.variables and matchConditions (upstream: HasPatchTypes).
+    ``variables`` is name → type of spec.variables, None for objects without this field. ``version`` is "stored" for all
+    functions, or "new" for the functions that new expressions may use. With ``patches``, expressions may construct
+    objects and patches: only the expressions of spec.mutations may do this (upstream: HasPatchTypes).
     """
     if variables is None:
         return _plain(params, authorizer, version, patches)

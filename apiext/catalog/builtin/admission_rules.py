@@ -74,7 +74,7 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             continue
         resource, slash, sub = name.partition("/")
         if not slash:
-            bare = name != "*"  # upstream: only the last one without a subresource counts
+            bare = name != "*"  # upstream: only the last resource without a subresource counts
             continue
         if resource in whole:
             yield invalid(item(path, index), name, f"if '{resource}/*' is present, must not specify {name}")
@@ -120,13 +120,15 @@ def condition_errors(
 ) -> Iterator[FieldError]:
     """Yield the errors of matchConditions.
 
-    ``stored`` are the expressions of the stored object, which may use any CEL version (ADM-006).
+    ``stored`` are the expressions of the stored object: an update may keep them even if they use functions that new
+    expressions may not use (ADM-006).
     """
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)
     names: set[str] = set()
-    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # further conditions would only repeat errors
+    # further conditions are not validated, since the list is too long anyway
+    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):
         at = item(path, index)
         text, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
         if not text:

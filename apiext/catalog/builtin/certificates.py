@@ -60,7 +60,7 @@ def validate_approval(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_approval(new: Document, old: View) -> Document:
-    """Return the new object with spec and status of the stored object, except the conditions of the status."""
+    """Return the new object with the stored spec and status; only the conditions are those of the new status."""
     status = clone(old.get("status") or {})
     status.pop("conditions", None)
     if (conditions := (new.get("status") or {}).get("conditions")) is not None:

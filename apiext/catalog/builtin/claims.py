@@ -27,8 +27,9 @@ def validate_claim(new: View, old: View | None) -> list[FieldError]:
 def claim_errors(spec: View, path: str, *, groups: bool = True, template: bool = False) -> Iterator[FieldError]:
     """Yield the validation errors of the spec of a claim.
 
-    With ``groups``, validate the API groups of data sources. With ``template``, validate the namespaces of data
-    sources: kube-apiserver drops these namespaces from claims, but not from templates.
+    With ``groups``, validate the API groups of data sources. With ``template``, which means the template of a claim,
+    validate the namespace of dataSourceRef. From a claim itself, the server has dropped a dataSourceRef with a
+    namespace, as upstream.
     """
     modes = spec.get("accessModes") or ()
     if not modes:

@@ -150,7 +150,10 @@ def _ephemeral(pod: Pod, path: str) -> Iterator[FieldError]:
 
 
 def image_errors(container: View, path: str) -> Iterator[FieldError]:
-    """Yield the error of an image with spaces around its name; only pods are validated, not templates."""
+    """Yield the error of an image with spaces around its name.
+
+    As upstream, the server does not validate this in the regular and init containers of pod templates.
+    """
     image = container.get("image") or ""
     if image.strip() != image:
         yield invalid(child(path, "image"), image, "must not have leading or trailing whitespace")

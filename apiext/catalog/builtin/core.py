@@ -15,7 +15,8 @@ from apiext.meta.fields import Errors, FieldError, forbidden, invalid, item, req
 IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _REDACTED = "<secret contents redacted>"
-_JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}  # "": becomes a map
+# first byte of a JSON value → its kind in Go's error, empty if Go decodes the value into a map
+_JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}
 _JSON_NUMBERS = re.compile(rb"-?[0-9][0-9.eE+-]*+")
 
 

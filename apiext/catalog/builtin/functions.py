@@ -49,7 +49,7 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 def columns_of(row: Row) -> tuple[Column, ...]:
     """Return the columns of a kind's Table.
 
-    If the row has its own version of a stored kind, the cells receive the stored form.
+    If the row is another version of a stored kind, such as autoscaling/v1, the cells receive the stored form.
     """
     columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.published.columns)
     if not row.storage.restored:

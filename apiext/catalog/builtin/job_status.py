@@ -124,7 +124,8 @@ def _finished(write: _Write) -> Iterator[FieldError]:
         yield required("status.startTime", "startTime is required for finished job")
     uncounted = status.get("uncountedTerminatedPods") or {}
     if (write.finishes or write.changes("uncountedTerminatedPods")) and any(uncounted.get(name) for name in _PODS):
-        shown = go_json({"Succeeded": uncounted.get("succeeded"), "Failed": uncounted.get("failed")})  # internal type
+        # upstream prints the fields of its internal type
+        shown = go_json({"Succeeded": uncounted.get("succeeded"), "Failed": uncounted.get("failed")})
         body = f"Invalid value: {shown}: must be empty for finished job"
         yield FieldError(INVALID, "status.uncountedTerminatedPods", body)
 

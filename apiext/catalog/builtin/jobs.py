@@ -334,7 +334,8 @@ def _changes(spec: View, old: View) -> Iterator[FieldError]:
 def _template_changes(spec: View, old: View) -> Iterator[FieldError]:
     """Yield the error of a changed template.
 
-    While a job is suspended, an update may change the scheduling and the resources of its pods.
+    If ``_may_change_template`` is true for the stored job, an update may change the scheduling, the resources, the
+    labels and the annotations of its pods.
     """
     template, last = spec.get("template") or {}, (old.get("spec") or {}).get("template") or {}
     suspended, free = bool((old.get("spec") or {}).get("suspend")), _may_change_template(old)

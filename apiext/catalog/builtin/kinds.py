@@ -48,7 +48,10 @@ from apiext.meta.names import GroupResource
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"
-"""Values of ``generation`` in rows. ``first``: the generation stays 1. ``later``: a new object has no generation."""
+"""Values of ``generation`` in rows.
+
+``first``: the generation is always 1. ``later``: a create keeps the generation of the request body, and updates add 1.
+"""
 Prepare = Callable[[Document, View | None], Document]
 _drop = function("disabled_fields.drop")
 Allocate = Callable[[Document, View | None, bool], Document]
@@ -435,9 +438,9 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 
 
 def _reset(metadata: View, kept: View) -> Document:
-    """Return the metadata for a write of the status; it keeps the stored fields that such a write may not change.
+    """Return the metadata for a write of the status, with the stored values of the fields in ``_KEPT_BY_STATUS``.
 
-    Upstream: metav1.ResetObjectMetaForStatus. Changes of the other fields are validated; the generation never changes.
+    Upstream: metav1.ResetObjectMetaForStatus. The other fields keep the values of the write, and are validated.
     """
     rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
     return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}

@@ -19,7 +19,8 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
     variables: dict[str, Type] = {}
-    yield from policy_rules.variables_errors(spec, frozenset(), variables)  # as upstream, also for stored expressions
+    # as upstream, no expression of a variable counts as stored, so each may use only the functions for new expressions
+    yield from policy_rules.variables_errors(spec, frozenset(), variables)
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
@@ -59,7 +60,7 @@ def _mutation_errors(
 
 
 def _stored_expressions(before: View) -> frozenset[str]:
-    """Return the stored expressions, which may use any CEL version.
+    """Return the expressions of the stored policy, which may use functions that new expressions may not use.
 
     As upstream, these are only the expressions of applyConfiguration.
     """

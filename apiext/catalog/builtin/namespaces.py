@@ -96,7 +96,7 @@ def _validate(new: View, old: View | None) -> list[FieldError]:
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
         path = (
             item("spec.finalizers", index) if old is not None else "spec.finalizers"
-        )  # upstream: an error of an update has an index
+        )  # upstream: only an error of an update has an index
         errors += (invalid(path, name, fault) for fault in qualified_name(name))
         if "/" not in name and name not in core.STANDARD_FINALIZERS:
             errors.append(invalid(path, name, core.UNQUALIFIED))

@@ -206,9 +206,8 @@ async def _post(services: PluginServices, hook: Hook, target: Target, attributes
         timeout = Cut(left) if left < hook.timeout else hook.timeout
         return await services.poster.post(target, body, timeout, owner=hook.owner)
     except CallError as error:
-        if (
-            isinstance(error, TimedOut) and left < hook.timeout
-        ):  # the request's deadline ended before the webhook's timeout
+        # the request's deadline was earlier than the webhook's timeout
+        if isinstance(error, TimedOut) and left < hook.timeout:
             raise status.timeout(DEADLINE_EXCEEDED) from error
         raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
 

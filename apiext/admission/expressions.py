@@ -84,7 +84,7 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 @lru_cache(limits.FORMS_SEEN)
 def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
-    """Return kind and resource in the Form that a webhook matches, and kind and resource of the request."""
+    """Return kind and resource in the Form that a webhook or policy matches, and those of the request."""
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
         "resource": {"group": form.group, "version": form.version, "resource": plural},

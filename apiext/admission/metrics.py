@@ -103,7 +103,10 @@ class Metrics:
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
-        """Count one call of a webhook; ``code`` is 200 for an allowed write, else the code of the denial or failure."""
+        """Count one call of a webhook.
+
+        ``code`` is 200 for an allowed write, 0 for an internal error, else the code of the denial or failure.
+        """
         truth = _TRUTH[rejected]
         self._requests.slot(name, type, operation, str(min(code, _MAX_CODE)), truth).value += 1
         self._webhooks.observe(seconds, name, type, operation, truth)

@@ -49,7 +49,8 @@ class Params:
         entries = await self._entries(resource, ref, _namespace_of_params(served, ref, namespace), loop_budget)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-        if len(entries) > limits.ADMISSION_PARAMS:  # if it skipped parameters, it could allow a denied write
+        # if the server skipped some parameters, it could allow a write that they deny
+        if len(entries) > limits.ADMISSION_PARAMS:
             raise ConfigurationError(f"more than {limits.ADMISSION_PARAMS} params found for policy binding")
         found: list[View | None] = []
         for entry in entries:

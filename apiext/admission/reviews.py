@@ -58,7 +58,7 @@ def version_of(accepted: Sequence[str]) -> str:
 
 
 new_uid = Uids().next
-"""Return the uid of a new review. Call this function only on the event loop."""
+"""Return the uid of a new review."""
 
 
 def review(version: str, uid: str, attributes: Attributes, form: Form, objects: ObjectPair) -> bytes:
@@ -97,7 +97,7 @@ _ALLOWED = Response(allowed=True)
 
 def _only_allows(raw: bytes, version: str, uid: str) -> bool:
     """Fast path of ``response_of``: report whether the response only allows the write, as most responses do."""
-    if raw.count(b"{") != 2 or b"[" in raw:  # the response has more fields
+    if raw.count(b"{") != 2 or b"[" in raw:  # more objects, or an array: the response does not only allow
         return False
     try:
         found = orjson.loads(raw)

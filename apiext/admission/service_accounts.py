@@ -16,9 +16,8 @@ _MIRROR = "kubernetes.io/config.mirror"
 _ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VOLUME = "kube-api-access-"
-_PAUSE = (
-    0.1  # minimum in seconds of the random pause between tries to find the default account; the maximum is twice this
-)
+# minimum in seconds of the random pause between tries to find the default account; the maximum is twice this
+_PAUSE = 0.1
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TOKEN: View = {
     "defaultMode": 420,

@@ -114,7 +114,7 @@ def _with_variables(spec: View, object_type: Declared | Type, params: Declared |
 
 
 def _known(type: Type) -> Type:
-    """Return the declared type of a variable: its result type; dyn replaces object, opaque and type types."""
+    """Return the type that a variable gets: its result type, with dyn in place of object, opaque and type types."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type

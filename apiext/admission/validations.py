@@ -137,7 +137,7 @@ def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
-    """Return the failed validations; evaluate all expressions first, then their messageExpressions."""
+    """Return the failed validations, also those with errors; evaluate messageExpressions after all expressions."""
     work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)

@@ -18,7 +18,7 @@ from apiext.config import AuditDelivery
 PLUGIN = "log"
 
 Waiting = tuple[Event, asyncio.Future[bool] | None]  # an event, and the future of the request that waits for its write
-Written = tuple[list[bool], BaseException | None]  # a success flag for each event, and the error
+Written = tuple[list[bool], BaseException | None]  # a success flag for each event, and the error or None
 
 
 class Destination(Protocol):
@@ -105,9 +105,8 @@ class Log:
         self._held += event.size
         if self._writing is None and done is not None:
             self._next()
-        elif (
-            self._later is None and done is None
-        ):  # collect events for which no request waits: a switch of threads costs as much as a write
+        # collect events for which no request waits: a switch of threads costs as much as a write
+        elif self._later is None and done is None:
             self._later = asyncio.get_running_loop().call_later(batches_module.AUDIT_LINGER, self._due)
         return done
 

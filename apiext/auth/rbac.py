@@ -173,7 +173,7 @@ class _Paths:
         """Report whether a rule allows a verb on a path."""
         if not path.endswith(ANY) and self._has(path, verb):
             return True
-        # all prefixes of the path are also prefixes of the last key that sorts before the path
+        # each key that is a prefix of the path is also a prefix of the last key that does not sort after the path
         place = bisect_right(self._prefixes, path, key=_prefix_of) - 1
         while place >= 0:
             key = self._prefixes[place]

@@ -45,11 +45,10 @@ def now() -> datetime:
 class ServingCertificate:
     """The current serving certificate.
 
-    ``load`` reads it; before that, it renews the server's own certificate if this is due.
-
-    ``reload`` calls each function in ``changed`` with the new value. If ``renews`` is true, ``renew`` calls ``load``
-    when the certificate is due, and logs warnings; else it does nothing. ``family`` is the metric of the expiry of the
-    serving certificate and of the server's own authority.
+    ``load`` renews the server's own certificate if this is due, and then reads the certificate. ``reload`` calls each
+    function in ``changed`` with the new value. If ``renews`` is true, ``renew`` calls ``load`` when the certificate is
+    due, and logs warnings; else it does nothing. ``family`` is the metric of the expiry of the serving certificate and
+    of the server's own authority.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _LOCAL = "localhost/"
 _SECCOMP = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default", "docker/default")}
 _APP_ARMOR = {"Unconfined": ("unconfined",), "RuntimeDefault": ("runtime/default",)}
-"""Type of a profile → the values that an annotation with this type may have."""
+"""Type of a profile in a field → the values that the annotation of this profile may have."""
 
 
 def pod_annotation_errors(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
@@ -75,7 +75,7 @@ def changed_annotation_errors(new: Mapping[str, str], old: Mapping[str, str], pa
 
 
 def profile_errors(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
-    """Yield an error for each profile in a new pod or template that differs from the profile in its annotations."""
+    """Yield an error for each seccomp or AppArmor profile of a new pod or template that differs from its annotation."""
     if not any(name.startswith((_SECCOMP_POD, _SECCOMP_CONTAINER, APP_ARMOR)) for name in annotations):
         return
     whole: View = spec.get("securityContext") or {}

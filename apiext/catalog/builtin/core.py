@@ -31,7 +31,7 @@ def _size(value: str) -> int:
 
 
 def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldError]:
-    """Return an error for each change of a field that ``immutable`` forbids."""
+    """Return an error for each change that ``immutable`` forbids."""
     if old is None or not old.get("immutable"):
         return []
     errors = [] if new.get("immutable") else [forbidden("immutable", IMMUTABLE)]
@@ -154,7 +154,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
         map(_size, binary.values())
     )
     if size > limits.MAX_SECRET:
-        errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: the path of the whole object
+        errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: this is the path of the whole object
     return errors
 
 

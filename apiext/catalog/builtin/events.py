@@ -1,7 +1,7 @@
-"""Validation of events in both versions, and the cells of their Tables; rows of go_types/types/*.yaml name them.
+"""Validation of events in both versions, and functions for the cells of their Tables.
 
-All functions except validate_core and validate_v1 accept both versions. They use the field names of core/v1, in which
-events are stored.
+Rows of go_types/types/*.yaml name these functions. All functions except validate_core and validate_v1 accept both
+versions. They use the field names of core/v1, in which events are stored.
 """
 
 from collections.abc import Mapping

@@ -42,7 +42,7 @@ _MAX_PARALLEL = _MAX_FAILED = _MANY = 100_000
 _MAX_OF_MANY = 10_000
 _MAX_RULES, _MAX_CODES, _MAX_PATTERNS = 20, 255, 20
 _MAX_INDEXES = 64 * 1024
-_INDEX_DIGITS = 19  # of the largest 64-bit integer
+_INDEX_DIGITS = 19  # digits of the largest signed 64-bit integer
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _OPERATORS = ("In", "NotIn")
 _STATUSES = ("False", "True", "Unknown")

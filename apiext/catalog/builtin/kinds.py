@@ -457,7 +457,7 @@ def _counts(parts: Sequence[str], new: View, old: View) -> bool:
 def _set_generation(metadata: Document, given: int | None) -> None:
     """Set the generation, or remove it for None.
 
-    Upstream counts the generation only for some kinds; for other kinds, it stays the value in the create.
+    Upstream counts the generation only for some kinds; objects of other kinds keep the value of the create.
     """
     metadata.pop("generation", None)
     if given is not None:

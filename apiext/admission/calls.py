@@ -77,7 +77,7 @@ def is_review(attributes: Attributes) -> bool:
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
     """Return the labels that namespaceSelectors match; raise 404 for a missing namespace, 500 without a name."""
-    # upstream: also the labels of a custom object whose resource is called "namespaces"
+    # upstream: also for custom resources with the plural name "namespaces"
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
     name = attributes.plugin_namespace
@@ -148,7 +148,7 @@ async def objects_in(versions: Versions, form: Form, *, mutating: bool) -> Objec
     """Return the objects of a write in the Form of a webhook; raise 500 if the conversion fails."""
     try:
         return await versions.objects(form)
-    except StatusError as error:  # upstream: for mutating webhooks, the message is wrapped twice
+    except StatusError as error:  # upstream: wraps the message twice for mutating webhooks
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 

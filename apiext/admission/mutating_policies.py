@@ -51,7 +51,8 @@ class _Round:
         self._policy_run = policy_run
         self._new = new
         self._versions = Versions(policy_run.attributes, policy_run.services.convert, new)
-        self._patched = False  # true after a mutation; upstream: also after one without effect
+        # true after a mutation
+        self._patched = False  # upstream: also true after a patch without effect
 
     async def run(self) -> Document:
         """Match all policies, then apply them; return the mutated object. Raises StatusError."""

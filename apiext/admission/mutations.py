@@ -205,7 +205,8 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
         if not of.map.granular:
             yield path
         for name in sorted(value):
-            # upstream: only declared fields are checked, not the values of maps with any keys
+            # a map with arbitrary keys has no declared fields
+            # upstream: of maps of anything, the values are not looked at
             member = of.map.fields.get(name)
             if member is not None:
                 yield from atomics(member, value[name], f"{path}.{name}")

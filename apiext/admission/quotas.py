@@ -2,7 +2,7 @@
 
 Upstream: apiserver/pkg/admission/plugin/resourcequota. The plug-in charges a quota: it writes the quota's new usage
 into its status, with a check of the revision that it has read. So two writers never use the same remaining amount. A
-lock for each namespace serialises the writers of one server. If a charged write fails afterwards, the controller
+lock for each namespace serialises the writers of one process. If a charged write fails afterwards, the controller
 ``resourcequota-controller`` corrects the usage.
 """
 

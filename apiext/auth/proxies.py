@@ -56,8 +56,8 @@ class Proxies:
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
         """Return the configured CAs that issued a certificate.
 
-        Called only if the TLS session has no longer chain: it is a resumed session, or the certificate is itself a
-        configured CA.
+        Called only if the TLS session has a chain of one certificate: the session is resumed, or the certificate is
+        itself a configured CA.
         """
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))

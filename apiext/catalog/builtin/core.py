@@ -94,7 +94,7 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
 
 
 def _no_object(raw: bytes) -> str | None:
-    """Return Go's error for text that is not a JSON object, None for a JSON object.
+    """Return Go's error for text that is not a JSON object, None for a JSON object or null.
 
     The memory that this needs does not grow with the nesting.
     """
@@ -154,7 +154,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
         map(_size, binary.values())
     )
     if size > limits.MAX_SECRET:
-        errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: this is the path of the whole object
+        errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: the path of the whole object
     return errors
 
 

@@ -82,7 +82,8 @@ def _prepare_status(new: Document, old: View | None) -> Document:
     metadata = {**new.get("metadata", {}), "generation": old["metadata"].get("generation", 0)}
     kept = {**new, "metadata": metadata, "spec": clone(old["spec"])}
     status = new.get("status") or _empty_status()
-    if not status.get("storedVersions"):  # upstream: each read from the store fills it in
+    # the storage version replaces an empty list
+    if not status.get("storedVersions"):  # upstream: reads fill it in
         kept["status"] = _with_storage_version(status, old["spec"])
     return kept
 

@@ -333,7 +333,7 @@ def _protocol(port: View, path: str) -> Iterator[FieldError]:
 
 
 def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an endpoint slice; an update does not validate unchanged endpoints."""
+    """Return the validation errors of a slice; an update validates endpoints only if their list has changed."""
     errors = Errors()
     names: set[str] = set()
     for index, port in enumerate(new.get("ports") or ()):

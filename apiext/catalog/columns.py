@@ -71,8 +71,8 @@ class Searching:
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     """Return the columns of a version: the name, then its printer columns, or the age if there are none (TAB-002).
 
-    The first column with an invalid path is left out, with all later columns (TAB-006). The columns whose JSONPath
-    searches the object share the work budget of a row in equal parts, so that no cell depends on another column.
+    The first column with an invalid path is left out, with all later columns (TAB-006). The work budget of a row is
+    divided equally among the columns with a Searching cell, so that a cell does not depend on the work for other cells.
     """
     definitions, columns = list(definitions), [NAME]
     searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
@@ -141,7 +141,7 @@ def _integer(value: Any) -> int | None:
 def _number(value: Any) -> float | None:
     if value.__class__ not in (int, float):
         return None
-    return value if abs(value) <= _EXACT else float(value)  # the float64 that Go reads
+    return value if abs(value) <= _EXACT else float(value)  # Go reads the number as a float64
 
 
 def _boolean(value: Any) -> bool | None:

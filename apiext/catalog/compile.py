@@ -61,9 +61,9 @@ def compile_definition(
     """Return the resource of a definition in v1 form. Schemas are compiled at their first use.
 
     The resource has the accepted names, or the requested names if none are accepted. The caller decides whether to
-    serve it (CND-005). ``shape`` is the identity of the resource, by default ``identity(document)``. ``streams`` is
-    version → its identity, by default ``shape``. ``again()`` returns the document when a schema is compiled, so that
-    the document need not stay in memory.
+    serve it (CND-005). ``shape`` is the DefinitionState.identity, by default ``identity(document)``. ``streams`` is
+    name of a version → its ServedVersion.identity; the identity of other versions is ``shape``. ``again()`` returns the
+    document when a schema is compiled, so that the document need not stay in memory.
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
@@ -118,8 +118,8 @@ def storage_version_hash(group: str, version: str, kind: str) -> str:
 def deprecation_warning(definition: CustomResourceDefinition, version: Version, best: str) -> str:
     """Return the warning of a deprecated version, empty for other versions (SRV-016).
 
-    The definition may contain the text. The default text names ``best``, the result of ``best_version``, if this
-    version has a higher priority.
+    The definition may contain the text. ``best`` is the result of ``best_version``. The default text names ``best`` if
+    it has a higher priority than the deprecated version.
     """
     if not version.deprecated:
         return ""
@@ -214,7 +214,8 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
     def made() -> Type:
         schema = source()
         if doubtful and schema is not None:
-            from apiext.schema.rules_of_structure import is_structural  # most definitions are structural (decision 36)
+            # imported here, since most definitions are structural (decision 36)
+            from apiext.schema.rules_of_structure import is_structural
 
             if not is_structural(schema):
                 schema = None  # upstream: ignores a schema that is not structural
@@ -261,7 +262,7 @@ def _normalizer(schema: Schema, kind: str, group: str) -> Callable[[Document], t
         if "metadata" in document:
             document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
         own = document.get("kind") == kind and str(document.get("apiVersion")).startswith(begin)
-        if own:  # as upstream; later validation rejects a body of another kind or group
+        if own:  # as upstream, a body of another kind or group stays as it is; validation rejects it later
             unknown = unknown + schema().normalize(document, unknown)
         return document, unknown
 

@@ -45,7 +45,7 @@ class ConversionRequest(NeedsConversion):
 
 
 class ConversionCache:
-    """Conversions by the webhook of objects that are read or written in one version.
+    """The webhook's conversions of the objects that clients read or write in one version.
 
     ``cached`` are the conversions of read objects to ``api_version``. ``error_args`` are the arguments of the
     exceptions that request a conversion. ``lacks_defaults`` is true if the webhook has returned an object of the
@@ -67,7 +67,8 @@ class ConversionCache:
         # JSON of an object, splices).
         self._source: tuple[bytes, Text, Splices] | None = None
         self._kind = ""  # kind of the last converted object
-        self._stored_head = self._shown_head = b""  # bytes up to the metadata: in requests, in conversions
+        # The bytes before the metadata of an object of this kind: in its stored version, and in this cache's version.
+        self._stored_head = self._shown_head = b""
         self._types: Document = {}
 
     def lookup(self, raws: Sequence[bytes]) -> Sequence[Converted | ConversionRequest | None]:
@@ -76,7 +77,7 @@ class ConversionCache:
         found = self.cached.find_all(hashes)
         if None not in found:
             return found
-        source = self._source  # the webhook receives objects in these splices as they are stored
+        source = self._source  # the webhook receives the unchanged stored bytes of objects in these splices
         places = source[2].places(hashes) if source is not None else repeat(None)
         return [
             made or (self.request(raw) if place is None else ConversionRequest(self, raw, place, raw))
@@ -84,7 +85,10 @@ class ConversionCache:
         ]
 
     def request_if_recognized(self, raw: bytes, revision: int) -> None:
-        """Fast path: raise the request for stored bytes if it can be created without parsing the bytes."""
+        """Fast path: raise the request for stored bytes if it can be created without parsing the bytes.
+
+        Do nothing if ``revision`` is 0, which callers pass for bytes that are not stored yet.
+        """
         request = self.request(raw) if revision else None
         if request is not None:
             raise request
@@ -222,7 +226,7 @@ def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) 
 
 
 def _after(head: bytes, answer: Document) -> bytes:
-    """Return an object as JSON; ``head`` is the JSON of its type and metadata, empty if this is unknown."""
+    """Return an object as JSON; ``head`` is its JSON up to the end of metadata, empty if this is unknown."""
     if not head:
         return encode_json(answer)
     rest = {name: value for name, value in answer.items() if name not in META_FIELDS}

@@ -17,7 +17,7 @@ CONVERTED_OVERHEAD = 300
 
 
 class NeedsConversion(Exception):
-    """The webhook must convert an object before a step can continue; the caller converts it and retries the step.
+    """An object must be converted before a read or write can continue; the caller converts it and retries.
 
     ``text`` is the JSON of the object, ``api_version`` the wanted version. ``keep(answer, metadata)`` caches the
     converted document for the retry and returns the cached value; it raises ValueError for an invalid document.
@@ -98,9 +98,10 @@ def place_of(raw: bytes, uid: Any) -> int:
 
 
 class Converted:
-    """A converted object as JSON, cut at the offset of its resourceVersion; ``head`` is empty if this is unknown.
+    """A converted object as JSON, cut into ``head`` and ``tail`` at the offset of its resourceVersion.
 
-    Both parts must be copies, since bytes from orjson use several times their length in memory.
+    ``head`` is empty if the offset is unknown. Both parts must be copies, since bytes from orjson use several times
+    their length in memory.
     """
 
     __slots__ = ("head", "tail")

@@ -95,8 +95,8 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas (SRV-007, SRV-008).
 
     As upstream, a write counts the generation like a write of the main endpoint. If the object has no replicas in its
-    spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply changes a Scale
-    with the lowest int32 as replicas (see with_replicas).
+    spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply then changes a
+    Scale whose replicas are the lowest int32 (see with_replicas).
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)
@@ -150,7 +150,10 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
 
 
 def with_replicas(endpoint: Endpoint, shown: View, stored: View) -> Document:
-    """Return the Scale that a patch or apply changes; missing spec replicas are the lowest int32 (SRV-008)."""
+    """Return the Scale that a patch or apply changes (SRV-008).
+
+    If the stored object has no replicas in its spec, the replicas of the Scale are the lowest int32.
+    """
     missing = nested(stored, endpoint.replicas, int) is None
     return {**shown, "spec": {"replicas": _UNSET_REPLICAS}} if missing else {**shown}
 

@@ -7,7 +7,8 @@ MAX_TEXT_DEPTH = 10_000
 # Stored objects whose offset for the resourceVersion is cached, for each version (8 MB). Beyond: the oldest is
 # evicted.
 SPLICES = 65_536
-# Entries of this cache whose object has been replaced or deleted. Beyond: the oldest is evicted.
+# Replaced or deleted objects in the cache of offsets for the resourceVersion, for each version. Beyond: the oldest is
+# evicted.
 SPLICES_REPLACED = 1_024
 # Bytes of converted objects in the cache of all definitions. Beyond: the oldest is evicted.
 CONVERTED_BYTES = 64 * 1024 * 1024

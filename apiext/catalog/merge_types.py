@@ -20,7 +20,7 @@ _SCALARS: Mapping[type[Any], str] = {
 }
 
 _QUANTITIES = ("Quantity", "MilliQuantity")
-"""Strings in OpenAPI v2, but strings or numbers in v3; upstream computes the merge types from v3."""
+"""Types that are strings or numbers in OpenAPI v3, from which upstream computes merge types: so they are untyped."""
 
 
 def go_merge_type(of: GoType) -> Type:
@@ -83,7 +83,7 @@ def _struct(types: Types, name: str) -> Type:
 def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
     """Return the merge type of a field; ``semantics`` is the entry of the field in ``lists`` of the data file."""
     entry = types.table.get(name)
-    if isinstance(entry, str):  # the Go name of another type
+    if isinstance(entry, str):  # the entry names another type, which the field has
         return _written(types, entry.split()[0], semantics)
     if name.endswith("[]"):
         keys = tuple(semantics.get("keys") or ())

@@ -27,7 +27,7 @@ class LazySchema:
         self._schema = schema
         self._preserve = preserve_unknown_fields
         self._compiled: CompiledSchema | None = None
-        self._long_from = server_limits.WORK_INLINE  # size in bytes of objects on which work takes long
+        self._long_from = server_limits.WORK_INLINE  # work on objects of at least this size in bytes takes long
 
     def __call__(self) -> "CompiledSchema":
         """Return the compiled schema."""

@@ -80,7 +80,7 @@ class Model(Struct, frozen=True, eq=False):
       report duplicate fields in these values.
     - ``merge_type()`` returns the merge type for server-side apply. ``empty`` is an object with only its type
       and the fields that Go always prints.
-    - ``owns_items()`` reports whether items of its lists may have different owners.
+    - ``owns_items()`` reports whether the items of a list may have different field managers.
     - ``merge_keys`` is path of a list → the key by which a strategic merge patch merges its items.
     - ``schema()`` returns the OpenAPI schema; it reads the schema at each call, to save memory.
     """
@@ -117,7 +117,7 @@ class Model(Struct, frozen=True, eq=False):
 
 
 class Endpoint(Struct, frozen=True):
-    """One endpoint: the object that clients read and write, and which part of the stored object it is.
+    """One endpoint: the object that clients read and write there, and its relation to the stored object.
 
     - ``model``: the kind of the objects at the endpoint; ``partial``: this kind differs from the kind of the resource.
     - ``project(stored)`` returns the object that clients of the endpoint see. ``embed(existing, shown)`` returns the
@@ -129,8 +129,8 @@ class Endpoint(Struct, frozen=True):
       that a scale endpoint writes.
     - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
       such as TokenReview; else empty.
-    - ``metadata_checks``: the arguments for ``objectmeta.validate_update``, which validates the metadata of an update.
-      If they are empty, the server validates the metadata of a new object only if the other fields are valid.
+    - ``metadata_checks``: the checks that ``objectmeta.validate_update`` runs for the metadata of an update. They are
+      empty for kinds whose metadata upstream validates last: of a new object, and only if its other fields are valid.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.
@@ -197,8 +197,9 @@ class Codec(Struct, frozen=True):
     - ``view(raw, revision)`` returns the JSON for clients, without a newline. ``decode(raw, revision)`` returns the
       same object as a document. ``encode(document)`` returns the bytes to store. ``to_store(document)`` is a faster
       ``encode`` for documents whose metadata comes from ``decode`` or ``normalize``.
-    - ``converts``: these four functions may raise NeedsConversion. ``encode_as_is(document)`` never raises it: it
-      stores a document in this version, even if this is not the storage version. None: ``encode`` does the same.
+    - ``converts``: ``view``, ``decode``, ``encode`` and ``to_store`` may raise NeedsConversion.
+    - ``encode_as_is(document)`` never raises NeedsConversion: it returns the bytes of a document in this version, even
+      if this is not the storage version. None: ``encode`` does the same.
     - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields. None: the
       caller must use ``decode``.
     - ``is_normalized(raw)`` reports that ``normalize`` would not change the decoded object; False means "unknown".
@@ -241,10 +242,10 @@ class Shaping(Struct, frozen=True):
 class Validation(Struct, frozen=True):
     """Validation of a new or changed object; ``old`` is None on create.
 
-    ``structure(new, old, endpoint)`` is the part of ``validate`` that also applies to a body of another kind.
-    ``rules(new, old, errors)`` evaluates CEL rules after all other validation; ``errors`` are the errors so far. It
-    returns further errors, and warnings. ``names(name)`` returns the errors of a name. ``metadata`` is additional
-    validation of the metadata of this kind.
+    If apiVersion or kind of the new object are not those of the endpoint, ``structure(new, old, endpoint)``, a part of
+    ``validate``, replaces ``validate``. ``rules(new, old, errors)`` evaluates CEL rules after all other validation;
+    ``errors`` are the errors so far. It returns further errors, and warnings. ``names(name)`` returns the errors of a
+    name. ``metadata`` is additional validation of the metadata of this kind.
     """
 
     validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
@@ -295,7 +296,7 @@ class Work(Struct, frozen=True):
 
     ``cold()`` reports whether the next read of an object takes long, because it must compile the schema; ``prepare()``
     compiles the schema. ``slow(size)`` reports whether work on an object of this size in bytes may take long.
-    ``report(size, long)`` records how long such work took, for later calls of ``slow``.
+    ``report(size, long)`` records whether such work took long, for later calls of ``slow``.
     """
 
     cold: Callable[[], bool] = lambda: False
@@ -329,10 +330,10 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
 class DefinitionState(Struct, frozen=True, eq=False):
     """The state of the definition of a resource; built-in kinds have the defaults.
 
-    - ``guard_key``, ``guard_revision``: each put of a custom object succeeds only if this key has this revision; empty
-      for built-in kinds.
-    - ``identity`` changes with the definition's uid and shape. ``content`` changes with the uid, the accepted names,
-      and the whole spec, including descriptions; empty if it is unknown.
+    - ``guard_key``, ``guard_revision``: a key of the definition in the store. A put of a custom object succeeds only if
+      the key has this revision. Empty for built-in kinds.
+    - ``identity`` changes with the uid, the accepted names, and the spec without its names and descriptions.
+      ``content`` changes with the uid, the accepted names and the whole spec; it is empty if it is unknown.
     - ``conversion``: the settings of the conversion webhook in v1 form, None without a webhook. ``unusable``: the CA
       bundle of the webhook is invalid, so each request returns a 500.
     """
@@ -357,7 +358,8 @@ class ServedResource(Struct, frozen=True, eq=False):
       the versions of other groups that show the same objects.
     - ``review``: objects are never stored; a function answers a create.
     - ``ttl``: seconds between the last write and the expiry of an object, 0 for objects that never expire.
-    - ``cached``: as upstream, reads may use the cache, and may wait until the cache reaches a revision.
+    - ``cached``: reads may use the cache, and may wait until the cache reaches a revision. False for kinds without a
+      cache in upstream: all their reads use the store.
     """
 
     group: str
@@ -381,7 +383,10 @@ class ServedResource(Struct, frozen=True, eq=False):
 
     @property
     def stores_objects(self) -> bool:
-        """True if the store has objects under its own name: no review, and no second view of another resource."""
+        """True if objects are stored under the name of this resource.
+
+        False for reviews, and for a resource that shows the stored objects of another resource.
+        """
         return self.stored_as is None and not self.review
 
     @property
@@ -427,9 +432,9 @@ class Catalog(Struct, frozen=True, eq=False):
         return Catalog(resources, self.number + 1, own)
 
     def with_state(self, served: ServedResource) -> "Catalog":
-        """Return a catalog in which a resource is replaced, if discovery and OpenAPI show both in the same way.
+        """Return a catalog in which a resource is replaced, with the same number and computed documents.
 
-        The new catalog keeps the number and the computed documents.
+        Call it only if discovery and OpenAPI show the old and the new resource in the same way.
         """
         return replace(self, resources=self.resources.put((served.group, served.resource), served))
 

@@ -21,7 +21,8 @@ class Splices:
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
-        self._order: deque[int] = deque()  # a dict needs more time to find its first key with each removed key
+        # the order of the keys; a dict takes longer to find its first key after each removal of its first key
+        self._order: deque[int] = deque()
         self._replaced: deque[int] = deque()
 
     def add(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:

@@ -85,6 +85,6 @@ class Storage(Struct, frozen=True):
         return version
 
     def check(self, document: View) -> None:
-        """Raise WrongVersion without a storage version; a definition written directly into etcd may lack it."""
+        """Raise WrongVersion if the definition has no storage version, as it may if it was written directly to etcd."""
         if not self.written:
             raise WrongVersion("error resolving resource: its definition has no version to store", document)

@@ -81,7 +81,7 @@ def _encode_as_is(document: Document) -> bytes:
 def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | None:
     """Fast path: return the metadata of an object in the splices, without managedFields.
 
-    Return None if the caller must call ``decode``.
+    Return None if the object is not in the splices, or if its metadata cannot be found in the bytes.
 
     The keys of metadata are sorted, so the uid is the last key, and the name follows managedFields. The search for
     these keys cannot match inside a string value, since quotes in strings are escaped.
@@ -94,7 +94,7 @@ def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | 
     name = raw.find(_NAME, owned, end) if owned > 0 else -1
     try:
         metadata = orjson.loads(raw[start:end] if name < 0 else raw[start:owned] + raw[name + 2 : end])
-    except orjson.JSONDecodeError:  # a brace in the uid
+    except orjson.JSONDecodeError:  # the uid contains a brace, at which the metadata was cut
         return None
     return with_revision({"metadata": metadata}, revision)
 
@@ -108,9 +108,9 @@ Read = Callable[[bytes, int], Document]
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the codec of one version of a custom resource.
 
-    ``exact`` is true if decoding does not change the bytes that this version encoded, so that they may be spliced. With
-    a webhook, ``view``, ``decode``, ``encode`` and ``to_store`` raise NeedsConversion for an object that needs a
-    conversion until the converted object is cached.
+    ``exact`` is true if decoding changes nothing in the bytes that this version has encoded, so that the fast path may
+    read them. With a webhook, ``view``, ``decode``, ``encode`` and ``to_store`` raise NeedsConversion for an object
+    that needs a conversion until the converted object is cached.
     """
     splices = Splices()
     cache = ConversionCache(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
@@ -128,8 +128,8 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         if stored == version:
             return document
         document = _accepted(document, storage, version) if cache is None else cache.read(document, raw)
-        # if the webhook omits defaults here, objects may also be stored without defaults: then stored bytes differ from
-        # the bytes that clients read
+        # the object has the defaults of its stored version only. If it lacks defaults of this version, a write may
+        # store it without these; then the stored bytes differ from the bytes that clients read.
         exact = exact and not storage.shapes[version]().default(clone(document))
         return document
 

@@ -66,7 +66,10 @@ def _label(value: str, path: str) -> Iterator[FieldError]:
 
 
 def _volumes(spec: View, path: str, errors: list[FieldError], pod: str) -> dict[str, View]:
-    """Return the valid volumes of a pod by name; append the errors of invalid volumes to ``errors``."""
+    """Return the valid volumes of a pod by name; append the errors of all volumes to ``errors``.
+
+    A volume also counts as valid if its only error is that it uses the claim of an ephemeral volume of the pod.
+    """
     volumes: Sequence[View] = spec.get("volumes") or ()
     created = {f"{pod}-{one.get('name') or ''}" for one in volumes if pod and one.get("ephemeral") is not None}
     found: dict[str, View] = {}
@@ -324,7 +327,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def _pod(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod, in upstream's order for pods; templates have other rules."""
+    """Yield the validation errors of a pod, in upstream's order; ``template_errors`` validates pod templates."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")
@@ -345,7 +348,7 @@ def _annotations(pod: View) -> Mapping[str, str]:
 
 
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a pod; an update of neither spec nor annotations is always valid."""
+    """Return the validation errors of a pod; an update that keeps spec and annotations has no errors."""
     spec, annotations = new.get("spec") or {}, _annotations(new)
     if old is not None and new.get("spec") == old.get("spec"):
         before = _annotations(old)
@@ -435,7 +438,7 @@ def _others(resources: Any) -> Any:
 def _changes(spec: View, before: View) -> Iterator[FieldError]:
     """Yield the validation errors of an update of a pod's spec.
 
-    An update may extend the node selector, and change the node affinity, of a pod that has scheduling gates.
+    If the stored pod has scheduling gates, an update may add keys to its node selector, and change its node affinity.
     """
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(before.get(name) or ()):
@@ -467,7 +470,10 @@ def _changes(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _fixed(spec: View, *, gated: bool) -> View:
-    """Return the part of a pod's spec that no update may change; ``gated`` is true if it has scheduling gates."""
+    """Return the part of a pod's spec that an update must not change.
+
+    ``gated`` is true if the stored pod has scheduling gates.
+    """
     found = _without(spec, "activeDeadlineSeconds", "tolerations", "schedulingGates")
     for name in ("containers", "initContainers"):
         found[name] = [_without(one, "image") for one in spec.get(name) or ()]

@@ -30,8 +30,9 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
 
 def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
     variables: dict[str, Type] | None = {} if spec.get("variables") else None
+    # as upstream, an expression that the stored policy already has may use all functions (see within_spec)
     stored = {field: frozenset(each.get(field) or "" for each in before.get(name) or ()) for field, name in _FIELDS}
-    if variables is not None:  # as upstream, stored expressions may use any CEL version
+    if variables is not None:
         yield from policy_rules.variables_errors(spec, stored["expression"], variables)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:

@@ -1,7 +1,7 @@
 """Validation of the parts that validating and mutating admission policies share.
 
-Texts and their order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are validated in
-this order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.
+The error texts and their order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are
+validated in this order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.
 """
 
 import re
@@ -54,7 +54,7 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 def variables_errors(spec: View, stored: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
     """Yield the validation errors of a policy's variables, and add the types of the variables to ``types``.
 
-    ``stored`` are expressions of the stored policy, which may use any CEL version.
+    ``stored`` are the expressions of the stored policy (see within_spec).
     """
     for index, variable in enumerate(spec.get("variables") or ()):
         within = within_spec(spec, variable.get("expression") or "", stored, types)
@@ -70,7 +70,11 @@ def within_spec(
     authorizer: bool = True,
     patches: bool = False,
 ) -> Environment:
-    """Return the environment of a policy's expression; an expression in ``stored`` may use any CEL version."""
+    """Return the CEL environment of the expression ``text`` of a policy.
+
+    ``stored`` are the expressions of the stored policy: they may use all functions. Any other expression may use only
+    the functions that new expressions may use (see cel.environment).
+    """
     return environment(
         params=spec.get("paramKind") is not None,
         authorizer=authorizer,

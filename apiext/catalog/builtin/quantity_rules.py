@@ -107,7 +107,7 @@ def _quota_name_errors(name: str, path: str) -> Iterator[FieldError]:
 def quantity_errors(name: str, quantity: str, path: str) -> Iterator[FieldError]:
     """Yield the validation errors of a quantity.
 
-    It must not be negative. The quantity of a countable resource must be an integer.
+    It must not be negative. The quantity of a countable or extended resource must be an integer.
     """
     value = value_of(quantity)
     if value < 0:
@@ -127,7 +127,11 @@ def _milli(value: Fraction) -> int:
 def requirement_errors(
     resources: View | None, path: str, claims: Collection[str] = (), *, of_pod: bool = False
 ) -> Iterator[FieldError]:
-    """Yield the validation errors of requests, limits and claims; ``claims`` are the names of the pod's claims."""
+    """Yield the validation errors of requests, limits and claims.
+
+    ``claims`` are the names of the pod's claims. ``of_pod`` is true for pod-level resources and false for the
+    resources of a container.
+    """
     if not resources:
         return
     names = _pod_name_errors if of_pod else container_name_errors

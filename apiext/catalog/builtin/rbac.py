@@ -22,7 +22,10 @@ def default_binding(document: Document) -> None:
 
 
 def stored_role(document: View) -> Document:
-    """Return a role with null in place of an empty list of rules, as after upstream's storage in protobuf."""
+    """Return a role with null in place of empty or missing rules.
+
+    Upstream stores roles in protobuf, which cannot represent an empty list.
+    """
     return {**document, "rules": document.get("rules") or None}
 
 
@@ -61,7 +64,10 @@ def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
 
 
 def _verbs(new: View) -> Iterator[FieldError]:
-    """Yield the errors of rules without verbs; they come last, since upstream validates verbs declaratively."""
+    """Yield the errors of rules without verbs.
+
+    They follow all other errors: upstream's declarative validation, which runs last, reports them.
+    """
     rules = new.get("rules") or ()
     return (required(f"rules[{index}].verbs") for index, rule in enumerate(rules) if not rule.get("verbs"))
 

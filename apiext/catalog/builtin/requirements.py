@@ -8,7 +8,10 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
-    """Yield the errors of an operator and its number of values; with ``operators``, an unknown operator is an error."""
+    """Yield the errors of an operator and its number of values.
+
+    An unknown operator is an error only if ``operators`` is true.
+    """
     operator, values = expression.get("operator") or "", expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:

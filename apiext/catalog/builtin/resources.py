@@ -19,13 +19,14 @@ def builtin_resources(
 ) -> list[ServedResource]:
     """Return the built-in resources; with ``v1beta1``, definitions are also served in v1beta1 (B1-002, DIS-12).
 
-    ``enabled(api_version, default)`` decides for an API version, such as ``apps/v1``, of all other kinds except
-    Namespace. Events expire ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates
-    missing addresses and ports of services.
+    ``enabled(api_version, default)`` returns whether an API version, such as ``apps/v1``, is served; ``default`` is
+    false if it is disabled by default. The function is not called for definitions and namespaces. Events expire
+    ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates missing addresses and ports
+    of services.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, allocate)]
 
 
 def api_versions() -> set[str]:
-    """Return the API versions of kinds in rows, such as ``v1`` or ``apps/v1``; each of them can be disabled."""
+    """Return the API versions of the kinds in go_types/rows.py, such as ``apps/v1``; each can be disabled."""
     return {one.api_version for row in rows() for one in row.all_versions()}

@@ -16,7 +16,7 @@ _SETTINGS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".statu
 def builtin_scale(selected_by: str, prepare: Callable[[Document, View | None], Document]) -> Endpoint:
     """Return the scale endpoint of a kind.
 
-    ``selected_by`` is SELECTOR or LABELS: ``spec.selector`` is a label selector, or a map of labels.
+    ``selected_by`` is SELECTOR if ``spec.selector`` is a label selector, LABELS if it is a map of labels.
     """
     plain = scale(_SETTINGS)
 

@@ -142,7 +142,7 @@ _KNOWN = "Europe/Berlin"
 
 @lru_cache(256)
 def _has_zone(name: str) -> bool:
-    from zoneinfo import ZoneInfo  # imported at the first time zone of a schedule
+    from zoneinfo import ZoneInfo  # imported here, since few schedules have a time zone
 
     try:
         ZoneInfo.no_cache(name)

@@ -237,7 +237,10 @@ def host_process_errors(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def system_errors(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod with ``spec.os``: an unknown name, or fields of the other system."""
+    """Yield the validation errors of a pod with ``spec.os``.
+
+    The name of the system must be known, and the pod must not have fields that only the other system supports.
+    """
     system = spec.get("os")
     if system is None:
         return

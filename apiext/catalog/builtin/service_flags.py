@@ -27,7 +27,10 @@ _RANGE, _PORTS = (name for name, *_ in FLAGS)
 
 
 def read(values: Mapping[str, str]) -> ServiceRanges:
-    """Parse the values of the flags; raise ConfigError, with upstream's text for networks."""
+    """Parse the values of the flags; raise ConfigError for an invalid value.
+
+    The text for an invalid network is upstream's.
+    """
     return ServiceRanges(_networks(values[_RANGE]), _ports(values[_PORTS]))
 
 

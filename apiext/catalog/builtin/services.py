@@ -151,7 +151,7 @@ _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about ignored fields, deprecated fields, and the format of addresses."""
+    """Return warnings about ignored fields, deprecated fields and annotations, and the format of addresses."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
     if _HINTS in ((new.get("metadata") or {}).get("annotations") or {}):
@@ -216,7 +216,7 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_service_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a service's status: of its load balancer and its addresses."""
+    """Return the validation errors of the load balancer's addresses in the status of a service."""
     points, kept = _points(new), [point.get("ip", "") for point in _points(old)]
     path = "status.loadBalancer.ingress"
     if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
@@ -268,6 +268,7 @@ def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
     if len(new) == len(old):
         yield from (invalid(path, new, _FIXED) for family, last in zip(new, old, strict=True) if family != last)
     elif new[:1] != old[:1] and new and old:
+        # the path names ipFamilies, but the value in the error is clusterIPs
         yield invalid(path, spec.get("clusterIPs") or [], _FIXED)  # upstream: the error shows the addresses
 
 
@@ -277,6 +278,7 @@ def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
     if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
     if before:
+        # _balancer_errors yields the same errors again
         yield from _class_errors(spec)  # upstream: an update reports it twice
     if "healthCheckNodePort" in changed and is_checked(spec) and is_checked(before):
         yield forbidden("spec.healthCheckNodePort", "field is immutable")

@@ -41,8 +41,9 @@ def _status(document: View | None) -> View:
 def _counters(*counts: str, at_most_replicas: Sequence[str] = (), ready: str = "") -> Validate:
     """Return the function that validates the counts in a status.
 
-    No count may be negative. The counts in ``at_most_replicas`` may not exceed ``replicas``. With ``ready``, the name
-    of readyReplicas in the message, availableReplicas may not exceed readyReplicas. collisionCount may not decrease.
+    No count may be negative. The counts in ``at_most_replicas`` may not exceed ``replicas``. If ``ready`` is not empty,
+    availableReplicas may not exceed readyReplicas; ``ready`` is the name of readyReplicas in the error. If
+    collisionCount is one of the counts, it may not decrease.
     """
 
     def validate(new: View, old: View | None) -> list[FieldError]:
@@ -162,7 +163,7 @@ def _claim_resource(name: str, path: str) -> Iterator[FieldError]:
 
 _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 _STATUSES: Mapping[str, str] = {"containerStatuses": "containers", "initContainerStatuses": "initContainers"}
-"""Field of the status → field of the spec that has its containers."""
+"""Field of the status → field of the spec with the same containers."""
 _EPHEMERAL = "ephemeralContainerStatuses"
 _HEALTHS = ("Healthy", "Unhealthy", "Unknown")
 _LARGEST_UID, _LARGEST_GID = 2**32 - 1, 2**31 - 1
@@ -238,7 +239,11 @@ def _terminated(status: View) -> View | None:
 
 
 def _restarts(container: View, spec: View, code: int) -> bool:
-    """Return whether a container starts again after this exit code: by its rules, its policy, or that of its pod."""
+    """Return whether a container starts again after this exit code.
+
+    The first restart rule of the container that matches decides. Without such a rule, the restart policy of the
+    container decides, or that of the pod if the container has none.
+    """
     policy = container.get("restartPolicy")
     if policy is not None:
         for rule in container.get("restartPolicyRules") or ():
@@ -296,7 +301,7 @@ def _addresses(status: View, before: View, single: str) -> Iterator[FieldError]:
 
 
 def _shown(addresses: Sequence[View]) -> list[Document] | None:
-    """Return addresses as upstream's messages show its internal type."""
+    """Return addresses with the field names of upstream's internal type, as error messages show them."""
     return [{"IP": one.get("ip") or ""} for one in addresses] or None
 
 

@@ -9,7 +9,7 @@ from apiext.documents.go_json import go_json
 from apiext.meta.fields import INVALID, FieldError, child, invalid, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 
-# in the order of the fields in the Go type
+# the fields of a condition, in the order of upstream's Go type
 _FIELDS = ("type", "status", "observedGeneration", "lastTransitionTime", "reason", "message")
 _REVISION = re.compile("[1-9][0-9]*")
 

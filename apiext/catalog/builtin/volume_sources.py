@@ -52,9 +52,9 @@ _MIN_CERTIFICATE_SECONDS, _MAX_CERTIFICATE_SECONDS, _MAX_KUBERNETES_SECONDS = 36
 class Source(NamedTuple):
     """A source of a volume: its field and its type.
 
-    ``at`` is the path of its errors, and ``second`` the path of the error if it follows another source; if they are
-    empty, the path is ``field``. ``beside`` is true if this source may follow another source, as upstream does not
-    deny this.
+    ``at`` is the field name in the paths of its errors. A volume may have only one source: ``second`` is the field name
+    in the error of a source that follows another source. If ``at`` or ``second`` is empty, that name is ``field``. If
+    ``beside`` is true, the source may follow another source, since upstream does not deny this.
     """
 
     field: str
@@ -290,7 +290,7 @@ def _azure_disk(source: View, path: str) -> Iterator[FieldError]:
 
 
 def driver_errors(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a CSI driver, which may have upper-case letters."""
+    """Yield the validation errors of the name of a CSI driver; upper-case letters are valid."""
     if not name:
         yield required(path)
         return
@@ -450,7 +450,7 @@ def _projected(source: View, path: str) -> Iterator[FieldError]:
 
 
 def _taken(name: str, paths: set[str], path: str, shown: str) -> Iterator[FieldError]:
-    """Yield the error of a file whose path another file of the volume has, too; add its path to ``paths``."""
+    """Yield an error if ``name``, the path of a file, is one of ``paths``; add it to ``paths``."""
     if name in paths:
         yield invalid(path, shown, "conflicting duplicate paths")
     paths.add(name)

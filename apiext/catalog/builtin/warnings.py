@@ -375,7 +375,10 @@ def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
 
 
 class _File(NamedTuple):
-    """A file of a volume, and a description of its source, such as ``ConfigMap "name"``; empty if not printed."""
+    """A file of a volume: its path, and a description of its source, such as ``ConfigMap "name"``.
+
+    The description is empty if the beginning of the warning already has it.
+    """
 
     path: str
     source: str
@@ -388,7 +391,7 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
     for index, volume in enumerate(volumes):
         at = item(path, index)
         for field, text in _POD_VOLUMES.items():
-            if field == "cephfs":  # in upstream's order
+            if field == "cephfs":  # in upstream's order, warnings about the claim precede the warning about cephfs
                 claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
                 if claim is not None:
                     yield from _claim(_spec(claim), child(at, "ephemeral.volumeClaimTemplate.spec"))
@@ -399,7 +402,7 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
 
 
 def _overlaps(volume: View) -> Iterator[str]:
-    """Yield the warnings about files of a volume with the same path, or with a path inside another file."""
+    """Yield the warnings about files of a volume with the same path, or with a path below that of another file."""
     start = f"volume {go_quote(volume.get('name') or '')}"
     config, secret, downward = (volume.get(field) or {} for field in ("configMap", "secret", "downwardAPI"))
     for source, described in (
@@ -625,7 +628,10 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data. The key is not compared with the certificate."""
+    """Return the warning about a TLS secret without PEM data.
+
+    Unlike upstream, the server neither parses the certificate and the key nor compares them (DIF-023).
+    """
     if new.get("type") != "kubernetes.io/tls":
         return []
     data = new.get("data") or {}

@@ -38,7 +38,7 @@ def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | No
 
 
 def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod template whose pods always restart."""
+    """Yield the validation errors of a pod template whose restart policy must be Always."""
     template: View = spec.get("template") or {}
     labels: Mapping[str, str] = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
@@ -78,7 +78,7 @@ def _fixed(new: View, old: View | None, *names: str) -> Iterator[FieldError]:
 
 
 def _share(value: Any, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a value that is a number or a percentage."""
+    """Yield the validation errors of a value that must be a number or a percentage."""
     if isinstance(value, int):
         yield from at_least_zero(value, path)
     elif value is not None and _percent(value) is None:
@@ -87,7 +87,7 @@ def _share(value: Any, path: str) -> Iterator[FieldError]:
 
 
 def _percent(value: Any) -> int | None:
-    """Return the number of a percentage, at most 1000; None for any other value."""
+    """Return the number of a percentage, 1000 if it has more than three digits; None for any other value."""
     if not isinstance(value, str) or not _PERCENT.fullmatch(value):
         return None
     digits = value[:-1].lstrip("0")
@@ -182,7 +182,8 @@ def _daemon_strategy(strategy: View) -> Iterator[FieldError]:
 def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a stateful set.
 
-    For this, its pod template gets the volumes that the claim templates create.
+    As upstream, its pod template is validated with the volumes of the claim templates, and without hostname and
+    subdomain.
     """
     spec: View = new.get("spec") or {}
     errors = Errors()

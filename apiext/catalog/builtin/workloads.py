@@ -1,4 +1,7 @@
-"""Changes that the server makes to workloads before it stores them (upstream: strategies of the registries)."""
+"""Changes that the server makes to pods, workloads and other kinds before it stores them.
+
+In upstream, the strategies of the registries make these changes.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -81,7 +84,10 @@ def _select_by_label_keys(spec: Document, labels: View) -> None:
 
 
 def _copy_app_armor(spec: Document, annotations: View) -> None:
-    """Set appArmorProfile of containers from their deprecated annotations, unless the pod has the same profile."""
+    """Set appArmorProfile of containers without this field from their deprecated annotations.
+
+    A container does not get the profile that its pod has. Pods for Windows stay unchanged.
+    """
     if (spec.get("os") or {}).get("name") == "windows":
         return
     whole = (spec.get("securityContext") or {}).get("appArmorProfile")
@@ -148,9 +154,9 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 
 
 def prepare_resize(new: Document, old: View) -> Document:
-    """Return the stored pod with the container resources of the write.
+    """Return the stored pod with the resources of the write.
 
-    Return the written pod if the names of its containers differ; validation then denies the write.
+    If the names of its containers differ from the stored names, return the written pod: validation then denies it.
     """
     given, spec = new.get("spec") or {}, clone(old["spec"])
     if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):
@@ -233,7 +239,7 @@ def name_job(new: Document) -> Document:
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
     own = new["metadata"].get("labels")
-    is_default = own is metadata.get("labels")  # default labels are the map of the template
+    is_default = own is metadata.get("labels")  # as default, a job gets the map of its template's labels itself
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
     names = {_OLD_NAME: name, _NAME: name}
     for earlier in (labels, new["metadata"].get("labels") or {}):
@@ -249,7 +255,7 @@ def name_job(new: Document) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the deprecated topology of endpoints, which this version does not have."""
+    """Drop the deprecated topology of endpoints if the write changes the endpoints, as upstream does in v1."""
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)
@@ -280,7 +286,8 @@ def time_phase(new: Document, old: View, now: str) -> None:
 def prepare_claim(new: Document, old: View | None) -> Document:
     """Set the phase of a new claim, and copy its data source between dataSource and dataSourceRef.
 
-    Drop data sources that upstream ignores: in another namespace, or in dataSource with a kind other than _SOURCES.
+    Drop the data sources that upstream drops: a dataSourceRef with a namespace, and a dataSource whose kind is not in
+    _SOURCES. An update does not drop them if the stored claim has a data source.
     """
     if old is None:
         new["status"] = {"phase": "Pending"}

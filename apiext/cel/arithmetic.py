@@ -74,7 +74,7 @@ def add(one: Value, other: Value) -> Value:
 
 
 def subtract(one: Value, other: Value) -> Value:
-    """Return the difference of numbers or times."""
+    """Return the difference of two numbers, durations or times, or a time minus a duration."""
     kind, second = type(one), type(other)
     if kind is second:
         if kind is int:

@@ -27,7 +27,7 @@ class Literal(Node, eq=False):
 
 
 class Ident(Node, eq=False):
-    """A name. The type checker also replaces a dotted name of a variable or type by one Ident."""
+    """A name. The type checker also replaces a dotted name of a variable or type, parsed as Selects, by one Ident."""
 
     name: str
 

@@ -118,7 +118,7 @@ class ByConstant(Qualifier):
 
 
 class ByField(Qualifier):
-    """The selection of a field of an open object (see ``constructed``), which upstream looks up in Go data.
+    """The selection of a field of an open object (see ``constructed``): upstream looks this field up in Go data.
 
     If ``test`` is true, it is a test whether the field exists.
     """
@@ -194,7 +194,7 @@ class Attribute:
 
     @property
     def id(self) -> int:
-        """Return the id of the last selection, or the own id without a selection."""
+        """Return the id of the last selection, or the attribute's own id if there is no selection."""
         return self.qualifiers[-1].id if self.qualifiers else self.own_id
 
     def add(self, qualifier: Qualifier) -> None:
@@ -336,7 +336,7 @@ VARIABLES = "kubernetes.variables"
 
 
 class Composed(Special):
-    """The composed variables of a policy: name → value, or the fault of its evaluation.
+    """The composed variables of a policy: name → value, or a fault if the evaluation of the variable failed.
 
     Expressions can select its fields, but it is not a map.
     """

@@ -20,7 +20,7 @@ def read_base64(text: str) -> bytes | int:
 
 
 def _first_wrong(raw: bytes) -> int | None:
-    """Return the index of the first byte that is invalid base64, or None."""
+    """Return the index at which Go reports invalid base64 (CorruptInputError), or None."""
     found = _OTHER.search(raw)
     at = found.start() if found is not None else len(raw)
     within = (at - raw.count(b"\r", 0, at) - raw.count(b"\n", 0, at)) % 4

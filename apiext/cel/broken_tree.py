@@ -33,7 +33,7 @@ class Visitor:
         return Broken(self.build.id(self.tokens.starts[context.start] if context is not None else UNKNOWN))
 
     def unnest(self, context: Context | None) -> Context | None:
-        """Return the first context at or below a context that has its own node, or None."""
+        """Return ``context`` if it has its own node, else the first such context below it, or None."""
         while context is not None:
             rule, parts = context.rule, context.parts
             if rule == "expr" and "op" in parts:

@@ -1,7 +1,9 @@
 """Objects that expressions construct as ``Type{field: value}``: open objects and JSON patches.
 
-Upstream (pkg/cel/mutation) reads the fields of open objects from Go data that it creates at each access (``natural``).
-It compares objects as Go compares data (``alike``). Expressions can observe both effects.
+Upstream (pkg/cel/mutation) converts an open object to Go values (Go data, see ``natural``) at each access to a field,
+and converts the field back to a CEL value. So a field can have another type than the value that it was set to: a type
+becomes its name. Upstream compares open objects as Go compares data (``alike``). So two objects with equal lists can be
+unequal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,9 +35,10 @@ from apiext.cel.values import (
     is_list,
 )
 
-# Go data of a constructed list without elements: a nil slice in upstream; the code compares this list by identity
+# Go data of an empty list that an expression constructs: in upstream, a nil slice. Callers recognise it with ``is``.
 NO_SLICE: list[Any] = []
-UNNAMED = types.make("unspecified", "")  # type of fields that a patch does not have; only dyn is assignable to it
+# Type of a field that a patch does not have. Only a value of type dyn can be assigned to the field.
+UNNAMED = types.make("unspecified", "")
 _TEXTS = ("from", "op", "path")
 
 
@@ -101,9 +104,9 @@ class Patch(Constructed):
 
 
 class Joined(View):
-    """The concatenation of two lists, in environments with constructed objects.
+    """The concatenation of two lists, in environments in which expressions may construct open objects.
 
-    Upstream cannot convert such a concatenation to Go data.
+    As in upstream, ``alike`` and the operator ``in`` use the two lists one by one.
     """
 
     __slots__ = ("one", "other", "values")
@@ -157,12 +160,13 @@ Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # (name of a type, f
 class Shape(Struct, frozen=True):
     """A type of objects that expressions construct.
 
-    ``fields`` are the types of its fields, or None if it may have any fields.
+    ``fields`` are the types of its fields, or None if it may have any fields. If ``closed`` is true, any other field is
+    an error of the type check; else it has the type UNNAMED.
     """
 
     make: Make
     fields: Mapping[str, Type] | None = None
-    closed: bool = False  # it has no other fields
+    closed: bool = False
 
     def field(self, name: str) -> Type:
         """Return the type of a field."""
@@ -229,9 +233,10 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 
 
 def natural(value: Value) -> Any:
-    """Return the Go data of a value (upstream: Value()): decoded JSON, or a Native without equivalent in JSON.
+    """Return the Go data of a value (upstream: Value()): decoded JSON, or a Native if JSON has no equivalent.
 
-    Elements of inner lists and maps stay CEL values.
+    A list or map becomes a Native whose elements stay CEL values. ``natural_fields`` also converts the elements of the
+    lists and maps that are fields of an open object.
     """
     kind = type(value)
     if kind in (str, int, bool, float):
@@ -318,8 +323,8 @@ def _as_text(key: Value) -> str:
 def alike(one: Value, other: Value) -> bool:
     """Return whether two values are equal by Go's reflect.DeepEqual.
 
-    Numbers of different types differ. Lists differ unless they are the same object, since upstream's lists contain
-    functions.
+    Numbers of different types differ. Lists differ unless they are the same object: upstream's lists contain functions,
+    which DeepEqual never regards as equal.
     """
     if type(one) is not type(other):
         return isinstance(one, View) and isinstance(other, View) and _alike_views(one, other)

@@ -135,7 +135,7 @@ def _traverse_any_estimated(call: CallSizes) -> CallCost:
 
 
 def match(args: list[Value], result: Value) -> int:
-    """Return the cost of a match: the size of the string times the size of the pattern."""
+    """Return the cost of a match: the cost of reading the string, times a quarter of the size of the pattern."""
     return ceil((1.0 + cost_size(args[0])) * TRAVERSAL) * ceil(cost_size(args[1]) * PATTERN)
 
 
@@ -175,4 +175,4 @@ TRAVERSE = Cost(_traverse, _traverse_estimated, by_name=True)
 TRAVERSE_ANY = Cost(_traverse, _traverse_any_estimated, by_name=True)
 """Like TRAVERSE; if the type of the elements is unknown, the estimate is 1 for each element."""
 FIND = Cost(match, _find_estimated, by_name=True)
-"""A call costs the size of a string times the size of a pattern; the result is at most as large as the string."""
+"""A call costs as much as ``match``; the result is at most as large as the string."""

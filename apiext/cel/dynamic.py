@@ -8,7 +8,8 @@ from apiext.cel.go_values import show, show_raw
 from apiext.cel.raw import Native
 from apiext.cel.values import Fault, Value, View, count_views, elements, equal, is_list, is_map
 
-_PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a Fault is the result of a composed variable
+# Types that need no conversion. A Fault is the result of a composed variable (of a policy) whose evaluation failed.
+_PLAIN = frozenset((str, int, bool, float, type(None), Fault))
 
 
 def dynamic(raw: Any) -> Value:

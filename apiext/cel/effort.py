@@ -75,7 +75,7 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Count work without allocation that takes as long as ``elements``. Raise Cancelled."""
+    """Count work without allocation that takes as long as work on this number of elements. Raise Cancelled."""
     limit = _effort.limit
     limit.time += elements
     if limit.brief:
@@ -126,8 +126,8 @@ def spend_equality(elements: int) -> None:
         take_elements(elements)
 
 
-SHALLOW = 300  # an expression of at most this number of characters never needs more stack frames
-_ROOM = 20_000  # frames of Python functions, which do not use the C stack
+SHALLOW = 300  # an expression of at most this number of characters never needs a higher recursion limit
+_ROOM = 20_000  # the higher limit; frames of Python functions do not use the C stack
 
 _lock = Lock()
 _users = 0

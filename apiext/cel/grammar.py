@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 from apiext.cel import lexer as t
 
-EPSILON = -2  # in a set of expected tokens: the rule may end
+EPSILON = -2  # an element of a set of expected tokens: it means that the rule may end
 
 
 class State(Struct, eq=False):
@@ -23,7 +23,7 @@ class State(Struct, eq=False):
 
 
 class Tok(Struct, frozen=True):
-    """One token of a set of kinds; the parser stores it under a label."""
+    """One token of a set of kinds; the parser stores it under a label, with ``many`` in a list."""
 
     kinds: frozenset[int]
     label: str = ""
@@ -31,7 +31,7 @@ class Tok(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """The call of a rule; the parser stores the result under a label."""
+    """The call of a rule; the parser stores the result under a label, with ``many`` in a list."""
 
     name: str
     label: str = ""
@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """A choice of alternatives (block), or a repetition: any number (star), at least one (plus), or at most one.
+    """A choice of alternatives (block), or a repetition: any (star), at least one (plus), or at most one (optional).
 
     ``predicted`` allows a lookahead of more than one token.
     """
@@ -212,7 +212,11 @@ RULES: dict[str, tuple[Part, ...]] = {
 
 
 class Placed(Struct, eq=False):
-    """A part with its states: its start, its alternatives, and the end of an iteration of its loop."""
+    """A part with its states.
+
+    ``start`` is its first state, ``block`` the state that has its alternatives, and ``back`` the state at the end of
+    each iteration of a loop. ``ways`` are the parts of each alternative.
+    """
 
     part: Part
     start: State
@@ -236,7 +240,7 @@ class Network:
             self.bodies[name], self.starts[name] = self._sequence(name, parts, stop)
 
     def _sequence(self, rule: str, parts: tuple[Part, ...], end: State) -> tuple[list[Placed], State]:
-        """Return the parts that lead to the state ``end``, and their first state."""
+        """Return the parts of a sequence with their states, and its first state; the sequence ends at ``end``."""
         placed: list[Placed] = []
         for part in reversed(parts):
             place = self._place(rule, part, end)

@@ -35,7 +35,7 @@ MAX_RECOVERIES = 30
 MAX_LOOKAHEAD = 100_000
 # Nested grammar rules in one decision after a syntax error. Beyond: the decision ignores them.
 MAX_STACK = 40
-# Types within a type. Beyond: 422.
+# Types that one type contains, at all depths. Beyond: 422.
 MAX_PARTS = 20_000
 # Characters of the Python code of an expression (30 ms to compile). Beyond: the interpreter evaluates it.
 MAX_SOURCE = 131_072

@@ -236,8 +236,9 @@ def applied(value: Constructed) -> Any:
     """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
 
     Ints stay ints, and doubles stay doubles. Go data without an equivalent in JSON (times, durations, bytes, lists in
-    lists, maps in lists) are Native. The null of an optional field is None. NO_SLICE stands for a list that is null in
-    JSON. Raise ValueError if a map has a key that is not a string, or over the budget of the thread.
+    lists, maps in lists) are Native. An empty optional becomes None. NO_SLICE stands for an empty list that the
+    expression constructed, which is null in upstream's JSON. Raise ValueError if a map has a key that is not a string,
+    or if the work exceeds the budget of the thread.
     """
     with _bounded():
         try:

@@ -72,7 +72,7 @@ class CallStep(Step):
         self.charge = charge
         self.lazy = False  # an argument that is a fault ends the call before the next argument is evaluated
         self.strict = True  # a fault among the arguments is the result of the call
-        self.overload = ""  # its id, or "" if only the values determine the overload
+        self.overload = ""  # id of the overload, or "" if only the values determine it
         self.result = "dyn"  # kind of the result's type
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
@@ -118,7 +118,10 @@ class Membership(Step):
 
 
 def member_key(value: Value) -> object:
-    """Return the set element for a constant: equal numbers of different types are equal, booleans differ from them."""
+    """Return the element that stands for a constant in a set.
+
+    Equal numbers of different types have equal elements. The element of a boolean never equals that of a number.
+    """
     return ("bool", value) if type(value) is bool else value
 
 

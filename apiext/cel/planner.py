@@ -75,7 +75,8 @@ class _Planner:
         if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
             return Constant(node.id, CONSTANTS[node.name])
         if self.checked.types[node.id].kind == "type":
-            raise Unplannable(f"reference to undefined type: {node.name}")  # as upstream, also for a loop variable
+            # as upstream, also if the name is that of a loop variable whose values are types
+            raise Unplannable(f"reference to undefined type: {node.name}")
         return Access(node.id, Variable(node.id, node.name))
 
     def fold(self, node: Fold) -> Step:

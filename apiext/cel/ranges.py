@@ -73,7 +73,10 @@ NOWHERE = Path([], 0)
 
 
 class Part:
-    """The data of a node for cost functions: its path in the declared types, its type and its size."""
+    """The data of a node for cost functions: its path in the declared types, its type, its size and its literal value.
+
+    ``size`` is None if it is unknown. ``literal`` is the value of a literal, None for other nodes.
+    """
 
     __slots__ = ("literal", "path", "size", "type")
 

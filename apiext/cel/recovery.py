@@ -372,7 +372,8 @@ class _Parser:
     def close(self, configs: list[Any], decision: State) -> list[Any]:
         """Return all configurations that can be reached without consuming a token.
 
-        At the end of the decision's rule, continue after every call of this rule.
+        A configuration is (state, index of the alternative, states after the open calls, whether the rule of the
+        decision has ended). At the end of a rule without an open call, continue after every call of this rule.
         """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))

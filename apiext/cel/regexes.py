@@ -171,7 +171,7 @@ def work(pattern: str) -> int:
 class Programs:
     """Thread-safe cache: pattern → compiled pattern, or the error text of an invalid pattern.
 
-    It evicts the pattern that was compiled first, so that a cache hit is cheap.
+    It evicts the pattern that was compiled first, so that a cache hit need not change the order of eviction.
     """
 
     __slots__ = ("_before", "_known", "_most", "size")

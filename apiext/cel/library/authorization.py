@@ -86,7 +86,7 @@ def resource_check(authorize: Authorize, question: Question) -> Check:
 def _into(kind: Type, field: str, *, needed: bool = False) -> Implement:
     def step(check: Check, *texts: Value) -> Value:
         if needed and not texts[0].strip():
-            return Fault(f"{field} must not be empty")  # upstream: resource must not be empty
+            return Fault(f"{field} must not be empty")  # such as "resource must not be empty", as upstream
         return Check(kind.name, check.authorize, replace(check.question, **{field: texts[0]}))
 
     return step

@@ -144,7 +144,8 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
 def contains(value: Value, container: Value) -> Value:
     """Return whether a list has an element, or whether a map has a key.
 
-    A list of the caller's data may have a fault among its elements. If no element is equal, return this fault.
+    In a list of the caller's data, a comparison with an element may be a fault. If no element is equal, return the
+    first such fault.
     """
     if type(value) is Fault:
         return False if type(container) is list else value

@@ -89,7 +89,7 @@ PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metad
 
 
 def place_of(raw: bytes, uid: Any) -> int:
-    """Return the offset of metadata.uid, the last key of metadata; -1 if the uid does not occur exactly once."""
+    """Return the offset of ``"uid":"…"}``, the end of metadata; -1 if this does not occur exactly once."""
     if not uid or not isinstance(uid, str):
         return -1
     pattern = b'"uid":%b}' % orjson.dumps(uid)

@@ -94,9 +94,9 @@ def _with_managed_fields(metadata: View, new: View) -> Document:
 def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas (SRV-007, SRV-008).
 
-    As upstream, a write counts the generation like a write of the main endpoint. If the object has no replicas in its
-    spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply then changes a
-    Scale whose replicas are the lowest int32 (see with_replicas).
+    As upstream, a write increases the generation as a write of the object itself does. If the object has no replicas in
+    its spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply then
+    changes a Scale whose replicas are the lowest int32 (see with_replicas).
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)

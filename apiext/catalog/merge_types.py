@@ -83,7 +83,7 @@ def _struct(types: Types, name: str) -> Type:
 def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
     """Return the merge type of a field; ``semantics`` is the entry of the field in ``lists`` of the data file."""
     entry = types.table.get(name)
-    if isinstance(entry, str):  # the entry names another type, which the field has
+    if isinstance(entry, str):  # the name is an alias: the entry begins with the name of the type that it stands for
         return _written(types, entry.split()[0], semantics)
     if name.endswith("[]"):
         keys = tuple(semantics.get("keys") or ())

@@ -130,7 +130,8 @@ class Endpoint(Struct, frozen=True):
     - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
       such as TokenReview; else empty.
     - ``metadata_checks``: the checks that ``objectmeta.validate_update`` runs for the metadata of an update. They are
-      empty for kinds whose metadata upstream validates last: of a new object, and only if its other fields are valid.
+      empty for kinds whose metadata upstream validates last. For these kinds, the metadata of a new object is validated
+      only if its other fields are valid.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.
@@ -165,8 +166,8 @@ class Endpoint(Struct, frozen=True):
 class Names(Struct, frozen=True):
     """The names of a version of a resource in URLs, in the store, and in error messages.
 
-    ``stored_as`` is the resource under which the store has its objects, None for the resource itself. The fields after
-    ``stored_as`` are computed.
+    ``stored_as`` is the resource under which the objects are stored, None for the resource itself. ``__post_init__``
+    computes the fields after ``stored_as``.
     """
 
     group: str
@@ -330,8 +331,8 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
 class DefinitionState(Struct, frozen=True, eq=False):
     """The state of the definition of a resource; built-in kinds have the defaults.
 
-    - ``guard_key``, ``guard_revision``: a key of the definition in the store. A put of a custom object succeeds only if
-      the key has this revision. Empty for built-in kinds.
+    - ``guard_key``: a key in the store that belongs to the definition. Each put of a custom object succeeds only if the
+      key has the revision ``guard_revision`` (decisions/0010). Built-in kinds have no guard key.
     - ``identity`` changes with the uid, the accepted names, and the spec without its names and descriptions.
       ``content`` changes with the uid, the accepted names and the whole spec; it is empty if it is unknown.
     - ``conversion``: the settings of the conversion webhook in v1 form, None without a webhook. ``unusable``: the CA

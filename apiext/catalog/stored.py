@@ -19,7 +19,7 @@ class Shape(Protocol):
     """The part of a version's schema that codecs use (apiext.schema.compile.CompiledSchema)."""
 
     def from_storage(self, document: Document) -> bool:
-        """Prune and default a stored object in place."""
+        """Prune and default a stored object in place, and drop its nulls; report whether it changed."""
 
     def prune(self, document: Document) -> list[str]:
         """Drop unknown fields in place."""
@@ -44,7 +44,7 @@ class Shape(Protocol):
 class Unreadable(ValueError):
     """A stored object that cannot be read in any version; a get returns a 500.
 
-    ``named`` is the message with its name.
+    ``named`` is the message with the name of the object.
     """
 
     def __init__(self, text: str, stored: View) -> None:

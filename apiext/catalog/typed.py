@@ -26,7 +26,7 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
 
     ``read`` converts a stored object into the version's form. ``own`` does the same for an object that this codec has
     encoded, which needs no defaults. ``write`` converts an object into the stored form. ``same`` is true if both forms
-    are equal: then ``view`` may only insert the resourceVersion into the stored bytes (Splices).
+    are equal: then ``view`` only inserts the resourceVersion into most stored bytes (Splices).
     """
     splices = Splices()
 

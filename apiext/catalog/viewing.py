@@ -1,8 +1,8 @@
 """Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
 The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path only inserts the
-resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes that the
-slow path has already read without another change (Splices).
+resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes of which
+an earlier read by the slow path has changed nothing else (Splices).
 """
 
 from collections.abc import Callable
@@ -259,7 +259,8 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
 def _accepted(document: Document, storage: Storage, version: str) -> Document:
     """Set the version of a document, and prune it with the schema of this version (VER-003, PRU-007).
 
-    Invalid fields of embedded resources are dropped, since the server does not validate status and stored objects.
+    Invalid fields of embedded resources are dropped, since no validation reports them later for a write of the status
+    or for a stored object.
     """
     shape = storage.shapes[version]()
     document["apiVersion"] = f"{storage.group}/{version}"

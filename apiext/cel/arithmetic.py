@@ -47,7 +47,7 @@ def _duration(ns: int) -> Value:
 
 
 def add(one: Value, other: Value) -> Value:
-    """Return the sum of numbers or durations, a concatenation of strings, bytes or lists, or a shifted time."""
+    """Return the sum of numbers or durations, a concatenation of strings, bytes or lists, or a time plus a duration."""
     kind, second = type(one), type(other)
     if kind is second:
         if kind is int:

@@ -154,7 +154,8 @@ def read_field(value: Value, name: str, test: bool) -> Value:
 class ByAttribute(Qualifier):
     """A selection by the value of another attribute.
 
-    The cost includes the selections of the other attribute, but not its variable.
+    The cost includes the selections of the other attribute, but not its variable. If ``drops`` is true, the value of
+    the other attribute is removed from the stack of the tracker.
     """
 
     __slots__ = ("attribute", "drops")

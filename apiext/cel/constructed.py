@@ -225,7 +225,7 @@ class Foreign(Native):
 
 
 def field(value: Value, name: str) -> tuple[Value] | Fault | None:
-    """Return a field of an open object, None if it is absent, or upstream's fault."""
+    """Return a tuple with a field of an open object, None if the field is absent, or upstream's fault."""
     raw = natural(value)
     if type(raw) is not dict:
         return Fault(f'cannot get field "{name}"')

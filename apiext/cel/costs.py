@@ -153,7 +153,7 @@ def _find_estimated(call: CallSizes) -> CallCost:
 
 
 def list_made(factor: float, size: int) -> int:
-    """Return the cost of a new list of this size, at ``factor`` for each element."""
+    """Return the cost of a new list of this size: ``factor`` for each element, and a fixed cost."""
     return int(size * factor) + 1 + LIST_COST
 
 

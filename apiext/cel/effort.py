@@ -136,7 +136,7 @@ _usual = 0
 
 @contextmanager
 def room_for(characters: int) -> Iterator[None]:
-    """Raise Python's recursion limit during the block, if an expression of this length may need it."""
+    """Increase Python's recursion limit during the block, if an expression of this length may need it."""
     global _users, _usual  # noqa: PLW0603 - the interpreter has only one limit
     if characters <= SHALLOW:
         yield

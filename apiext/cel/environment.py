@@ -23,7 +23,10 @@ from apiext.cel.values import Broken, Fault, Value
 
 
 class Rejected:
-    """An invalid expression: the stage that refused it, upstream's text, and the checked expression or None."""
+    """An invalid expression: the stage that refused it, upstream's text, and the checked expression.
+
+    ``checked`` is None unless the stage is "instantiation".
+    """
 
     __slots__ = ("checked", "stage", "text")
 
@@ -34,11 +37,11 @@ class Rejected:
 
     @property
     def result(self) -> Type | None:
-        """Return the type of the expression, or None if the type check failed."""
+        """Return the type of the expression, or None if ``checked`` is None."""
         return self.checked.result if self.checked is not None else None
 
     def mentions(self, variable: str) -> bool:
-        """Return whether the expression uses a variable, or False if the type check failed."""
+        """Return whether the expression uses a variable, or False if ``checked`` is None."""
         return self.checked is not None and self.checked.mentions(variable)
 
 
@@ -203,8 +206,8 @@ class Program:
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
-        ``variables`` contains decoded JSON for declared variables, and CEL values for the other variables. A missing
-        optional variable is absent. ``limit`` is the maximal cost; None means PER_CALL_LIMIT.
+        ``variables`` contains decoded JSON for declared variables, and CEL values for the other variables. It may lack
+        optional variables. If ``limit`` is None, the maximal cost is PER_CALL_LIMIT.
         """
         limit = limit or Limit(PER_CALL_LIMIT)
         tracker = Tracker(limit.interpreted())

@@ -1,4 +1,4 @@
-"""The limits of one evaluation: its maximal cost, touched elements, and work without allocation."""
+"""The limits of evaluations: maximal cost, touched elements, and work without allocation."""
 
 from apiext.cel import effort, limits
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
@@ -9,11 +9,12 @@ ELEMENT = 3  # cost units for one element under a brief limit
 
 
 class Limit:
-    """The limits of an evaluation; another thread may cancel the evaluation.
+    """The limits of an evaluation, or of several evaluations one after the other; another thread may cancel them.
 
-    ``max_cost`` is the maximal cost in CEL cost units. A ``brief`` limit bounds the time, so the cost of interpreted
-    steps counts INTERPRETED times. ``effort`` is the number of elements that the evaluation may touch. ``time`` is the
-    work without allocation so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
+    ``max_cost`` is the maximal cost of one evaluation in CEL cost units. A ``brief`` limit bounds the time, so the cost
+    of interpreted steps counts INTERPRETED times. ``effort`` is the number of elements that one evaluation may touch.
+    ``time`` is the work without allocation of all evaluations so far, in elements. ``longest`` is the maximum of
+    ``time``, unless the limit is brief.
     """
 
     __slots__ = ("brief", "cancelled", "effort", "longest", "max_cost", "time")

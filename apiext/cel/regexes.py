@@ -14,7 +14,8 @@ _FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest m
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
 _CACHE_BYTES = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
 _REFUSED = 1024  # bytes in the cache for an invalid pattern
-_MOST_OPTIONAL = 5_000  # optional parts: a? has 1, a{2,5} has 3; their compilation takes quadratic time, 80 ms here
+# Optional parts of a pattern: a? has 1, a{2,5} has 3. Their compilation takes quadratic time: 80 ms for this number.
+_MOST_OPTIONAL = 5_000
 _OPTIONAL = 3  # one optional part counts as three characters
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
 _CLASS, _FOUND = 600, 4  # the creation of one such class counts as 600 elements, one match as four

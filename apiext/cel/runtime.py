@@ -65,7 +65,7 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 
 
 class _Names:
-    """The variables of the loops around an interpreted step."""
+    """The frame of an interpreted step: the variables that generated code has read, then those of ``outer``."""
 
     __slots__ = ("names", "outer")
 

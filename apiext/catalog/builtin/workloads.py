@@ -239,7 +239,7 @@ def name_job(new: Document) -> Document:
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
     own = new["metadata"].get("labels")
-    is_default = own is metadata.get("labels")  # as default, a job gets the map of its template's labels itself
+    is_default = own is metadata.get("labels")  # defaulting gives a job without labels the same dict as its template
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
     names = {_OLD_NAME: name, _NAME: name}
     for earlier in (labels, new["metadata"].get("labels") or {}):
@@ -255,7 +255,7 @@ def name_job(new: Document) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the deprecated topology of endpoints if the write changes the endpoints, as upstream does in v1."""
+    """Drop the deprecated topology of new or changed endpoints, as upstream does for writes in v1."""
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)

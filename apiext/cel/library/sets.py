@@ -1,4 +1,4 @@
-"""CEL functions that treat lists as sets (upstream: ext sets)."""
+"""CEL functions that treat lists as sets (upstream: cel-go's extension ``sets``)."""
 
 from apiext.cel.costs import Cost
 from apiext.cel.library.standard import contains

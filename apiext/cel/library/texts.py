@@ -1,4 +1,4 @@
-"""Functions on strings (upstream: ext strings, version 2)."""
+"""CEL functions on strings (upstream: cel-go's extension ``strings``, version 2)."""
 
 from math import ceil
 

@@ -132,7 +132,7 @@ def deprecation_warning(definition: CustomResourceDefinition, version: Version, 
 
 
 def best_version(versions: Iterable[Version]) -> str:
-    """Return the served version of highest priority that is not deprecated, empty if there is none."""
+    """Return the served, not deprecated version of highest priority; empty if there is none."""
     fit = (version.name for version in versions if version.served and not version.deprecated)
     return max(fit, key=version_priority, default="")
 

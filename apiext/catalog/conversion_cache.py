@@ -226,7 +226,10 @@ def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) 
 
 
 def _after(head: bytes, answer: Document) -> bytes:
-    """Return an object as JSON; ``head`` is its JSON up to the end of metadata, empty if this is unknown."""
+    """Return an object as JSON.
+
+    ``head`` is its JSON up to the end of metadata, empty if this is unknown.
+    """
     if not head:
         return encode_json(answer)
     rest = {name: value for name, value in answer.items() if name not in META_FIELDS}

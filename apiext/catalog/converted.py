@@ -17,12 +17,12 @@ CONVERTED_OVERHEAD = 300
 
 
 class NeedsConversion(Exception):
-    """An object must be converted before a read or write can continue; the caller converts it and retries.
+    """An object must be converted before a read or write can continue.
 
-    ``text`` is the JSON of the object, ``api_version`` the wanted version. ``keep(answer, metadata)`` caches the
-    converted document for the retry and returns the cached value; it raises ValueError for an invalid document.
-    ``metadata`` is the JSON of its metadata, empty if this is unknown. Exceptions with equal ``key`` request the same
-    conversion.
+    The caller converts the object and retries. ``text`` is the JSON of the object, ``api_version`` the wanted version.
+    ``keep(answer, metadata)`` caches the converted document for the retry and returns the cached value; it raises
+    ValueError for an invalid document. ``metadata`` is the JSON of its metadata, empty if this is unknown. Exceptions
+    with equal ``key`` request the same conversion.
     """
 
     __slots__ = ("_document", "_keep", "api_version", "key", "text")
@@ -89,7 +89,10 @@ PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metad
 
 
 def place_of(raw: bytes, uid: Any) -> int:
-    """Return the offset of ``"uid":"…"}``, the end of metadata; -1 if this does not occur exactly once."""
+    """Return the offset of ``"uid":"…"}``, the end of metadata.
+
+    Return -1 if this text does not occur exactly once.
+    """
     if not uid or not isinstance(uid, str):
         return -1
     pattern = b'"uid":%b}' % orjson.dumps(uid)
@@ -98,10 +101,10 @@ def place_of(raw: bytes, uid: Any) -> int:
 
 
 class Converted:
-    """A converted object as JSON, cut into ``head`` and ``tail`` at the offset of its resourceVersion.
+    """A converted object as JSON, cut into ``head`` and ``tail``.
 
-    ``head`` is empty if the offset is unknown. Both parts must be copies, since bytes from orjson use several times
-    their length in memory.
+    The cut is the offset of its resourceVersion. ``head`` is empty if the offset is unknown. Both parts must be copies,
+    since bytes from orjson use several times their length in memory.
     """
 
     __slots__ = ("head", "tail")

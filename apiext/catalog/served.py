@@ -117,7 +117,7 @@ class Model(Struct, frozen=True, eq=False):
 
 
 class Endpoint(Struct, frozen=True):
-    """One endpoint: the object that clients read and write there, and its relation to the stored object.
+    """One endpoint: the object that clients read and write, and its relation to stored objects.
 
     - ``model``: the kind of the objects at the endpoint; ``partial``: this kind differs from the kind of the resource.
     - ``project(stored)`` returns the object that clients of the endpoint see. ``embed(existing, shown)`` returns the
@@ -433,7 +433,7 @@ class Catalog(Struct, frozen=True, eq=False):
         return Catalog(resources, self.number + 1, own)
 
     def with_state(self, served: ServedResource) -> "Catalog":
-        """Return a catalog in which a resource is replaced, with the same number and computed documents.
+        """Return a catalog in which a resource is replaced; keep number and computed documents.
 
         Call it only if discovery and OpenAPI show the old and the new resource in the same way.
         """

@@ -85,6 +85,9 @@ class Storage(Struct, frozen=True):
         return version
 
     def check(self, document: View) -> None:
-        """Raise WrongVersion if the definition has no storage version, as it may if it was written directly to etcd."""
+        """Raise WrongVersion if the definition has no storage version.
+
+        A definition that was written directly to etcd may lack it.
+        """
         if not self.written:
             raise WrongVersion("error resolving resource: its definition has no version to store", document)

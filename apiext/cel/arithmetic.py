@@ -47,7 +47,10 @@ def _duration(ns: int) -> Value:
 
 
 def add(one: Value, other: Value) -> Value:
-    """Return the sum of numbers or durations, a concatenation of strings, bytes or lists, or a time plus a duration."""
+    """Return the sum of numbers or durations, or of a time and a duration.
+
+    Strings, bytes and lists are concatenated.
+    """
     kind, second = type(one), type(other)
     if kind is second:
         if kind is int:

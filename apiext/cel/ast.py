@@ -27,7 +27,11 @@ class Literal(Node, eq=False):
 
 
 class Ident(Node, eq=False):
-    """A name. The type checker also replaces a dotted name of a variable or type, parsed as Selects, by one Ident."""
+    """A name.
+
+    The parser creates Selects for a dotted name; the type checker replaces them by one Ident if the name is that of a
+    variable or type.
+    """
 
     name: str
 

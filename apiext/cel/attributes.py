@@ -118,9 +118,9 @@ class ByConstant(Qualifier):
 
 
 class ByField(Qualifier):
-    """The selection of a field of an open object (see ``constructed``): upstream looks this field up in Go data.
+    """The selection of a field of an open object (see ``constructed``).
 
-    If ``test`` is true, it is a test whether the field exists.
+    Upstream looks this field up in Go data. If ``test`` is true, it is a test whether the field exists.
     """
 
     __slots__ = ("key", "test")
@@ -337,7 +337,7 @@ VARIABLES = "kubernetes.variables"
 
 
 class Composed(Special):
-    """The composed variables of a policy: name → value, or a fault if the evaluation of the variable failed.
+    """The composed variables of a policy: name → value, or the fault of a failed evaluation.
 
     Expressions can select its fields, but it is not a map.
     """

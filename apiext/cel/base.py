@@ -77,7 +77,7 @@ class Base(Struct):
     resolved: dict[object, Resolved] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape | None:
-        """Return the Shape of an object type that expressions can construct, or None for other types."""
+        """Return the Shape of an object type that expressions can construct, else None."""
         return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
     def cache_overloads(self, key: object, found: Resolved) -> None:

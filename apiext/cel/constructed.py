@@ -104,7 +104,7 @@ class Patch(Constructed):
 
 
 class Joined(View):
-    """The concatenation of two lists, in environments in which expressions may construct open objects.
+    """The concatenation of two lists, where expressions may construct open objects.
 
     As in upstream, ``alike`` and the operator ``in`` use the two lists one by one.
     """
@@ -225,7 +225,7 @@ class Foreign(Native):
 
 
 def field(value: Value, name: str) -> tuple[Value] | Fault | None:
-    """Return a tuple with a field of an open object, None if the field is absent, or upstream's fault."""
+    """Return a tuple with a field of an open object, None if it is absent, or upstream's fault."""
     raw = natural(value)
     if type(raw) is not dict:
         return Fault(f'cannot get field "{name}"')
@@ -233,10 +233,10 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 
 
 def natural(value: Value) -> Any:
-    """Return the Go data of a value (upstream: Value()): decoded JSON, or a Native if JSON has no equivalent.
+    """Return the Go data of a value (upstream: Value()).
 
-    A list or map becomes a Native whose elements stay CEL values. ``natural_fields`` also converts the elements of the
-    lists and maps that are fields of an open object.
+    Go data is decoded JSON, or a Native if JSON has no equivalent. A list or map becomes a Native whose elements stay
+    CEL values. ``natural_fields`` also converts the elements of the lists and maps that are fields of an open object.
     """
     kind = type(value)
     if kind in (str, int, bool, float):

@@ -75,7 +75,7 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Count work without allocation that takes as long as work on this number of elements. Raise Cancelled."""
+    """Count work without allocation that takes as long as work on ``elements``. Raise Cancelled."""
     limit = _effort.limit
     limit.time += elements
     if limit.brief:
@@ -136,7 +136,7 @@ _usual = 0
 
 @contextmanager
 def room_for(characters: int) -> Iterator[None]:
-    """Increase Python's recursion limit during the block, if an expression of this length may need it."""
+    """Increase Python's recursion limit in the block if an expression of this length needs it."""
     global _users, _usual  # noqa: PLW0603 - the interpreter has only one limit
     if characters <= SHALLOW:
         yield

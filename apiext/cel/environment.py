@@ -23,7 +23,7 @@ from apiext.cel.values import Broken, Fault, Value
 
 
 class Rejected:
-    """An invalid expression: the stage that refused it, upstream's text, and the checked expression.
+    """An invalid expression: the stage that refused it, and upstream's text.
 
     ``checked`` is None unless the stage is "instantiation".
     """

@@ -40,9 +40,10 @@ class Rule(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """A choice of alternatives (block), or a repetition: any (star), at least one (plus), or at most one (optional).
+    """A choice of alternatives (block), or a repetition.
 
-    ``predicted`` allows a lookahead of more than one token.
+    A repetition is star (any number), plus (at least one) or optional (at most one). ``predicted`` allows a lookahead
+    of more than one token.
     """
 
     kind: str
@@ -240,7 +241,10 @@ class Network:
             self.bodies[name], self.starts[name] = self._sequence(name, parts, stop)
 
     def _sequence(self, rule: str, parts: tuple[Part, ...], end: State) -> tuple[list[Placed], State]:
-        """Return the parts of a sequence with their states, and its first state; the sequence ends at ``end``."""
+        """Return the parts of a sequence with their states, and its first state.
+
+        The sequence ends at the state ``end``.
+        """
         placed: list[Placed] = []
         for part in reversed(parts):
             place = self._place(rule, part, end)

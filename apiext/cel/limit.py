@@ -9,7 +9,9 @@ ELEMENT = 3  # cost units for one element under a brief limit
 
 
 class Limit:
-    """The limits of an evaluation, or of several evaluations one after the other; another thread may cancel them.
+    """The limits of one evaluation, or of several evaluations one after the other.
+
+    Another thread may cancel the evaluations.
 
     ``max_cost`` is the maximal cost of one evaluation in CEL cost units. A ``brief`` limit bounds the time, so the cost
     of interpreted steps counts INTERPRETED times. ``effort`` is the number of elements that one evaluation may touch.

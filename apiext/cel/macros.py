@@ -64,7 +64,10 @@ def _quantifier(kind: str, count: int) -> Expand:
 
 
 def _gather(make: Builder, call: int, init: Node, step: Node, test: Node | None) -> list[Node]:
-    """Return the parts of a loop that executes ``step`` for each element, or for those for which ``test`` is true."""
+    """Return the parts of a loop that executes ``step`` for each element.
+
+    With ``test``, the loop executes it only for the elements for which ``test`` is true.
+    """
     condition = make.literal(call, True)
     if test is not None:
         step = make.plain_call(call, "_?_:_", test, step, make.ident(call, ACCUMULATOR))

@@ -18,7 +18,10 @@ def _tenths(text: str) -> str:
 
 
 def _string_cost(w: Writer, args: list[Val], steps: CallStep) -> None:
-    """Write code that adds the cost of comparing two strings: a tenth of the length of the shorter string."""
+    """Write code that adds the cost of comparing two strings.
+
+    The cost is a tenth of the length of the shorter string.
+    """
     for one, other in ((0, 1), (1, 0)):
         step = steps.args[one]
         if isinstance(step, Constant) and type(step.value) is str:

@@ -73,7 +73,7 @@ NOWHERE = Path([], 0)
 
 
 class Part:
-    """The data of a node for cost functions: its path in the declared types, its type, its size and its literal value.
+    """The data of a node for cost functions: its path in the declared types, type and size.
 
     ``size`` is None if it is unknown. ``literal`` is the value of a literal, None for other nodes.
     """

@@ -65,7 +65,10 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 
 
 class _Names:
-    """The frame of an interpreted step: the variables that generated code has read, then those of ``outer``."""
+    """The frame of an interpreted step.
+
+    It has the variables that generated code has read, then those of ``outer``.
+    """
 
     __slots__ = ("names", "outer")
 

@@ -327,7 +327,10 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def _pod(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod, in upstream's order; ``template_errors`` validates pod templates."""
+    """Yield the validation errors of a pod, in upstream's order.
+
+    ``template_errors`` validates pod templates.
+    """
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")
@@ -348,7 +351,10 @@ def _annotations(pod: View) -> Mapping[str, str]:
 
 
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a pod; an update that keeps spec and annotations has no errors."""
+    """Return the validation errors of a pod.
+
+    An update that changes neither spec nor annotations has no errors.
+    """
     spec, annotations = new.get("spec") or {}, _annotations(new)
     if old is not None and new.get("spec") == old.get("spec"):
         before = _annotations(old)

@@ -28,5 +28,8 @@ def builtin_resources(
 
 
 def api_versions() -> set[str]:
-    """Return the API versions of the kinds in go_types/rows.py, such as ``apps/v1``; each can be disabled."""
+    """Return the API versions of the kinds in go_types/rows.py, such as ``apps/v1``.
+
+    Each of them can be disabled.
+    """
     return {one.api_version for row in rows() for one in row.all_versions()}

@@ -151,7 +151,7 @@ _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about ignored fields, deprecated fields and annotations, and the format of addresses."""
+    """Return warnings about ignored or deprecated fields, annotations, and address formats."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
     if _HINTS in ((new.get("metadata") or {}).get("annotations") or {}):

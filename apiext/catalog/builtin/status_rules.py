@@ -301,7 +301,7 @@ def _addresses(status: View, before: View, single: str) -> Iterator[FieldError]:
 
 
 def _shown(addresses: Sequence[View]) -> list[Document] | None:
-    """Return addresses with the field names of upstream's internal type, as error messages show them."""
+    """Return addresses with the field names of upstream's internal type, as errors show them."""
     return [{"IP": one.get("ip") or ""} for one in addresses] or None
 
 

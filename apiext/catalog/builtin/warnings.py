@@ -375,7 +375,7 @@ def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
 
 
 class _File(NamedTuple):
-    """A file of a volume: its path, and a description of its source, such as ``ConfigMap "name"``.
+    """A file of a volume: its path and a description of its source, ``ConfigMap "name"``.
 
     The description is empty if the beginning of the warning already has it.
     """
@@ -402,7 +402,10 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
 
 
 def _overlaps(volume: View) -> Iterator[str]:
-    """Yield the warnings about files of a volume with the same path, or with a path below that of another file."""
+    """Yield the warnings about files of a volume whose paths overlap.
+
+    Paths overlap if they are equal, or if one is below the other.
+    """
     start = f"volume {go_quote(volume.get('name') or '')}"
     config, secret, downward = (volume.get(field) or {} for field in ("configMap", "secret", "downwardAPI"))
     for source, described in (

@@ -114,7 +114,7 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return the duration of a job, or the time since its start if the job has no completion time."""
+    """Return the duration of a job, or the time since its start if it has not completed."""
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None

@@ -87,7 +87,10 @@ def _share(value: Any, path: str) -> Iterator[FieldError]:
 
 
 def _percent(value: Any) -> int | None:
-    """Return the number of a percentage, 1000 if it has more than three digits; None for any other value."""
+    """Return the number of a percentage; None for any other value.
+
+    A number of more than three digits becomes 1000.
+    """
     if not isinstance(value, str) or not _PERCENT.fullmatch(value):
         return None
     digits = value[:-1].lstrip("0")

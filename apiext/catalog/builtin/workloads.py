@@ -255,7 +255,7 @@ def name_job(new: Document) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the deprecated topology of new or changed endpoints, as upstream does for writes in v1."""
+    """Drop the deprecated topology of new or changed endpoints, as upstream does in v1."""
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)

@@ -1,4 +1,4 @@
-"""CEL functions on lists: Kubernetes' functions, and those of cel-go's extension ``lists``, version 3."""
+"""CEL functions on lists: Kubernetes' library, and cel-go's extension ``lists``, version 3."""
 
 from functools import cmp_to_key
 

@@ -73,13 +73,13 @@ class Flag(Struct, frozen=True):
 
     @property
     def options(self) -> list[str]:
-        """The flag on the command line: one-letter names also have one dash, as with kube-apiserver."""
+        """The forms of the flag on the command line, such as --v, and also -v for one letter, as in kube-apiserver."""
         names = (self.name, *self.aliases)
         return [f"-{name}" for name in names if len(name) == 1] + [f"--{name}" for name in names]
 
 
 class Setting(NamedTuple):
-    """A value of a flag, and its source: flag, environment or the name of the file."""
+    """A value of a flag, and its source: "flag", "environment" or the path of the file of --config."""
 
     value: str
     source: str
@@ -352,7 +352,7 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
     switches = frozenset(flag.name for flag in FLAGS if flag.switch)
     if path:
-        from apiext import config_file  # imports YAML (decision 36)
+        from apiext import config_file  # imported only if there is a file, since it imports YAML (decision 36)
 
         for name, value in config_file.read(path, names, switches).items():
             given.setdefault(name, Setting(value, path))
@@ -367,11 +367,11 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Join a flag with its value by ``=`` if argparse would parse the value as a flag; in Go, the next argument is the
-    value.
+    """Join a flag with its value by ``=`` if argparse would parse the value as a flag.
 
-    A flag that follows a boolean flag is not its value. argparse would treat it as a value if it contains a blank, such
-    as ``--feature-gates=A=true, B=true``.
+    In Go, the argument after a flag is its value, even if it begins with a dash. But a boolean flag does not take the
+    next argument: it gets ``=true`` if a flag follows. argparse would use this flag as the value if it contains a
+    blank, such as ``--feature-gates=A=true, B=true``.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}
@@ -390,7 +390,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
-    """Return the configuration of ``serve`` as a file for --config, with the source of each value."""
+    """Return the configuration of ``serve`` as a file for --config, with the source of each value, without secrets."""
     config = parse_serve(arguments, environment, warn)
     effective = {"port": str(config.listening.port), "data-dir": str(config.data_dir)}
     given = settings(arguments, environment, lambda _: None)
@@ -529,7 +529,10 @@ def _logging_format(text: str) -> str:
 
 
 def logging_format(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the log format of the flag or the environment, before all flags are parsed; empty for the default."""
+    """Return the log format of the flag or the environment, before all flags are parsed.
+
+    Return "" if neither gives a valid format.
+    """
     given = environment.get(environment_name("logging-format"), "")
     for word, following in itertools.pairwise((*arguments, "")):
         name, equals, value = word.partition("=")
@@ -640,7 +643,7 @@ def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ..
     file = values["authorization-config"]
     flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"
     if file:
-        from apiext import authorization_file  # imports YAML (decision 36)
+        from apiext import authorization_file  # imported only if there is a file, since it imports YAML (decision 36)
 
         named = authorization_file.read(file)
     else:
@@ -694,7 +697,7 @@ def _tls_minor(text: str) -> int:
 
 
 def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
-    """Report whether the server handles anonymous requests; warn if they may do everything."""
+    """Report whether the server handles anonymous requests; warn if the authorization mode allows them everything."""
     wanted = boolean("anonymous-auth", text)
     if wanted and ALWAYS_ALLOW in modes:
         warn("--anonymous-auth with the mode AlwaysAllow: anonymous users may do all (see --authorization-mode=RBAC)")

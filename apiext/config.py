@@ -84,7 +84,10 @@ def default_data_dir(environment: Mapping[str, str]) -> str:
 
 
 def _home() -> str:
-    """Return the home directory if $HOME is not set; a container's user may have no entry in /etc/passwd."""
+    """Return the home directory of a user without $HOME.
+
+    Return /var/lib if the user has no entry in /etc/passwd, such as the user of a container.
+    """
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -181,7 +184,7 @@ class ProxyConfig(Struct, frozen=True):
     """Proxies that authenticate users and name them in headers (AUT-001). Without a CA no proxy is trusted."""
 
     ca_file: str = ""
-    allowed_names: tuple[str, ...] = ()  # empty: every certificate of the CA
+    allowed_names: tuple[str, ...] = ()  # accepted common names of certificates; empty: all that the CA has signed
     user_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
@@ -202,7 +205,10 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ServiceRanges(Struct, frozen=True):
-    """Cluster addresses of services, a network for each family, and node ports. The first family is the default."""
+    """The ranges of the cluster addresses and node ports of services.
+
+    There is one network for each IP family. The family of the first network is the default.
+    """
 
     networks: tuple[Network, ...] = (
         ipaddress.IPv4Network("10.96.0.0/16"),
@@ -215,8 +221,8 @@ class Worker(Struct, frozen=True):
     """The number of this process among the workers behind one port (decisions/0024)."""
 
     number: int  # from 1
-    of: int
-    progress: int = -1  # file descriptor of the shared memory of the workers
+    of: int  # number of workers
+    progress: int = -1  # file descriptor of the memory that the workers share
 
 
 class StoreConfig(Struct, frozen=True):
@@ -245,7 +251,7 @@ class StoreConfig(Struct, frozen=True):
         return 0 if self.kind == ETCD else self.quota
 
     def check(self, workers: int) -> None:
-        """Raise ConfigError with a remedy if ``workers`` processes cannot use this store."""
+        """Raise ConfigError with a remedy for invalid settings, or if ``workers`` processes cannot share this store."""
         self.etcd.check()
         if self.named not in ("", *STORES):
             raise ConfigError(f"--store {self.named}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
@@ -335,7 +341,7 @@ class TokenConfig(Struct, frozen=True):
     longest: float = 0.0  # longest life of a requested token in seconds; 0: no limit
 
     def check(self) -> None:
-        """Raise ConfigError for tokens without an issuer, or keys at a URL without TLS."""
+        """Raise ConfigError if there is no issuer, or if the URL of the public keys is not an https URL."""
         if not self.issuers:
             raise ConfigError("--service-account-issuer is empty: tokens need an issuer")
         if self.keys_url and not self.keys_url.startswith("https://"):

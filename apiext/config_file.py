@@ -9,8 +9,8 @@ import yaml
 from apiext.config import ConfigError
 from apiext.documents.yaml_scalars import BOOLS, TAG
 
-_LOADER: Any = yaml.CSafeLoader  # limits the nesting
-_FOREIGN = ("apiVersion", "kind")  # keys that name the kind of a file
+_LOADER: Any = yaml.CSafeLoader  # raises a YAMLError for a file that is nested too deeply
+_FOREIGN = ("apiVersion", "kind")  # keys that Kubernetes' files have, and that are ignored here
 
 
 def read(path: str, names: Mapping[str, str], switches: Collection[str]) -> dict[str, str]:

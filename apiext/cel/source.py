@@ -6,7 +6,7 @@ from bisect import bisect_right
 from apiext.cel import limits
 
 NOWHERE = (-1, -1)  # the position of errors of the whole expression
-UNKNOWN = -2  # offset of a node without a position: before the first character
+UNKNOWN = -2  # offset of a node without a position; its errors point before the first character
 
 
 class TooLarge(Exception):
@@ -41,7 +41,7 @@ class Source:
     def place(self, offset: int) -> tuple[int, int]:
         """Return the line (from 1) and the column (from 0) of an offset.
 
-        Return NOWHERE for a negative offset, and (1, -1) for UNKNOWN.
+        Return (1, -1) for UNKNOWN, and NOWHERE for any other negative offset.
         """
         if offset == UNKNOWN:
             return 1, -1
@@ -62,7 +62,10 @@ class Source:
         return self.text[starts[number - 1] : end]
 
     def show(self, issue: Issue) -> str:
-        """Return one error as upstream prints it: position, text, source line, and a mark below the column."""
+        """Return one error as upstream prints it: position, text, source line, and a mark below the column.
+
+        Leave out line and mark if the line does not exist, or has more than limits.MAX_SNIPPET bytes.
+        """
         head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
         line = self.line(issue.line)
         if line is None or len(line.encode("utf-8", "replace")) > limits.MAX_SNIPPET:
@@ -75,7 +78,7 @@ class Source:
 
 
 class Issues:
-    """The errors of one expression in the order of their detection; ``text`` sorts them by position."""
+    """The errors of one expression, in the order in which they were found."""
 
     __slots__ = ("found", "source")
 
@@ -87,12 +90,15 @@ class Issues:
         return bool(self.found)
 
     def at(self, offset: int, message: str) -> None:
-        """Add an error at an offset, at -1 for the whole expression, or at UNKNOWN."""
+        """Add an error at an offset; -1 stands for the whole expression, UNKNOWN for a node without a position."""
         line, column = self.source.place(offset)
         self.found.append(Issue(line, column, message))
 
     def text(self) -> str:
-        """Return all errors as upstream prints them, at most 100."""
+        """Return the first limits.MAX_REPORTED errors as upstream prints them, sorted by position.
+
+        If there are more errors, the last line is their number.
+        """
         first = self.found[: limits.MAX_REPORTED]
         first.sort(key=lambda issue: (issue.line, issue.column))
         shown = [self.source.show(issue) for issue in first]
@@ -113,7 +119,10 @@ class UnescapeError(ValueError):
 
 
 def unescape_literal(quoted: str, octets: bool) -> str | bytes:
-    """Return the value of a quoted literal: a str, or bytes if ``octets``. Only the prefix ``r`` is allowed."""
+    """Return the value of a quoted literal: a str, or bytes if ``octets``. Raise UnescapeError.
+
+    The literal may have the prefix ``r``, but not ``b``.
+    """
     if "\r" in quoted:
         quoted = quoted.replace("\r\n", "\n").replace("\r", "\n")
     raw = quoted[0] in "rR"

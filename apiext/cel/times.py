@@ -18,7 +18,7 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
-_DIGITS = 30  # maximal digits of a number in a duration; more digits always overflow
+_DIGITS = 30  # maximal digits of a number in a duration; longer numbers are refused, since they overflow
 _MAX_CACHED = 64  # maximal characters of a text whose value is cached
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ def _cached(read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Return the days from 1970 to a date, or None if the date does not exist; the year 0 exists."""
+    """Return the days from 1970 to a date, or None if the date does not exist. As in Go, the year 0 exists."""
     try:
         return date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
     except ValueError:
@@ -64,7 +64,10 @@ def parse_rfc3339(text: str) -> tuple[int, int] | None:
 
 @_cached
 def parse_date_time(text: str) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east of UTC) of a date-time in data, as strfmt does, or None."""
+    """Return (nanoseconds since 1970, seconds east of UTC) of a date-time in data, or None.
+
+    As in strfmt (the library that upstream uses for formats), an empty text is the begin of 1970.
+    """
     if not text:
         return 0, 0
     found = _STRFMT.match(text)
@@ -129,7 +132,7 @@ def parse_duration(text: str) -> int | None:
 def parse_go_or_word_duration(text: str) -> int | None:
     """Return the nanoseconds of a duration in data, or None.
 
-    The duration is in Go's form, or consists of integers with words, such as ``2 days`` (upstream: strfmt).
+    The duration is in Go's form, or consists of integers with words, such as ``2 days`` (the library strfmt).
     """
     ns = parse_duration(text)
     if ns is not None:
@@ -224,7 +227,7 @@ class Clock(NamedTuple):
 def wall_clock(seconds: int) -> Clock:
     """Return the wall clock for a time in seconds since 1970."""
     days, rest = divmod(seconds, _DAY)
-    years = 0  # shifted by whole cycles of the calendar into the range that Python supports
+    years = 0  # the years by which the date is shifted into Python's range, one cycle of the calendar
     number = days + _EPOCH
     if not 1 <= number <= _LAST_DAY:
         years = 400 if number < 1 else -400
@@ -236,11 +239,11 @@ def wall_clock(seconds: int) -> Clock:
     return Clock(day.year - years, day.month, day.day, year_day, weekday, hour, minute, rest % 60)
 
 
-_CYCLE = 146_097  # days of 400 years, which are whole weeks
+_CYCLE = 146_097  # days of 400 years, after which the calendar repeats, also its weekdays
 _LAST_DAY = date.max.toordinal()
 _KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # range of seconds in which Python knows the offset of a zone
 _NAME = 255  # maximal characters of a zone's name, which is the name of a file
-_LOOKED_UP = 500  # opening the file of a zone counts as this number of elements
+_LOOKED_UP = 500  # opening the file of a zone takes as much of the time budget as this number of elements
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 

@@ -10,7 +10,7 @@ _MAX_KNOWN = 50_000  # maximal number of types in the cache
 
 
 class Type:
-    """A type; equal types are nearly always the same object.
+    """A type. Equal types are the same object, unless the cache of types was cleared between their creations.
 
     ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object, opaque,
     parameter or error. ``ground`` is true if the type contains no type parameter. ``parts`` is the number of types in
@@ -55,7 +55,7 @@ def make(kind: str, name: str, *params: Type) -> Type:
     known = _KNOWN.get(key)
     if known is None:
         if len(_KNOWN) > _MAX_KNOWN:
-            _KNOWN.clear()  # most types in the cache belong to definitions that no longer exist
+            _KNOWN.clear()  # most of these types belong to definitions that no longer exist
         known = Type()
         known.kind, known.name, known.params = kind, name, params
         known._hash = hash(key)
@@ -98,7 +98,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def wrapper_of(value: Type) -> Type:
-    """Return the wrapper type of a type: its values may be null.
+    """Return the wrapper type of a type, which adds null to the values of the type.
 
     The wrapper type and the inner type are assignable to each other.
     """
@@ -116,7 +116,7 @@ def type_of(type: Type) -> Type:
 
 
 def object_named(name: str) -> Type:
-    """Return the type of objects with a declared name."""
+    """Return the object type with this name."""
     return make("object", name)
 
 
@@ -142,13 +142,13 @@ def unwrap_optional(type: Type) -> tuple[Type, bool]:
 
 
 def is_scalar(type: Type) -> bool:
-    """Return whether all values of a type have the size 1 in estimates."""
+    """Return whether cost estimates use the size 1 for all values of a type."""
     inner, _ = unwrap_optional(type)
     return inner.kind in _SCALARS
 
 
 class Substitution:
-    """The substitutes of type parameters so far: type parameter → type."""
+    """The types that the checker has found for type parameters so far."""
 
     __slots__ = ("found", "number")
 
@@ -209,7 +209,11 @@ class Substitution:
         return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
-        """Return whether a type can substitute a parameter, and whether the parameter already had a substitute."""
+        """Return whether a type can substitute a parameter, and whether the parameter already had a substitute.
+
+        If it can, record the type, or keep the more general of the two types. Both values are true for the parameter
+        itself.
+        """
         if type == param:
             return True, True
         known = self.found.get(param)

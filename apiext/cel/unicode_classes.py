@@ -1,7 +1,7 @@
 r"""Rewrite named character classes of a pattern, such as ``\p{Letter}``, for RE2, which knows only short names.
 
-Go (1.25 and later) also accepts the long names of categories. It ignores case, spaces, hyphens and underscores. It
-deletes them before it looks up a script, so it does not find scripts of two words, such as Old_Italic.
+Go (1.25 and later) also accepts the long names of categories. It ignores case, and deletes spaces, hyphens and
+underscores from a name. So it does not find scripts whose names have an underscore, such as Old_Italic.
 """
 
 import re
@@ -40,10 +40,11 @@ _NAMES = (
 )
 _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
 _ASSIGNED = _GIVEN + r"\p{C}"  # RE2's class C does not contain unassigned code points
-_EMPTY = (0x40000, 0xDFFFF)  # planes without characters; a search is not necessary
-_LISTED = ""  # stands for a list of ranges of code points
-_LIST = 3  # such a list counts as three classes
-_UNIONS = {  # name → (members, non-members), for use between brackets; RE2 negates a class wrongly with (?i)
+_EMPTY = (0x40000, 0xDFFFF)  # planes without characters, which unassigned() need not search
+_LISTED = ""  # stands for the list of ranges that unassigned() returns
+_LIST = 3  # a list of ranges counts as three classes
+# name → (members, non-members), for use between brackets; both are needed, since RE2 negates a class wrongly with (?i)
+_UNIONS = {
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
     "ascii": ("[:ascii:]", "[:^ascii:]"),
     "assigned": (_ASSIGNED, _LISTED),
@@ -60,7 +61,7 @@ _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.D
 
 
 class Piece(NamedTuple):
-    """The (start, end) of a class in the given pattern and in the rewritten pattern."""
+    """A rewritten class: its (start, end) in the given pattern, and in the rewritten pattern."""
 
     given: tuple[int, int]
     made: tuple[int, int]
@@ -82,7 +83,8 @@ class Reading(NamedTuple):
     def given(self, pattern: str, part: str) -> str:
         """Return the part of the given pattern that corresponds to a part of the rewritten pattern.
 
-        The part never begins with a class. It may end inside a class, at a character that RE2 did not expect.
+        ``part`` is from an error text of RE2, and never begins with a class. It may end inside a class, at a character
+        that RE2 did not expect.
         """
         start = self.text.find(part)
         for piece in self.pieces:
@@ -93,7 +95,7 @@ class Reading(NamedTuple):
         return pattern[self._before(start) : self._before(start + len(part))]
 
     def upto(self, at: int) -> str:
-        """Return the rewritten form of the pattern before an index."""
+        """Return the rewritten form of the text before an index of the given pattern."""
         moved = 0
         for piece in self.pieces:
             if piece.given[1] > at:

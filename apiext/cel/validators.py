@@ -13,7 +13,7 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 
 
 def validate(checked: Checked, issues: Issues) -> None:
-    """Report the invalid literals of an expression, beginning with the innermost nodes."""
+    """Report the invalid literals of an expression: inner nodes before outer nodes, calls of ``format`` last."""
     formats: list[Call] = []
     for node, exempt in _inside_out(checked.root):
         if isinstance(node, Call):
@@ -30,7 +30,7 @@ def validate(checked: Checked, issues: Issues) -> None:
 
 
 def _inside_out(root: Node) -> list[tuple[Node, bool]]:
-    """Return (node, whether it is inside an argument of ``format``) of each node, inner nodes first."""
+    """Return (node, whether it is inside a call of ``format``) of each node, inner nodes first."""
     found: list[tuple[Node, bool]] = []
     waiting = [(root, False)]
     while waiting:
@@ -110,7 +110,10 @@ class _Types:
         self.asked = 0
 
     def need(self, index: int, ended: bool) -> None:
-        """Count an argument that the format uses. Raise FormatError if it does not exist."""
+        """Count an argument that the format uses. Raise FormatError if it does not exist.
+
+        ``ended`` is true if the format ends after the ``%``; then the caller raises its own error.
+        """
         self.asked += 1
         if not ended and index >= len(self.elements):
             raise FormatError(f"index {index} out of range")

@@ -1,7 +1,7 @@
 """CEL values as Python values: type names, equality, order and size.
 
 Booleans, ints, doubles, strings, bytes, null and lists are plain Python values. This module defines classes for types
-that Python lacks. Data of the caller with a declared type stays decoded JSON inside a view (module ``views``).
+that Python lacks. Lists, maps and objects of the caller's data stay decoded JSON inside a view (module ``views``).
 """
 
 import math
@@ -157,14 +157,14 @@ class Special:
     type_name = ""
     go_type = ""
     hashed = True
-    tells_type = True  # ``type(value)`` is printed as the type itself, not as ``type(…)``
+    tells_type = True  # if false, CEL's ``type(value)`` is not the type of the value, but ``type(…)`` of this type
 
     def same(self, other: Value) -> "bool | Fault":
         """Return whether another value is equal, or a fault if the values cannot be compared."""
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """Return the size of the value for costs, or None."""
+        """Return the size of the value for costs; None if its type has no size, which costs 1."""
         return None
 
 
@@ -254,7 +254,7 @@ def count_views(made: list[Value]) -> list[Value]:
 
 
 def size(value: Value) -> int | None:
-    """Return the size of a value, or None."""
+    """Return the size of a value, or None if its type has no size."""
     kind = type(value)
     if kind in (str, bytes, list, Map) or is_list(value) or is_map(value):
         return len(value)
@@ -362,7 +362,10 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 
 
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two parts of the caller's data are equal; null has no special rule."""
+    """Return whether two values are equal, as upstream's method Equal of the first value decides.
+
+    Unlike ``equal``, it lets a view or Special compare itself with null, which may be a fault.
+    """
     if type(one) is Fault:
         return one
     if other is None and isinstance(one, (View, Special)):

@@ -190,11 +190,15 @@ _NO_SCALARS = "listSet operations are only supported on lists of scalar values"
 
 
 def _key_of_element(value: Value) -> object:
-    """Return the key of an element of a set, or the fault of an element that is a list or a map."""
+    """Return the key of an element of a set, or the fault of an element that is a list or a map.
+
+    Two elements are equal if their keys are equal. A new ``object()`` stands for an element that equals no other.
+    """
     kind = type(value)
     if kind is str or kind is int:
         return value
-    if kind is Timestamp:  # Go also compares the zones by identity, and shares only zones of whole hours
+    # Go also compares the zones by identity, and creates a new zone for each time that is not whole hours from UTC
+    if kind is Timestamp:
         return object() if value.offset % 3600 else (kind, value.ns, value.offset)
     if kind is float:
         return object() if isnan(value) else (kind, value)
@@ -475,7 +479,10 @@ class ObjectView(DeclaredView):
         return None if declared is None else (key, view(raw, declared))
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare declared fields by their types, and all other fields as decoded JSON."""
+        """Compare declared fields by their types, and all other fields as decoded JSON.
+
+        An undeclared field that only this object has does not count.
+        """
         if not is_map(other):
             return no_overload()
         if len(self) != len(other):

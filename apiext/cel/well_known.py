@@ -1,4 +1,4 @@
-"""The protobuf messages that expressions may construct; each is converted to a CEL value at once.
+"""The protobuf messages that expressions may construct; a construction returns the equivalent CEL value at once.
 
 ``google.protobuf.Int64Value{value: 1}`` becomes an int. A Struct becomes a map, a ListValue becomes a list, and a Value
 becomes the value of its field. Numbers in a Struct or ListValue become doubles, but integers from 2^53 on become
@@ -71,7 +71,7 @@ def _shown(value: Value) -> str:
 
 
 def _scalar(go: str) -> Callable[[Value], Value]:
-    """Return the converter from a value to a field of a Go type.
+    """Return the function that converts a value to a field of a Go type.
 
     The converter raises ValueError with upstream's text.
     """
@@ -154,7 +154,7 @@ def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Valu
 
 def _timestamp(found: dict[str, Any]) -> Value:
     ns = found.get("seconds", 0) * SECOND + found.get("nanos", 0)
-    # upstream reports this error later or never
+    # upstream reports this error only at a later use of the value, or never
     return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
 
 
@@ -206,7 +206,7 @@ _KNOWN: Mapping[str, tuple[Type, Shape]] = {
 }
 TYPES: Mapping[str, Type] = {name: kind for name, (kind, _) in _KNOWN.items()}
 SHAPES: Mapping[str, Shape] = {name: shape for name, (_, shape) in _KNOWN.items()}
-# Type → the message that another name of the type constructs.
+# Type → the message that an expression constructs if it uses a name of this type that is not in SHAPES.
 _BY_TYPE: Mapping[Type, str] = {
     **{kind: name for name, kind in TYPES.items()},
     types.NULL: f"{_PREFIX}NullValue",
@@ -214,5 +214,8 @@ _BY_TYPE: Mapping[Type, str] = {
 
 
 def message_of(named: Type, name: str) -> str | None:
-    """Return the message that a name of a type constructs, or None if the type is not a protobuf message."""
+    """Return the message that an expression constructs with this name of a type.
+
+    Return None if the type is not a protobuf message.
+    """
     return None if named not in _BY_TYPE else name if name in SHAPES else _BY_TYPE[named]

@@ -9,13 +9,14 @@ from apiext.cel.evaluation import Constant
 
 
 class Unsupported(Exception):
-    """The error of a step for which no code can be generated."""
+    """The error of a step of an expression for which no code can be generated."""
 
 
 class Val(NamedTuple):
     """A value in the generated code.
 
-    ``text`` is a Python expression. ``kind`` is the kind of the CEL type, or "raw" for decoded data of a declared type.
+    ``text`` is a Python expression. ``kind`` is the kind of the CEL type if it is known, else "any" or "dyn". The kind
+    "raw" stands for decoded data whose declared type is ``declared``.
     """
 
     text: str
@@ -55,7 +56,7 @@ class Writer:
         return f"t{self.count}"
 
     def keep(self, value: object, prefix: str) -> str:
-        """Return a name by which the generated code refers to an object."""
+        """Return a name by which the generated code can refer to ``value``."""
         self.count += 1
         name = f"_{prefix}{self.count}"
         self.namespace[name] = value
@@ -94,7 +95,11 @@ class Writer:
         return Val(name, "any")
 
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Write code that reads data; the code raises Unhandled if the data does not have its declared type."""
+        """Write code that reads data; the code raises Unhandled if the data does not have its declared type.
+
+        The type of a list, map or object is checked later, by ``container``. If ``null_is_missing``, the code also
+        raises Unhandled for null in a nullable list, map or object. Raise Unsupported for other kinds of types.
+        """
         kind = declared.kind
         name = self.let(text)
         if kind in _CONTAINERS:

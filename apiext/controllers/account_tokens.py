@@ -1,7 +1,7 @@
 """The controller of service account token secrets. It fills in their data, and deletes secrets of deleted accounts.
 
-Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. This server keeps a secret
-without the uid of an account until the account is created.
+Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. This server keeps such a
+secret if its annotations lack the uid of the account, and fills in the data when the account is created.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from apiext.verbs.delete import delete
 log = logging.getLogger(__name__)
 
 _TYPE = TYPE.encode()
-_ALL = ""  # the key of the run at the start, which records all stored secrets
+_ALL = ""  # the key of the run at the start, which records all stored token secrets
 
 
 class _TokenSecret(NamedTuple):

@@ -35,7 +35,7 @@ class _Role(Struct, frozen=True):
     selectors: tuple[LabelSelector, ...]
 
     async def rules(self) -> tuple[Rule, ...]:
-        """Decode the rules. This yields to the event loop."""
+        """Return the decoded rules. Yield to the event loop while decoding them."""
         return tuple(await collect(iter_rules(orjson.loads(self.entry.raw))))
 
 
@@ -46,7 +46,7 @@ def _role_of(entry: Entry) -> _Role:
     try:
         selectors = tuple(map(LabelSelector.from_document, chosen))
     except SelectorError:
-        selectors = ()  # such a selector cannot pass validation
+        selectors = ()  # another program stored the invalid selector, since no client can create it
     return _Role(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
 
 

@@ -1,4 +1,4 @@
-"""The controller of the approval condition of definitions in protected groups (CND-008)."""
+"""The controller of the approval condition of definitions in protected groups, such as *.k8s.io (CND-008)."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Approval:
         """Write the condition if it does not match the approval annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
-            # in a thread, since the first import is slow
+            # ``approval_condition`` imports this module; in a thread, since the first import is slow
             await asyncio.to_thread(import_module, "apiext.cel.library.urls")
             await self._statuses.amend(entry, self._amend)
 

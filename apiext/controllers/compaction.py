@@ -1,4 +1,4 @@
-"""Periodic compaction of etcd, by default at upstream's interval (OPS-002)."""
+"""Periodic compaction of the store, by default at upstream's interval (OPS-002)."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from apiext.storage.compaction import Compactor
 
 
 class Compaction:
-    """Runs the compaction loop of the store. Several servers share the work."""
+    """Runs the compaction loop of the store. Servers with a common store share the work."""
 
     def __init__(self, compactor: Compactor, every: float) -> None:
         self._compactor = compactor

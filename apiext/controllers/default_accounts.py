@@ -81,7 +81,7 @@ class DefaultAccounts:
         wanted: Document = {"apiVersion": model.api_version, "kind": model.kind, "metadata": {"name": NAME}}
         query = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", query, USER, DEFAULT_ACCOUNTS)
-        # the codes if the namespace is terminating or deleted, or if the account exists
+        # a namespace that is terminating gives 403, a deleted namespace 404, and an existing account 409
         with retried_conflicts(403, 404, 409):
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
 

@@ -88,7 +88,8 @@ class DefaultRoles:
         stored = served.codec.decode(entry.raw, entry.revision)
         if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
             return
-        if stored.get("roleRef") != wanted.get("roleRef"):  # the roleRef is immutable
+        # the roleRef is immutable, so the binding is deleted and created again
+        if stored.get("roleRef") != wanted.get("roleRef"):
             options = DeleteOptions(uid=stored["metadata"].get("uid", ""))
             await delete.delete(self._verbs, self._call(resource, "delete", name), options)
             await self._write(api.create, resource, "create", wanted)
@@ -146,7 +147,10 @@ def _binding(row: Mapping[str, Any]) -> Document:
 
 
 def completed_role(stored: View, wanted: View) -> Document | None:
-    """Return a stored role with the missing rules and selectors of the wanted role; None if nothing is missing."""
+    """Return a stored role with the missing rules, selectors, labels and annotations of the wanted role.
+
+    If the wanted role has no aggregationRule, remove that of the stored role. Return None if nothing changes.
+    """
     missing = uncovered([Role(rules_in(stored))], rules_in(wanted))
     change: Document = {**stored, "metadata": _marked(stored, wanted)}
     if missing:
@@ -162,7 +166,10 @@ def completed_role(stored: View, wanted: View) -> Document | None:
 
 
 def completed_binding(stored: View, wanted: View) -> Document | None:
-    """Return a stored binding with the missing subjects of the wanted binding; None if nothing is missing."""
+    """Return a stored binding with the missing subjects, labels and annotations of the wanted binding.
+
+    Return None if nothing is missing.
+    """
     have: Sequence[View] = stored.get("subjects") or ()
     more = [one for one in wanted["subjects"] if one not in have]
     change: Document = {**stored, "metadata": _marked(stored, wanted)}

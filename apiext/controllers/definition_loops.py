@@ -1,4 +1,4 @@
-"""The controllers of definitions. Each has a loop."""
+"""The controllers of definitions. Each has a loop (see ``loop.Loop``)."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ class DefinitionLoops:
             await loop.stop()
 
     def served(self, name: str) -> None:
-        """Queue a definition whose served versions may have changed."""
+        """Queue a definition whose served versions may have changed, if it can become Established now."""
         if self.establishing.wanted(name):
             self.loops["establishing"].add(name)
 

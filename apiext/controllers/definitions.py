@@ -1,4 +1,7 @@
-"""Facts about stored definitions for controllers. Each revision is decoded once, a large one without its schemas."""
+"""Facts about stored definitions for controllers.
+
+Each revision of a definition is decoded once. The fast paths do not decode the schemas of a large definition.
+"""
 
 import hashlib
 import logging
@@ -35,7 +38,7 @@ _OUTLINE = ("group", "scope", "names", "preserveUnknownFields")
 _PER_VERSION = frozenset(
     ("names", "version", "versions", "validation", "subresources", "additionalPrinterColumns", "selectableFields")
 )
-# fields that watches and tables depend on: name in a version → name at the top level of the spec (v1beta1)
+# fields on which watches and tables depend: name in a version → name at the top level of the spec (v1beta1)
 _STREAMED = {
     "schema": "validation",
     "additionalPrinterColumns": "additionalPrinterColumns",
@@ -52,7 +55,10 @@ _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not",
 
 
 class Spec(Struct, frozen=True):
-    """A stored spec: its outline, its digest, and, if it is large, the position of ``"spec":…`` in the stored bytes."""
+    """A stored spec: its outline (the fields in _OUTLINE), its digest, and its position.
+
+    ``position`` is the slice of ``"spec":…`` in the stored bytes if the spec is large, else empty.
+    """
 
     outline: dict[str, Any]
     digest: str
@@ -63,8 +69,8 @@ class Facts(Struct, frozen=True):
     """Facts about a stored definition.
 
     ``outline`` is the definition without versions and conversion. ``digest`` changes with each field on which the
-    served resource depends. If ``suspect`` is true, the schema may violate rules of v1 (CND-007). ``size`` is the
-    number of stored bytes.
+    served resource depends. ``suspect`` is false if the stored form shows that a server has validated the schema by the
+    rules of v1 (CND-007). ``size`` is the number of stored bytes.
     """
 
     name: str
@@ -204,7 +210,7 @@ def _with_same_spec(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
     if at < 0:
         return None
     document = orjson.loads(b"%b%b%b" % (raw[:at], _NO_SPEC, raw[at + len(text) :]))
-    if document.get("spec", "") is not None:  # the bytes are at another position of the document, not at its spec
+    if document.get("spec", "") is not None:  # the bytes that were found are not the spec of the document
         return None
     return _facts(entry, document, replace(facts.spec, position=slice(at, at + len(text))))
 
@@ -284,7 +290,9 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
 
 
 def trusted(raw: bytes) -> View | None:
-    """Fast path: return the v1 form of stored v1beta1 bytes that a server has decoded before.
+    """Fast path: return the v1 form of stored v1beta1 bytes, without checks of types.
+
+    Call this only for bytes that a server has already decoded with these checks.
 
     None means: use the slow path.
     """
@@ -331,7 +339,10 @@ def streams(raw: bytes) -> dict[str, str]:
 
 
 def _watched_fields(version: View, spec: View) -> dict[str, Any]:
-    """Return the fields of a version on which its watches depend. The default is the field at the top of the spec."""
+    """Return the fields of a version on which its watches depend.
+
+    A field that the version lacks is the field at the top of the spec.
+    """
     return {below: _without_prose(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 

@@ -32,7 +32,7 @@ def split(key: str) -> tuple[GroupResource, str, str]:
 
 
 class _Deleting(Struct):
-    """An object that is being deleted and has a finalizer of the collector.
+    """An object that is being deleted and has a finalizer of the garbage collector.
 
     ``holders`` is the number of dependents that block its deletion.
     """
@@ -42,7 +42,7 @@ class _Deleting(Struct):
 
 
 class Dependents:
-    """The objects with owners, of all followed collections.
+    """The graph of owners and dependents in all followed collections.
 
     ``wake(key)`` queues an object that the collector may have to change. Causes are: its owners have changed, an owner
     was deleted, the object itself is being deleted, or no dependent blocks its deletion any more.
@@ -70,7 +70,7 @@ class Dependents:
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 
     def holders(self, uid: str, owner: str) -> Iterator[str]:
-        """Yield the keys of the dependents that block the deletion of an owner."""
+        """Yield the keys of the dependents that block the deletion of the owner with this uid and the key ``owner``."""
         for key, blocking in self._by_owner.get(uid, {}).items():
             if blocking and _may_block(key, owner):
                 yield key
@@ -101,7 +101,7 @@ class Dependents:
     # -- followed resources
 
     def follow(self, collection: Collection) -> None:
-        """Subscribe to a collection. It replaces an earlier collection of its resource."""
+        """Subscribe to a collection, in place of an earlier collection of the same resource."""
         resource = collection.resource
         known = self._followed.get(resource)
         if known is not None and known[0] is collection:
@@ -177,7 +177,10 @@ class Dependents:
         return True
 
     def _count_holder(self, uid: str, key: str, more: int) -> None:
-        """Add ``more`` to the number of dependents that block an owner. At zero, wake the owner."""
+        """Add ``more`` to the number of dependents that block an owner, if the dependent ``key`` may block it.
+
+        At zero, wake the owner.
+        """
         owner = self._deleting.get(uid)
         if owner is not None and _may_block(key, owner.key):
             owner.holders += more

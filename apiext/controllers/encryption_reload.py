@@ -63,8 +63,8 @@ StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
 class EncryptionReload:
     """The configuration in use, and its KMS providers.
 
-    If enabled, it checks the file every second. If the new file is invalid, the last configuration stays in use, and a
-    later check retries.
+    If enabled, it checks the file every second. If the file becomes invalid, the last valid configuration stays in use,
+    and a later check retries.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
@@ -123,7 +123,7 @@ class EncryptionReload:
                 await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Switch to the configuration in the file if the file has changed."""
+        """Switch to the configuration in the file if its content has changed; log an invalid configuration."""
         try:
             raw = await asyncio.to_thread(encryption_config.read, self._path)
             if encryption_config.hash_of(raw) == self._loaded.hash:
@@ -177,7 +177,7 @@ def _count(status: str) -> None:
 
 
 def _stamp_of(path: str) -> object:
-    """Return inode, time and size of a file, or of the target of a link; None if the file does not exist."""
+    """Return inode, time and size of a file, or of the target of a link; None if the system reports an error."""
     try:
         found = os.stat(path)
     except OSError:

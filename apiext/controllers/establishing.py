@@ -39,9 +39,10 @@ class Establishing:
         self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
-        """Report whether the condition is missing and the catalog has the resource.
+        """Report whether the catalog has the resource of a definition that is not Established.
 
-        A built-in resource of the same name counts as the resource of the definition.
+        The names must be accepted, and the definition must not be deleted. A built-in resource of the same name counts
+        as the resource of the definition.
         """
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:
@@ -50,9 +51,9 @@ class Establishing:
         return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition if it is ``wanted``.
+        """Write the condition if ``wanted`` returns True.
 
-        The status is False if the conversion webhook has an invalid CA bundle.
+        The status of the condition is False if the conversion webhook has an invalid CA bundle.
         """
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):

@@ -1,4 +1,8 @@
-"""The deletion of a definition: change its guard, delete its objects, remove its finalizer (CND-009, DEL-001…005)."""
+"""The deletion of a definition: change its guard, delete its objects, remove its finalizer (CND-009, DEL-001…005).
+
+The guard is a key in the store that each put of an object compares (see ``guards``). After its change, no server can
+create further objects.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -56,7 +60,7 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Report whether a definition waits for the deletion of its objects, or has a sweep to close."""
+        """Report whether a definition waits for the deletion of its objects, or has a Sweep that must be closed."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:
@@ -82,7 +86,8 @@ class Finalizing:
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # The cache then has all writes that precede the change of the guard. A later put with the old guard fails.
+        # The cache then has all writes that precede the change of the guard. After the change, a put that compares the
+        # old revision of the guard fails.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)
@@ -120,7 +125,7 @@ class Finalizing:
         return now is not None and now.uid == facts.uid and now.deleting
 
     async def _release(self, facts: Facts, wanted: View) -> None:
-        """Delete the definition. If it has other finalizers, remove only FINALIZER, and set the last condition."""
+        """Delete the definition. If it has other finalizers, only remove FINALIZER and set the condition ``wanted``."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):
@@ -159,7 +164,7 @@ class Finalizing:
         unreadable = sweep.unreadable()
         if unreadable is not None:
             await self._set_failed(facts, f"could not list instances: {unreadable}")
-            raise unreadable  # no event will report the deletion of an unreadable object
+            raise unreadable  # so that the loop retries, since the deletion of an unreadable object causes no event
         if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:

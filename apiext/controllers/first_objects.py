@@ -43,7 +43,9 @@ log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates missing objects at the start. Creates the service and its endpoints also after a deletion.
+    """Creates the objects that are missing at the start, and updates the service and its endpoints.
+
+    After a deletion of the service or its endpoints, creates them again.
 
     ``clock()`` returns the current time in the format of metadata.
 
@@ -64,7 +66,10 @@ class FirstObjects:
         self._loop = Loop("kubernetes-service", self._reconcile)
 
     async def create(self) -> None:
-        """Create the missing objects. Log an error of the store; the next start of the server retries."""
+        """Create the missing objects, and update the service and its endpoints.
+
+        Log an error of the store; the next start of the server retries.
+        """
         try:
             await asyncio.gather(*(self._create_class(name) for name in _CLASSES), self._reconcile(NAME))
         except StoreError as error:
@@ -203,7 +208,10 @@ class FirstObjects:
 
 
 def _renewed(make: Callable[[], Document | None], *fields: str) -> Callable[[Document], Document | None]:
-    """Return a function that returns a stored object with the fields of a new object, None if they are equal."""
+    """Return a function that copies ``fields`` of a new object into a stored object.
+
+    The function returns None if the stored fields are equal to the new fields, or if ``make`` returns None.
+    """
 
     def change(stored: Document) -> Document | None:
         wanted = make()

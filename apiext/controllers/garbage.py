@@ -1,9 +1,10 @@
 """The garbage collector. After the deletion of an owner, it deletes or orphans the dependents (WRI-018).
 
 An owner counts as absent only if this server has received its deletion, or if its kind is served and a linearizable
-read finds no object with its uid. Otherwise, dependents of an owner whose kind is not served stay. The collector
-deletes like a client, with admission. The checked uid and resourceVersion are preconditions. To edit metadata, it edits
-the stored bytes, so that no schema and no conversion can block the edit.
+read finds no object with its uid. So an object stays if the kind of an owner is not served, unless this server has
+received the deletion of the owner. The collector deletes like a client, with admission, and with the checked uid and
+resourceVersion as preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can
+block the edit.
 """
 
 import asyncio
@@ -55,8 +56,8 @@ class Owner(Enum):
     """The state of an owner for one of its dependents."""
 
     PRESENT = auto()  # the owner exists, and does not wait for the deletion of its dependents
-    UNKNOWN = auto()  # the kind is not served, or an owner of this scope cannot own the object
-    WAITING = auto()  # the owner is being deleted in the foreground
+    UNKNOWN = auto()  # the kind is not served, or the owner has a namespace and the dependent has none
+    WAITING = auto()  # the owner is being deleted in the foreground, so it waits for its dependents
     ABSENT = auto()
 
 
@@ -105,7 +106,10 @@ class Garbage:
         self.dependents.close()
 
     def _served(self, definition: str) -> None:
-        """Follow the resource of a definition whose served versions may have changed. Queue waiting dependents."""
+        """Follow the resource of a definition whose served versions may have changed.
+
+        Queue the dependents of owners whose kind is served from now on.
+        """
         resource, _, group = definition.partition(".")
         self._follow(GroupResource(group, resource))
         if self._awaited:
@@ -147,7 +151,10 @@ class Garbage:
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _collect(self, found: _Object) -> None:
-        """Delete an object if all its owners are ABSENT or WAITING. Otherwise remove its references to such owners."""
+        """Delete an object with owners if all of them are ABSENT or WAITING.
+
+        If only some of them are, remove the references to these owners.
+        """
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
         loop_budget = LoopBudget()
@@ -166,14 +173,16 @@ class Garbage:
         if Owner.WAITING in states and (below := self.dependents.of(found.uid)):
             policy = "Foreground"
             if any(reference.blocking for reference in references) and any(map(self._is_waiting, below)):
-                await self._edit(found, unblocked)  # breaks a cycle of owners; the edit queues this object again
+                # breaks a cycle of objects that wait for each other; the edit queues this object again
+                await self._edit(found, unblocked)
                 return
         await self._delete(found, policy)
 
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
         """Return uid → state of the owners of a dependent in this namespace ("": cluster scope).
 
-        An owner that is PRESENT in the cache is not read again. Other owners are read, all owners of a kind together.
+        An owner that is PRESENT in the cache is not read again. ``_read_owners`` reads other owners, all owners of a
+        kind together.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
@@ -205,8 +214,8 @@ class Garbage:
     ) -> dict[Reference, Owner]:
         """Return the states of owners of one kind, by linearizable reads.
 
-        Up to limits.OWNERS_READ owners are read from etcd, so that an error in the cache cannot delete a dependent.
-        More owners are read from the cache after the cache has reached the head revision of etcd.
+        Up to limits.OWNERS_READ owners are read from etcd, so that an error in the cache cannot delete a dependent. If
+        there are more, all are read from the cache, after it has reached the head revision of etcd.
         """
         store, within = self._verbs.store, namespace if served.namespaced else ""
         collection = store.add(served.stored_resource, served.namespaced)
@@ -308,7 +317,7 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        # the causes are a conflict, or an unreadable dependent, since its deletion causes no event
+        # the cause is a conflict, or an unreadable dependent, which the collector cannot edit
         if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))
@@ -343,7 +352,7 @@ class Garbage:
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
-        """Edit the metadata of an object in the checked state; retry after a conflict.
+        """Edit the metadata of an object in the checked state; after a conflict, queue the object again.
 
         If the object is being deleted and has no finalizers after the edit, delete it.
         """

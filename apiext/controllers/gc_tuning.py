@@ -1,8 +1,7 @@
 """Tuning of Python's garbage collector for reference cycles.
 
-The collector then scans new objects often and all objects rarely.
-
-By default, Python scans all objects after many allocations, which blocks all threads for tens of milliseconds.
+By default, Python scans all objects after many allocations, which blocks all threads for tens of milliseconds. With
+this tuning, the collector scans new objects often and all objects rarely.
 """
 
 import asyncio
@@ -12,9 +11,9 @@ from time import thread_time
 from apiext.controllers import limits
 from apiext.storage.heap import HEAP
 
-# The number of new objects after which the newest generation is collected.
+# The number of new objects after which Python collects the newest generation.
 GC_NEW = 2_000
-# The number of collections of the newest generation before a collection of all new objects (about 1 millisecond).
+# The number of collections of the newest generation before a collection of all new objects, which takes about 1 ms.
 GC_ROUNDS = 4
 # Minimum number of seconds between two full collections.
 GC_EVERY = 2.0

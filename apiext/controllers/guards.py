@@ -2,7 +2,7 @@
 
 Every put of a custom object compares the revision of the guard in the same transaction. So a server that has validated
 the object with an older definition cannot write it. The state is ``serving`` or ``terminating``. The deletion of a
-definition begins with a change of its guard.
+definition begins with a change of the state to ``terminating``.
 """
 
 import orjson
@@ -21,7 +21,7 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A stored guard. ``uid`` and ``generation`` are those of the definition. A put must compare ``revision``."""
+    """A stored guard: uid and generation of the definition, and the ``revision`` that puts of objects compare."""
 
     uid: str
     state: str
@@ -36,7 +36,7 @@ class Guards:
         self.collection = collection
         self._store = store
         self._definitions = definitions
-        # name of a definition whose deletion was abandoned → revision of its guard
+        # name of a definition whose deletion was abandoned (see ``abandon``) → revision of its guard
         self._abandoned: dict[str, int] = {}
 
     def key(self, name: str) -> str:
@@ -70,7 +70,10 @@ class Guards:
         return SERVING if self._abandoned.get(facts.name) == found.revision else TERMINATING
 
     def abandon(self, name: str, revision: int) -> None:
-        """Allow the state ``serving`` again for a guard at this revision. No deletionTimestamp followed in time."""
+        """Allow the state ``serving`` again for a guard at this revision.
+
+        Call this if no deletionTimestamp has followed the state ``terminating`` in time.
+        """
         self._abandoned[name] = revision
 
     async def ensure(self, facts: Facts) -> Permit | None:
@@ -99,7 +102,7 @@ class Guards:
     async def terminate(self, name: str, uid: str) -> Guard:
         """Set the guard to terminating, and return it for the next write of the caller; raise StoreErrors.
 
-        If a new definition has the name, raise RevisionChanged and leave the guard unchanged.
+        If neither the guard nor the stored definition has this uid, raise RevisionChanged. The guard stays unchanged.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
@@ -146,7 +149,7 @@ class Guards:
     async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
-        # A catalog with this guard must also have all earlier changes of definitions.
+        # A catalog with this guard must also have all changes of definitions before it, so the cache must have them.
         await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 

@@ -25,9 +25,10 @@ class Emptied(Struct, frozen=True):
 
     - ``due()`` reports whether the same namespace or definition is still being deleted. Another server may have
       completed the deletion, and objects of a new namespace or definition may have the same names.
-    - ``guard()`` returns the guard that puts of objects compare.
+    - ``guard()`` returns the guard that puts of objects compare (see ``guards``), None for built-in kinds.
     - ``wake()`` is called when another run can make progress: there is a new object to delete, or no object is left.
-    - ``report()`` is called when only the number of remaining objects has changed.
+    - ``report()`` is called after any other change of the objects, since the number of remaining objects or finalizers
+      may have changed.
     """
 
     due: Callable[[], bool]
@@ -66,7 +67,7 @@ class Sweep:
 
     @property
     def remaining(self) -> int:
-        """The number of objects; raises NotReady while the collection is filled again."""
+        """The number of remaining objects; raises NotReady while the cache of the collection is filled again."""
         if not (self.collection.state.ready or self.collection.dropped):
             raise NotReady(f"{self.collection.resource} is not in the cache")
         return self.collection.state.count(self._namespace)
@@ -90,7 +91,10 @@ class Sweep:
         return held
 
     async def run(self) -> list[StoreError]:
-        """Delete all queued objects, or set their deletionTimestamp. Return the errors; the next run retries."""
+        """Delete all queued objects, or set their deletionTimestamp. The first run queues all objects.
+
+        Return the errors. Objects with an error stay queued for the next run.
+        """
         errors: list[StoreError] = []
         if not self._listed:
             self._listed, loop_budget = True, LoopBudget()
@@ -125,12 +129,13 @@ class Sweep:
             await attempt(self._store, self.collection, decision)
         except RevisionChanged as conflict:
             if conflict.current is not None:
-                await self._store.at_least(conflict.current.revision)  # after this, ``due`` is up to date, too
+                # after this, the cache has also a deletion of the namespace or definition, which ``due`` then reports
+                await self._store.at_least(conflict.current.revision)
             return conflict.current
         return None
 
     def _decide(self, entry: Entry) -> Put | Remove | None:
-        """Return the write for an object; None if it has a deletionTimestamp already."""
+        """Return the write for an object; None if it has finalizers and already a deletionTimestamp."""
         document = orjson.loads(entry.raw)
         metadata = document.get("metadata")
         # another program may have stored an object without metadata

@@ -16,8 +16,7 @@ DELETION_ABANDONED = 3.0
 # Seconds of the deletion of all objects of a definition. Beyond: its condition says that objects remain. Upstream: one
 # minute.
 CLEANUP_WAIT = 60.0
-# Seconds between a deletion in a terminating namespace and the update of its conditions. Beyond: the conditions are
-# updated.
+# Seconds from a change in a terminating namespace to the update of its conditions. Beyond: the conditions are updated.
 REMAINING_AFTER = 1.0
 # Concurrent deletions of objects of one definition or namespace. Beyond: further deletions wait.
 DELETES_IN_FLIGHT = 32
@@ -37,7 +36,7 @@ AWAITED_KINDS = 4_096
 LAST_EVENTS = 2.0
 # Seconds that the last decoded definition is cached without use. Beyond: the definition is evicted.
 DECODED_KEPT = 1.0
-# Share of the time spent in full garbage collections. Beyond: the next full collection is delayed.
+# Fraction of the time that full garbage collections may take. Beyond: the next full collection is delayed.
 GC_SHARE = 0.002
 # Seconds in which the KMS plug-ins of a new configuration must become healthy. Beyond: the server refuses the new
 # configuration. Upstream: minKMSPluginCloseGracePeriod.

@@ -30,8 +30,8 @@ Reconcile = Callable[[str], Awaitable[None]]
 def retried_conflicts(*codes: int) -> Iterator[None]:
     """Turn a StatusError with one of these codes into a StoreError, which the loop logs only if it repeats.
 
-    Such a code usually means a conflict. But a webhook may deny with any code, so the pauses of the loop grow as after
-    other errors.
+    The caller passes codes that usually mean a conflict. But a webhook may deny with the same codes, so the pauses of
+    the loop grow as after other errors.
     """
     try:
         yield
@@ -72,10 +72,7 @@ class Loop:
         self._pump()
 
     def add(self, key: str) -> None:
-        """Queue the key, so that a run begins after this call.
-
-        It does not wait for the end of a pause after a failure.
-        """
+        """Queue the key, so that a run begins after this call, even during the pause after a failed run."""
         self._queue_now(key)
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -166,7 +163,7 @@ class Loop:
     async def _run_once(self, key: str) -> Exception | None:
         try:
             await self._reconcile(key)
-        except Exception as failure:  # the loop retries after every error of a controller
+        except Exception as failure:  # the loop must retry after every error of a controller
             self._retry(key, failure)
             return failure
         self._failures.pop(key, None)
@@ -182,7 +179,8 @@ class Loop:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
         pause = min(limits.RETRY_LAST, RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
-        # A retry usually resolves a conflict or a short failure of the store, so it is logged only if it repeats.
+        # After a conflict or a short failure of the store, a retry usually succeeds, so the error is logged only if it
+        # repeats.
         may_pass = isinstance(failure, StoreError) and count < 3
         is_expected = isinstance(failure, StoreError | StatusError | Unreadable)
         is_logged = not may_pass and (count < limits.RETRIES_LOGGED or count % limits.RETRIES_LOGGED == 0)

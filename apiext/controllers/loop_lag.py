@@ -1,4 +1,4 @@
-"""The metric of the delay of the event loop, which adds to the latency of every request."""
+"""The metric of the delay of the event loop. This delay adds to the latency of every request."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ from time import monotonic
 from apiext.controllers import limits
 from apiext.telemetry import HistogramFamily
 
-# Mean seconds between two timers that measure the delay. The timers take 0.02 % of a processor.
+# Mean seconds between two timers that measure the delay. The timers use 0.02 % of the time of a processor.
 LAG_EVERY = 0.5
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

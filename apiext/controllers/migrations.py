@@ -4,7 +4,7 @@ The rules are in apiext.crd.migration; the command ``apiext migrate`` uses them,
 a restarted server continues, and several servers share the work. The state is:
 
 - the condition Running of the migration;
-- the checkpoint in status.resourceVersion: since this revision, every request stores objects in the storage version;
+- the checkpoint in status.resourceVersion: after this revision, every request stores objects in the storage version;
 - the condition StorageMigrating of the definition, with the generation of the definition at the start.
 
 Each write compares the revision that the server has read, so only one server rewrites an object.
@@ -67,7 +67,7 @@ _MERGE = "application/merge-patch+json"
 
 
 class _Migration(Struct, frozen=True):
-    """The stored state of a migration whose result is not completely recorded."""
+    """The stored state of a StorageVersionMigration."""
 
     entry: Entry
     created: str
@@ -95,7 +95,7 @@ class _Migration(Struct, frozen=True):
 class _Pass(Struct):
     """One pass over the objects of a resource.
 
-    ``failed`` is an error that ends the migration. ``temporary`` are errors after which a retry may succeed.
+    ``failed`` is an error that ends the migration. ``temporary`` are errors after which another pass may succeed.
     """
 
     migration: _Migration
@@ -115,7 +115,8 @@ class _Pass(Struct):
         """Report whether an object may have an old version or an old encryption key.
 
         Even an object that is newer than the checkpoint may have an old version, since the garbage collector and
-        deletions edit only metadata. An object whose bytes do not begin with its apiVersion is always rewritten.
+        deletions edit only metadata. An object of another program, whose bytes do not begin with the apiVersion, is
+        always rewritten.
         """
         return entry.revision <= int(self.migration.checkpoint) or not entry.raw.startswith(self.prefix)
 
@@ -196,7 +197,8 @@ class Migrations:
     async def _set_checkpoint(self, migration: _Migration) -> None:
         """Set the checkpoint: the revision after which no server writes another version.
 
-        This server then has the current definition, and the guard makes all other servers use it, too.
+        At this revision, this server has the current definition. Other servers must use it, too, since each put
+        compares the guard of the definition (see ``guards``).
         """
         group, resource = migration.resource.group, migration.resource.resource
         found = self._find(migration) and await self._serving.refresh(group, resource)
@@ -215,7 +217,7 @@ class Migrations:
         """Rewrite all objects for which ``_Pass.due`` returns True."""
         store = self._verbs.store
         await store.at_least(int(migration.checkpoint))
-        # no await until store.add, since the definition could be replaced in the meantime
+        # no await between here and store.add, since the definition could be replaced in the meantime
         served = self._find(migration)
         if served is None:
             await self._fail_if_old(migration, f"{_UNHANDLED}: unable to obtain GVR from discovery")
@@ -328,7 +330,7 @@ class Migrations:
             now = await self._read_current(work, entry) if result in (GONE, CHANGED) else None
             if is_temporary(code) or (result == GONE and now is not None):
                 work.temporary.append(f"{key}: {message}")
-            # a webhook has denied the write
+            # the server or a webhook has refused the write of an unchanged object, so a retry would fail, too
             elif result == FAILED or (now is not None and now.revision == entry.revision):
                 work.failed = message
             elif now is not None and work.due(now):
@@ -366,7 +368,10 @@ class Migrations:
         return set_condition(document, wanted, self._verbs.clock())
 
     async def _fail_if_old(self, migration: _Migration, message: str) -> None:
-        """Fail a migration of an unserved resource if it is older than limits.MIGRATE_WAIT seconds, else retry."""
+        """Fail a migration of an unserved resource if the migration is older than limits.MIGRATE_WAIT seconds.
+
+        Else retry at this age.
+        """
         age = (time.parse(self._verbs.clock()) - time.parse(migration.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:
             # the age is negative if the clock was set back
@@ -429,7 +434,10 @@ def _version(served: ServedResource) -> ServedVersion:
 
 
 def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
-    """Return the uid of an object, and the paths of fields that the storage version would prune."""
+    """Return the uid of an object, and the paths of fields that the storage version would prune.
+
+    Return no paths for versions that are not in ``plan.compared``.
+    """
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]
     uid = str((document.get("metadata") or {}).get("uid") or "")

@@ -97,7 +97,7 @@ class Namespaces:
                 continue  # another server has created the namespace first
 
     def wanted(self, name: str) -> bool:
-        """Report whether a namespace may be terminating, or has sweeps to close."""
+        """Report whether a namespace may be terminating, or has sweeps that must be closed."""
         if name in self._emptying:
             return True
         entry = self.collection.state.get("", name)
@@ -129,7 +129,8 @@ class Namespaces:
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
-                failures[resource] = [unreadable]  # no event will report the deletion of an unreadable object
+                # so that the loop retries, since the deletion of an unreadable object causes no event
+                failures[resource] = [unreadable]
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)
             return
@@ -184,7 +185,7 @@ class Namespaces:
         return guard
 
     async def _release(self, name: str, uid: str) -> None:
-        """Delete the namespace. If it has other finalizers, only remove the finalizer ``kubernetes``."""
+        """Delete the empty namespace. If it has other finalizers, only remove the finalizer ``kubernetes``."""
         entry = self._ending(name, uid)
         if entry is None:
             self._close(name)

@@ -25,23 +25,25 @@ class _Run:
 
     def __init__(self) -> None:
         self._processed: set[str] = set()
-        self._processed_up_to = [0, 0]  # first value of Due → highest processed revision
+        # first value of Due → the revision up to which this run has passed the definitions with this value
+        self._processed_up_to = [0, 0]
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether this run has processed the definition, or has processed this revision or a later revision."""
+        """Report whether this run has processed the definition, or has passed its place in the order of ``Due``."""
         late, revision, name = due
         return name in self._processed or revision <= self._processed_up_to[late]
 
     def record_change(self, due: Due) -> None:
-        """Record a change of a processed definition, so that this run does not process it again."""
+        """Record a change of a definition that this run has passed, so that only the next run processes it again."""
         if self.has_passed(due):
             self._processed.add(due[2])
 
     def begin(self, due: Due, now: int) -> bool:
         """Return whether this run must process a definition. If not, the next run processes it.
 
-        ``now`` is the revision of the cache.
+        ``now`` is the revision of the cache. After the first definition with True in ``Due``, this run has also passed
+        the definitions with False up to this revision.
         """
         if self.has_passed(due):
             self.later.append(due)
@@ -55,12 +57,16 @@ class _Run:
 
 
 class Naming:
-    """Decides the names of one group at a time, the oldest definitions first.
+    """Decides the names of the definitions of a group, in the order of their revisions.
 
-    Because of this order, two servers that decide at the same time never accept one name for two definitions. A server
-    that has the newer definition also has the older definition. If another server accepts a name in the meantime, the
-    write conflicts. Definitions whose accepted names a client removed are decided first. A server for which the names
-    are free also has the removal, unless it has just started.
+    Because of this order, two servers that decide at the same time never accept one name for two definitions. The cache
+    of a server follows the revisions, so a server that has read the newer of two definitions has also read the older
+    one, and writes it first. If two servers write it, the second write conflicts, and its server decides nothing more
+    until it has read the first write.
+
+    Definitions whose accepted names a client removed are decided first. A server for which these names are free has
+    read the removal, too. Only a server that has started after the removal does not know which definition had the
+    names.
 
     A definition is decided when it has changed, or when a name that it requests was accepted or freed. If the current
     run has processed the definition already, the next run decides it.
@@ -86,7 +92,7 @@ class Naming:
         elif facts.outline.names == facts.outline.accepted:
             self._own_names[name] = facts.outline.names
         elif self._own_names.get(name) != facts.outline.names:
-            self._own_names.pop(name, None)  # the definition requests other names
+            self._own_names.pop(name, None)  # the definition now requests other names than the accepted names
         self._put(name, facts)
 
     def everything(self) -> Iterable[str]:
@@ -96,8 +102,11 @@ class Naming:
         return self._definitions.groups()
 
     async def reconcile(self, group: str) -> None:
-        """Decide the undecided definitions of a group. If a decision frees a name, its event queues another run."""
-        # a definition that becomes unreadable causes no event
+        """Decide the undecided definitions of a group.
+
+        If a decision frees a name, the event of its write queues another run.
+        """
+        # a definition that becomes unreadable causes no event, so its names are removed here
         for name in list(self._definitions.collection.state.broken):
             self._put(name, None)
         run = self._runs[group] = _Run()
@@ -116,7 +125,7 @@ class Naming:
             run.record_change(before)
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
-            # as upstream, which decides a changed definition before definitions that wait for the freed names
+            # as upstream: a definition whose accepted names a client removed precedes those that wait for these names
             lost_names = self._own_names.get(name) == facts.outline.names
             self._undecided[name] = (not lost_names, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):

@@ -1,4 +1,7 @@
-"""The controller of the condition NonStructuralSchema. Old or other servers may have stored such schemas (CND-007)."""
+"""The controller of the condition NonStructuralSchema of definitions (CND-007).
+
+Clients cannot write the schemas that get this condition, but old servers and other programs may have stored them.
+"""
 
 from collections.abc import Callable
 
@@ -18,7 +21,7 @@ class NonStructural:
         self._statuses = statuses
         self._clock = clock
         self._validated: dict[str, bytes] = {}  # name → digest of a definition without violations
-        # names of suspect definitions that were not validated yet; a status write can set ``suspect`` to false
+        # names of suspect definitions to validate; recorded, since a write of the status can set ``suspect`` to false
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
@@ -40,7 +43,8 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            if amended is None:  # a changed condition must be written first; after a conflict, the loop runs again
+            # Only if the stored condition is right. Else its write, or the write that conflicts, causes another run.
+            if amended is None:
                 self._validated[name] = facts.digest
                 self._waiting.discard(name)
             return amended
@@ -58,7 +62,7 @@ class NonStructural:
 
 
 def violations(document: View) -> View | None:
-    """Return the condition of a definition in v1 form; None if it has no violations."""
+    """Return the condition NonStructuralSchema for a definition in v1 form; None if it has no violations."""
     from apiext.schema import rules_of_structure  # imported only here, since few definitions are suspect (decision 36)
 
     spec = document.get("spec") or {}

@@ -1,8 +1,8 @@
 """Consistency of the workers behind one port. The response to a write of configuration waits for all workers.
 
 Other objects do not need this, since a consistent read gets the head revision from etcd and a write compares
-revisions. But after a client has written a role, or has received a definition as Established, its next request depends
-on it. Another worker may receive this request.
+revisions. But after a client has written a role, or has received a definition as Established, its next request may
+need this role or definition, and another worker may receive this request.
 """
 
 import asyncio
@@ -75,7 +75,10 @@ class Peers:
         self._settled.append(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Make other workers wait for this worker from now on. Return when it has all earlier configuration."""
+        """Make other workers wait for this worker from now on.
+
+        Return when this worker uses all configuration that was written before this call.
+        """
         self._progress.put(self._number, self._store.revision)
         self._beat()
         self._loop.start(group)
@@ -92,8 +95,8 @@ class Peers:
     async def everywhere(self, written: GroupResource | None = None) -> None:
         """Wait until all workers use the configuration of this worker, at most storage_limits.FRESH_WAIT seconds.
 
-        ``written`` is the resource of a written object. If it is not configuration, return at once. After a timeout, do
-        not wait again for the late worker until its revision has changed.
+        ``written`` is the resource of a written object. If it is not in CONFIGURATION, return at once. After a timeout,
+        do not wait again for the late worker until its revision has changed.
         """
         wanted = self._latest
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):
@@ -107,7 +110,7 @@ class Peers:
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
-        """Report whether a worker is behind. Ignore a worker without progress since a wait for it timed out."""
+        """Report whether a worker is behind. Ignore workers without progress since the last wait for them timed out."""
         return any(self._stalled.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:

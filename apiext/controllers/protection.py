@@ -1,7 +1,7 @@
 """Controllers that protect claims, volumes and classes in use. Each adds a finalizer to the objects of a resource.
 
 When a deleted object is no longer in use, the controller removes the finalizer. Upstream:
-pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A row of ``ROWS`` is a controller.
+pkg/controller/volume/pvcprotection, pvprotection and vacprotection. Each row of ``ROWS`` describes a controller.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ IsUser = Callable[[View, View], bool]
 class Row(NamedTuple):
     """A controller: the protected resource, the finalizer, and the service account of the controller.
 
-    ``users`` is resource → test whether an object of this resource uses a protected object. ``is_kept`` reports whether
-    the state of the protected object itself shows that it is in use.
+    ``users`` has the resources whose objects may use a protected object, with the test for each. ``is_kept`` reports
+    whether the state of the protected object itself shows that it is in use.
     """
 
     resource: GroupResource
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Protection:
-    """The controller of a row. It reads other objects only while a protected object waits for its deletion."""
+    """The controller of a row. It reads the possible users only while a protected object waits for its deletion."""
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
         """``name`` is the name of the controller in ``--controllers``."""
@@ -74,7 +74,10 @@ class Protection:
             self._loop.add(_key(entry))
 
     def _user_changed(self, change: Change) -> None:
-        """Check the waiting objects of a namespace again, since the changed object may have used them."""
+        """Check waiting objects again, since the changed object may have used them.
+
+        A changed object with a namespace can only use objects of this namespace, or objects without a namespace.
+        """
         namespace = change.entry.namespace
         for key in self._waiting:
             if not namespace or not key.partition("/")[0] or key.startswith(f"{namespace}/"):

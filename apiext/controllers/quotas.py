@@ -4,7 +4,7 @@ Upstream: pkg/controller/resourcequota. Admission only adds the usage of each wr
 counts the usage again after a deletion, the end of a pod, an update that uses less, a write that failed after its
 charge, and a change of a quota. It adds the charges of running writes, so that the new count includes them. It does not
 know the charges of other servers over the same store, so it lowers the usage only if their charges are older than
-QUOTA_SETTLES.
+QUOTA_SETTLES seconds.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class Quotas:
         return [one for one in self._changes.get(key, ()) if one[1] > now - QUOTA_SETTLES]
 
     def _unsettled(self, key: str) -> float:
-        """Return the seconds until the writes of other servers that charged a quota have ended, 0 if there are none."""
+        """Return the seconds until the charges of other servers are older than QUOTA_SETTLES, 0 if there are none."""
         if self._plugin is None:
             return 0.0
         now, wrote = asyncio.get_running_loop().time(), self._plugin.wrote
@@ -179,7 +179,7 @@ class Quotas:
         await collection.wait_ready()
         if resource not in (PODS, usage.SERVICES, CLAIMS):
             if usage.requirements_of(spec):
-                return {}  # objects of other resources have no scopes, so they never match
+                return {}  # the quota has scopes, and only pods, services and claims can match scopes
             count = str(collection.state.count(namespace))
             return dict.fromkeys(names, count)
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)
@@ -203,7 +203,7 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 
 
 def _uses_less(change: Change) -> bool:
-    """Report whether a changed object may use less than before, since its spec, phase or sizes differ."""
+    """Report whether a changed object may use less: its spec, status.phase or status.allocatedResources differ."""
     if change.previous is None:
         return True
     new, old = _parsed(change.entry.raw), _parsed(change.previous.raw)

@@ -87,7 +87,7 @@ def unblocked(metadata: Document) -> None:
 
 
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
-    """Set a list in metadata, or remove it if it is empty. Remove deleted items from managed fields (SSA-007)."""
+    """Set a list in metadata, or remove it if it is empty. Remove the items ``gone`` from managed fields (SSA-007)."""
     if kept:
         metadata[name] = kept
     else:

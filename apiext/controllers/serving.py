@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class Recent:
-    """A cache of the last decoded definition with several versions. These versions are usually needed in sequence.
+    """A cache of the last decoded definition that has several versions.
+
+    The server usually needs the schemas of these versions one after the other, and each needs the decoded definition.
 
     It is thread-safe: at worst, two threads decode the same definition.
     """
@@ -74,7 +76,7 @@ class Recent:
 
 
 class _Source:
-    """The stored bytes of a compiled definition. A call decodes them again."""
+    """The stored bytes of a compiled definition. A call of the instance decodes them, unless they are cached."""
 
     __slots__ = ("_read", "_recent", "raw")
 
@@ -191,7 +193,9 @@ class Serving:
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
-        """Wait until the catalog has every change of definitions up to the revision; raise FutureRevision.
+        """Wait until the catalog has every change of definitions up to the revision.
+
+        Raise FutureRevision if the cache does not reach the revision in time.
 
         If the compilation takes longer than ``storage_limits.FRESH_WAIT`` seconds, log a warning and return.
         """
@@ -236,7 +240,7 @@ class Serving:
         """Set the guard of a definition to terminating. The caller then writes the deletionTimestamp (DEL-004).
 
         The write of the caller must compare the returned guard, so that it fails if the deletion was abandoned in the
-        meantime. Raises RevisionChanged if a new definition has the name.
+        meantime. Raises RevisionChanged if the definition was deleted, or a new definition has the name.
         """
         return await self._guards.terminate(name, uid)
 
@@ -296,7 +300,7 @@ class Serving:
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
         source = _Source(entry.raw, served.codec.decode, self._recent)
-        # A server writes a matching guard only after it has decoded the definition, so the fast path is enough.
+        # A server writes a matching guard only after it has decoded the definition, so ``trusted`` may skip the checks.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()
         identity, kept = facts.digest.hex(), {}
@@ -331,7 +335,7 @@ class Serving:
         compiled = self._compiled[facts.name]
         entry = self._definitions.entry(facts.name)
         if entry is not None:
-            compiled.source.raw = entry.raw  # refers to the bytes of the cache, so that older bytes are freed
+            compiled.source.raw = entry.raw  # the bytes in the cache, so that the bytes of older revisions are freed
         terminating = facts.deleting or permit.state == TERMINATING
         before = self._resource(facts.resource)
         after = replace(
@@ -386,7 +390,8 @@ class Serving:
         if served is not None and collection is not None:
             # so that watches send the DELETED events of the last objects
             await collection.feed.watches_served(limits.LAST_EVENTS)
-            self._end_watches(served, None)  # the same collection may already serve a new definition
+            # not left to ``drop``, which is not called if a new definition uses the collection already
+            self._end_watches(served, None)
         if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)

@@ -1,4 +1,4 @@
-"""The start and the stop of all controllers, in the right order."""
+"""The start and the stop of all controllers, in the order of their dependencies."""
 
 import asyncio
 import logging
@@ -179,7 +179,7 @@ class Controllers:
             self._start(Migrations(verbs, self.serving, collection, self._definitions.collection), group)
 
     def start_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
-        """Start the aggregation of cluster roles. Create the default roles if ``needed``."""
+        """Start the aggregation of cluster roles, if it is enabled. Create the default roles if ``needed``."""
         roles = self._default_roles = DefaultRoles(verbs)
         roles.start(group, needed=needed)
         self._clients.append(roles)
@@ -206,7 +206,10 @@ class Controllers:
         return self._store.fills.complete
 
     async def wait_synced(self) -> None:
-        """Wait until ``Serving.synced()``, ``filled()`` and ``has_roles()`` return True."""
+        """Wait until ``Serving.synced()`` and ``filled()`` return True.
+
+        After ``start_roles``, wait also until the default roles exist or are not needed.
+        """
         await self.serving.wait_synced()
         if not self._store.fills.complete:
             await self._store.fills.wait(self._initialization_timeout)

@@ -21,7 +21,7 @@ def set_condition(document: View, wanted: View, now: str) -> Document:
 
 
 class Statuses:
-    """Writes conditions and finalizers of one built-in resource.
+    """Writes status and finalizers of the objects of one built-in resource, and deletes its objects.
 
     A conflict is not an error, since the other change queues the key again (CND-011). ``manager`` is the field manager
     of the writes.
@@ -47,7 +47,8 @@ class Statuses:
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
         """Store the amended object if ``entry`` is its current state; raise StoreErrors.
 
-        Return None after a conflict, and if the amendment changes nothing.
+        Return the stored entry, which is ``entry`` if its bytes stay the same. Return None after a conflict, and if the
+        amendment returns None.
         """
         resource = self._resource
         return await amend(self._store, self._live, resource, entry, amendment, self._manager, self._version)

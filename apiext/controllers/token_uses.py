@@ -48,7 +48,7 @@ class TokenUses:
         self._tokens.used = self._used
 
     async def stop(self) -> None:
-        """Cancel running work. The next use of a token repeats it."""
+        """Cancel running work. The next use of a token queues its secret again."""
         await self._loop.stop()
 
     def _used(self, namespace: str, name: str, uid: str) -> None:

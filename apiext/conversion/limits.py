@@ -12,5 +12,5 @@ REVIEWS_AT_ONCE = 4
 REVIEW_ANSWER = 8 * 1024 * 1024
 # Requests that wait for the webhook of one definition. Beyond: the server refuses further requests.
 CONVERSIONS_WAITING = 100
-# Objects that a list looks up before it checks its time slice. Beyond: the list yields to the event loop if necessary.
+# Cache lookups of a list between two checks of its time slice. Beyond: the list yields to the event loop if necessary.
 LOOKUPS_PER_CHECK = 16

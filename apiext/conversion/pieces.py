@@ -13,7 +13,7 @@ _NEAR = 16 * 1024  # bytes of the first search for the next object; a search of 
 
 
 class Listed(NamedTuple):
-    """Objects in a JSON text: the offset of each object, and the number of bytes between two objects.
+    """Objects in a JSON text: the offset of each object, and the number of bytes between two objects (``gap``).
 
     The end of the last object is unknown.
     """
@@ -30,9 +30,9 @@ class Listed(NamedTuple):
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
     """Return the response with only the last of its ``count`` objects, and the offsets of all objects.
 
-    Return None if the objects cannot be separated. Each object must begin with the same bytes as the first object, up
-    to its metadata. If the shortened response and all separated objects are valid JSON, the complete response is valid
-    JSON with these objects.
+    Each object must begin with the same bytes as the first object, up to its metadata; else, or if the number of
+    objects is not ``count``, return None. If the shortened response and all separated objects are valid JSON, the
+    complete response is valid JSON with these objects.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None

@@ -28,7 +28,8 @@ _EMPTY_RESPONSE = b']},"response":{"uid":"","convertedObjects":null,"result":{"m
 class ConversionError(Exception):
     """Objects could not be converted. The text is the message of the 500 response (VER-008).
 
-    ``failure`` is the value of the label in metrics (VER-013). ``need`` is the object for which the error was raised.
+    ``failure`` is the value of the label ``failure_type`` in metrics (VER-013). ``need`` is the object for which the
+    error was raised.
     """
 
     def __init__(self, text: str, failure: str) -> None:
@@ -80,7 +81,7 @@ def is_empty(document: View) -> bool:
 
 
 class ConvertedObjects(Sequence[Any]):
-    """The objects of a response. All are decoded at once, or each when it is used.
+    """The objects of a response. Either all are decoded at once, or each object is decoded when it is used.
 
     ``listed`` has the JSON of all objects except the last. It is None if the complete response is decoded at once.
     """
@@ -127,7 +128,7 @@ class ConvertedObjects(Sequence[Any]):
         return len(self._raw)
 
     def bytes_of(self, index: int) -> int:
-        """Return the number of bytes to decode for an object."""
+        """Return the number of bytes that must be decoded for an object, 0 if it is decoded already."""
         listed = self.listed
         if listed is None or index == len(listed.begins) - 1:
             return 0
@@ -216,7 +217,7 @@ _RESPONSE = {
     "convertedObjects": Field(List(Json(), "[]runtime.RawExtension")),
     "result": Field(STATUS),
 }
-# the usual form, and the form of Go's encoder
+# the result of a successful response: the usual form, and the form of Go's encoder
 _SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})
 _REVIEWS = review_types(KIND, "ConversionResponse", _RESPONSE)
 
@@ -260,8 +261,8 @@ def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
 def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, index: int) -> tuple[Document, bytes]:
     """Validate a converted object, and return it with the metadata of its original; raise ConversionError.
 
-    The second value is the JSON of the metadata, b"" if the webhook has changed them. ``index`` is the position of the
-    object in the review, -1 in a review of one object. Error messages contain the index (VER-006, VER-007).
+    The second value is the JSON of the metadata, b"" if the webhook may have changed them. ``index`` is the position of
+    the object in the review, -1 in a review of one object. Error messages contain the index (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged_metadata(given)):
@@ -305,7 +306,10 @@ def is_typed(given: View) -> bool:
 
 
 def _undecodable(given: Any, answered: ConvertedObjects, index: int) -> str:
-    """Return Go's error for a value that is not an object with a kind, "" if it is (unstructured.UnmarshalJSON)."""
+    """Return Go's error for a value that is not an object with a kind, "" for such an object.
+
+    Upstream: unstructured.UnmarshalJSON. An invalid apiVersion gives the same error as a missing kind.
+    """
     if given is None:
         return "unexpected end of JSON input"
     if not isinstance(given, dict):

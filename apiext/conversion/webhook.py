@@ -45,7 +45,10 @@ class Poster(Protocol):
 
 
 class _Hook(Struct):
-    """The configured webhook of a definition. ``waiting`` is the number of requests that wait for it."""
+    """The configured webhook of a definition. ``waiting`` is the number of requests that wait for it.
+
+    ``owner`` is the key of its circuit breaker in the HTTP client.
+    """
 
     settings: View
     name: str
@@ -66,8 +69,8 @@ class _Hook(Struct):
 class Converter:
     """Converts objects with the webhooks of their definitions. A server has one instance.
 
-    NeedsConversion caches the converted objects. If a request is cancelled, the call for it continues, since other
-    requests may wait for the call.
+    Each NeedsConversion caches its converted object (see ``catalog.converted``). If a request is cancelled, the call
+    for it continues, since other requests may wait for the call.
     """
 
     def __init__(self, poster: Poster) -> None:
@@ -99,8 +102,8 @@ class Converter:
     ) -> list[ViewSource]:
         """Return the views of entries. Call the webhook for objects whose conversion is not cached.
 
-        ``request``: a request of a client waits for the result, so it counts towards limits.CONVERSIONS_WAITING. Raises
-        ConversionError and the errors of the viewer.
+        ``request`` is true if a request of a client waits for the result; limits.CONVERSIONS_WAITING limits only these
+        requests. Raises ConversionError and the errors of the viewer.
         """
         found: list[ViewSource] = []
         part: list[ViewSource | NeedsConversion] = []
@@ -136,7 +139,7 @@ class Converter:
         entries: Sequence[Entry],
         then: Callable[[Sequence[Entry] | Exception], None],
     ) -> None:
-        """Convert entries in a new task.
+        """Convert entries in a new task. After ``stop``, do nothing.
 
         Then call ``then`` with the converted entries in the same order, or with the error.
         """
@@ -163,7 +166,7 @@ class Converter:
     async def convert(
         self, resource: ServedResource, needs: Sequence[NeedsConversion], *, request: bool = True
     ) -> list[Converted | None]:
-        """Convert all objects, and return the cached values in the same order; raise ConversionError."""
+        """Convert all objects, and return the converted objects in the same order; raise ConversionError."""
         if not needs:
             return []
         hook = self._hook(resource)
@@ -273,7 +276,7 @@ class Converter:
     def _hook(self, resource: ServedResource) -> _Hook:
         """Return the webhook with its current configuration.
 
-        A changed configuration is a new webhook: ``waiting`` is 0, and its ``owner`` has a new circuit breaker.
+        A changed configuration is a new webhook: ``waiting`` is 0, and ``owner`` is new, so its circuit breaker is new.
         """
         key, settings = (resource.group, resource.resource), resource.definition.conversion or {}
         known = self._hooks.get(key)

@@ -18,7 +18,7 @@ MISSING, BYPASSED, APPROVED, INVALID = "missing", "bypassed", "approved", "inval
 
 
 def is_protected(group: str) -> bool:
-    """Return whether the group belongs to the Kubernetes community."""
+    """Return whether a group is k8s.io or kubernetes.io, or a subdomain of these names."""
     return any(group == name or group.endswith(f".{name}") for name in _PROTECTED)
 
 
@@ -51,7 +51,7 @@ _ERRORS: dict[str, Callable[[str, str], FieldError]] = {
 
 
 def approval_errors(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of the approval; an update that does not change the state has none (CRD-038)."""
+    """Return the errors of the approval annotation; an update that does not change the state has none (CRD-038)."""
     if not is_protected((new.get("spec") or {}).get("group") or ""):
         return []
     annotations = (new.get("metadata") or {}).get("annotations") or {}

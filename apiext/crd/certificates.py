@@ -232,9 +232,9 @@ def _check_time(times: _Der) -> None:
     text = times.take(tag, fault).decode("latin-1")
     if not re.fullmatch(pattern, text, re.ASCII):
         raise Malformed(fault)
-    year = int(text[:digits]) or 2000  # Go has a year 0, which is a leap year too
+    year = int(text[:digits]) or 2000  # Go has a year 0, which Python lacks; 2000 is a leap year like 0
     if digits == len("YY"):
-        year = 2000 + year % 100  # a century earlier, the same years are leap years
+        year = 2000 + year % 100  # Go uses 1950 to 1999 for 50 to 99; the same years of both centuries are leap years
     numbers = [int(one) for one in re.findall(r"\d\d", re.split(r"[Z+-]", text[digits:])[0])]
     month, day, hour, minute, second = (*numbers, 0)[:5]
     try:

@@ -51,7 +51,7 @@ def _clean_conversion(conversion: View) -> Document:
 
 
 def clean_holder(holder: View) -> Document:
-    """Return a version or validation without the empty lists and maps of its schema."""
+    """Return the ``schema`` of a version, or a ``validation``, without empty lists and maps in its openAPIV3Schema."""
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
 

@@ -1,8 +1,8 @@
 """Convert between the v1 form and the stored form of a definition (CRD-005…007, ETC-003, B1-006).
 
 The stored form is v1beta1: a schema, subresources, columns or selectable fields that are equal in all versions are at
-the top of the spec. Upstream's internal form has the same shape. Upstream's errors contain paths of the internal form,
-so validation uses the stored form, too.
+the top of the spec. Upstream's internal form has the same fields at the same paths. Upstream's errors contain these
+paths, so validation uses the stored form, too.
 """
 
 from collections.abc import Sequence

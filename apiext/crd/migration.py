@@ -24,7 +24,8 @@ class Plan(Struct, frozen=True):
     """The migration of the objects of a definition, planned for one generation of the definition.
 
     ``storage`` is the storage version; ``served`` is true if it is served. ``stored`` are the storedVersions.
-    ``compared`` are the served old versions whose objects may lose fields.
+    ``compared`` are the old versions that are served and whose objects may lose fields: those with another schema, if
+    no webhook converts the objects.
     """
 
     name: str
@@ -82,7 +83,7 @@ def outcome(code: int, before: str, after: str) -> str:
     if code == 404:
         return GONE
     if code == 409:
-        return CHANGED  # another writer may have stored the object in the old version
+        return CHANGED  # the object may still be in the old version, since another writer may have stored it so
     if code != 200:
         return FAILED
     return ALREADY if after == before else REWRITTEN
@@ -104,7 +105,7 @@ def remaining(begun: Plan, definition: View) -> list[str] | None:
 
 
 def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths of values that ``after`` lacks or has changed; ignore apiVersion, kind and metadata."""
+    """Return the paths of values that are missing or different in ``after``; ignore apiVersion, kind and metadata."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[str] = []
         for key, value in before.items():

@@ -48,8 +48,8 @@ class NameIndex:
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
         """Add or replace the definition ``name``, or remove it if ``definition`` is None.
 
-        Its accepted names count in ``group``. Return the names of the other undecided definitions that request a name
-        which this change has reserved or released.
+        Its accepted names count in ``group``. Return the names of other undecided definitions: those that request a
+        name which this change has reserved or released.
         """
         before, had, has = self._known.pop(name, None), set[Name](), set[Name]()
         if before is not None:

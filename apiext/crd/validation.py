@@ -55,7 +55,8 @@ class Rules(Struct, frozen=True):
     fixed_names: bool = False
     schema_needed: bool = True
     bundle_checked: bool = False
-    many_selectable: frozenset[str] = frozenset()  # versions that may exceed the limit; "" stands for the spec
+    # versions that may have more than MAX_SELECTABLE selectable fields; "" stands for the spec
+    many_selectable: frozenset[str] = frozenset()
     # names of the versions with an unchanged schema
     same_schema: frozenset[str] = frozenset()
     preserve_forbidden: bool = True
@@ -88,7 +89,7 @@ def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[Fiel
         return list(as_many_as_shown(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
     errors = list(as_many_as_shown(_errors(new, old, rules)))
-    if not errors:  # only after errors, find the violations of the old schemas, since this takes longer
+    if not errors:  # the violations of the old schemas are found only after errors, since this takes longer
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
     return list(as_many_as_shown(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
@@ -288,7 +289,8 @@ def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rule
     ``holder`` is the spec or the version; ``schema`` is the name of its schema field.
     """
     name = holder.get("name") or "" if schema == "schema" else ""
-    # UPD-003; as in upstream, the schema of the spec belongs to the first version
+    # An unchanged schema may exceed the limits of rules (UPD-003). As in upstream, the schema of the spec counts as the
+    # schema of the first version.
     if (name or holder.get("version")) in rules.same_schema:
         rules = replace(rules, schema=replace(rules.schema, limited_rules=False))
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
@@ -327,7 +329,7 @@ def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
     if found is None or unsupported:
         faults = selectable_errors(selectable, parse({}), where, limited=limited)
-        # upstream crashes at the first path that it has to follow (DIS-20)
+        # upstream crashes at the first path that it has to follow; this server ignores the paths of no field (DIS-20)
         yield from (fault for fault in faults if not fault.body.endswith(NOWHERE))
         return
     yield from selectable_errors(selectable, parse(found), where, limited=limited)

@@ -13,16 +13,16 @@ from apiext.go_types.sources import digest as builtin_digest
 
 _FORMAT = "4"  # increment this when the server publishes the same definition in another form
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
-"""Served version without a stored definition → digest of its schemas. An entry exists while the version is served."""
+"""Served version whose definition has no ``content`` → digest of its schemas. An entry exists while it is served."""
 
 
 def common() -> bytes:
-    """Return a text that changes with ``_FORMAT`` and with the data files on which every document depends."""
+    """Return bytes that change with ``_FORMAT`` and with the data files on which every document depends."""
     return f"{_FORMAT}/{types.data().digest}".encode()
 
 
 def fingerprint(one: Published) -> bytes:
-    """Return a text that changes with the published parts of a version, but not with the status (OAS-009)."""
+    """Return bytes that change with a version's published parts, but not with the definition's conditions (OAS-009)."""
     served = one.version
     verbs = ",".join(served.published.verbs)
     return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()

@@ -46,8 +46,8 @@ ByVersion = Mapping[str, Mapping[str, Sequence[Published]]]
 def published(catalog: Catalog) -> ByVersion:
     """Return group → version → resources, for established resources.
 
-    Groups of built-in kinds precede other groups (DIS-107). Versions have Kubernetes' order of versions. Resources are
-    sorted by name. The name of the core group is "".
+    Groups of built-in kinds precede other groups (DIS-107). Versions are in Kubernetes' order, such as v2, v1, v1beta1.
+    Resources are sorted by name. The name of the core group is "".
     """
     return catalog.compute_once("discovery.published", _published)
 
@@ -100,7 +100,7 @@ def _group(name: str, versions: Mapping[str, object]) -> Document:
 
 
 def resource_list(catalog: Catalog, group: str, version: str) -> Document | None:
-    """Return the APIResourceList document of a group and version, None if they are not served (DIS-105)."""
+    """Return the APIResourceList document of a group and version, None if this version is not served (DIS-105)."""
     found = published(catalog).get(group, {}).get(version)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Encoder of the path items of OpenAPI v2 and v3. Operations and parameters have an encoder for each version."""
+"""Encoder of the path items of OpenAPI. OpenAPI v2 and v3 have separate encoders of operations and parameters."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -42,7 +42,7 @@ class Paths:
         return found
 
     def _encoded(self, key: str, kind: str) -> orjson.Fragment:
-        # only the parameter ``name`` contains the kind
+        # only the parameter ``name`` contains the kind, so other parameters are cached once for all kinds
         return self._cached_fragment(key, kind if key == "name" else "")
 
     def _fragment(self, key: str, kind: str) -> orjson.Fragment:

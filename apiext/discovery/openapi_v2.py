@@ -65,7 +65,7 @@ def _everything(catalog: Catalog) -> Iterator[Published]:
 
 
 def _own(catalog: Catalog) -> list[PathItem]:
-    """Return the paths of discovery and of the version of the server."""
+    """Return the paths that serve no resource: discovery, and the version of the server."""
     lists = [
         item
         for group, versions in published(catalog).items()
@@ -128,7 +128,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
-    # The concatenation of serialized messages of one type is their merge.
+    # In protobuf, the concatenation of serialized messages merges them, so each part can be serialized separately.
     head = openapi_v2_proto.document(
         {}, _types(_models(catalog)), shared_parameters(_connects(catalog)), title=types.TITLE, version=version
     )

@@ -8,7 +8,8 @@ from apiext.discovery.operations import Operation
 from apiext.discovery.schemas import V2_PREFIX, answer
 from apiext.documents.document import Document, View
 
-_PATCH_BODY = "body-78PwaGsr"  # upstream's constant names of the two shared bodies
+# upstream's names of the two shared bodies, which never change
+_PATCH_BODY = "body-78PwaGsr"
 _DELETE_BODY = "body-2Y1dVQaQ"
 
 
@@ -22,7 +23,10 @@ def _parameter(key: str, kind: str) -> Document:
 
 
 def shared_parameters(connections: bool) -> dict[str, View]:
-    """Return name → shared parameter. If ``connections``, include the parameters of connections, such as exec."""
+    """Return name → shared parameter.
+
+    If ``connections``, include the parameters of endpoints whose requests upstream forwards, such as exec.
+    """
     found: dict[str, View] = {
         _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
         _PATCH_BODY: _body(types.PATCH),

@@ -31,7 +31,7 @@ def document(
 ) -> bytes:
     """Return a serialized Document with these parts, which are in JSON form.
 
-    Without a title, it is a part that the caller appends to another Document.
+    Without ``title``, the result is a part that the caller appends to another serialized Document.
     """
     message = _document_class()()
     if title:

@@ -20,12 +20,12 @@ from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
 from apiext.go_types.tables import model_files
 
-# title and version of documents of custom resources, as recorded from upstream
+# title and version of the documents of groups without built-in kinds, as recorded from upstream
 _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 
 
 class _Page(Struct, frozen=True):
-    """The content of a document: resources, paths of discovery, and (title, version)."""
+    """The content of a document: resources (``served``), paths that serve no resource (``own``), (title, version)."""
 
     served: Sequence[Published]
     own: Sequence[PathItem]
@@ -178,7 +178,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(page: _Page) -> list[bytes]:
-    # The concatenation of serialized messages of one type is their merge.
+    # In protobuf, the concatenation of serialized messages merges them, so each part can be serialized separately.
     own = {item.path: PATHS.item(item) for item in page.own}
     return [
         openapi_v3_proto.head(*page.about),

@@ -118,7 +118,7 @@ def _additional(message: Any, values: Any) -> None:
 
 
 def _default(message: Any, value: Any) -> None:
-    message.default.SetInParent()  # as upstream, which leaves the default of objects and arrays empty
+    message.default.SetInParent()  # as upstream, where the default of an object or array is an empty message
     if isinstance(value, bool):
         message.default.boolean = value
     elif isinstance(value, int | float):

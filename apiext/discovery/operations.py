@@ -54,7 +54,7 @@ class Action(Struct, frozen=True):
     phrase: str
     parameters: tuple[str, ...]
     codes: tuple[int, ...]
-    body: str = ""  # "itself" (the object), "patch", "delete options", or "" for no body
+    body: str = ""  # the kind of body: "itself" (the object), "patch", "delete options", or "" for no body
 
 
 _COLLECTION = (
@@ -118,7 +118,7 @@ class Operation(Struct, frozen=True):
     def extensions(self, as_map: bool = False) -> Document:
         """Return the extensions (``x-kubernetes-…``) of the operation.
 
-        ``as_map``: sort the fields of the kind, as upstream does when it encodes the kind as a Go map.
+        If ``as_map``, sort the fields of the kind, as upstream does in OpenAPI v2, where the kind is a Go map.
         """
         if self.gvk is None:
             return {}
@@ -128,7 +128,7 @@ class Operation(Struct, frozen=True):
 
 
 class PathItem(Struct, frozen=True):
-    """A path with its operations, the keys of their common parameters, and the kind of its resource."""
+    """A path with its operations, the keys of their common parameters, and the kind of its resource ("" for none)."""
 
     path: str
     operations: tuple[Operation, ...]
@@ -137,7 +137,7 @@ class PathItem(Struct, frozen=True):
 
 
 def tag(group: str, version: str) -> str:
-    """Return the tag of all operations of a group and version."""
+    """Return the OpenAPI tag of all operations of a group and version, such as ``apps_v1``."""
     return f"{identifier(group_words(group))}_{identifier(version)}"
 
 
@@ -302,7 +302,7 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
         return types.model_name(served, served.names.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    whole = (  # as upstream, the operation of namespaces declares a Status
+    whole = (  # as upstream, the delete operation of namespaces declares a Status
         served.traits.returns_deleted and served.names.resource != "namespaces" and action.verb == "delete"
     )
     return types.STATUS if action.method == "delete" and not whole else model

@@ -20,7 +20,7 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 
 
 def pages(catalog: Catalog) -> Mapping[str, PathItem]:
-    """Return name of the document → path, for discovery and for the version.
+    """Return key of the OpenAPI v3 document → path item, for discovery and for the version.
 
     As upstream, a group has such a path only if it has built-in kinds.
     """

@@ -77,7 +77,7 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
         found[types.model_name(served, served.names.list_kind)] = list_schema(served, v2=v2)
     for one in served.endpoints.values():
         model = one.model
-        # Scale has no schema here, since it is published once for all resources
+        # the model of Scale returns no schema, since Scale is published once for all resources
         if one.partial and (schema := model.schema()) is not None:
             name = types.typed_model_name(model.group, model.version, model.kind)
             found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
@@ -87,7 +87,10 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the sorted names of models to which served versions refer and which they do not define."""
+    """Return the sorted names of the models to which the schemas of served versions refer, also indirectly.
+
+    Leave out the models of the kinds of these versions.
+    """
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
@@ -113,7 +116,7 @@ def _models_within(name: str) -> frozenset[str]:
 
 
 def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
-    """Return name → published schema of models."""
+    """Return name → published schema of the models of built-in kinds with these names."""
     found: dict[str, Document] = {}
     for name in names:
         _package, _, kind = name.rpartition(".")
@@ -126,7 +129,8 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind (OAS-003).
 
-    If the schema is not structural, or preserves unknown fields (in v2), return only type object.
+    If there is no schema, if it is not structural, or (in v2) if it preserves unknown fields, return only type object
+    and the extensions.
     """
     schema = served.model.open_api
     anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))
@@ -152,7 +156,8 @@ def _object(schema: View, v2: bool) -> Document:
     }
     declared = found.get("properties", {})
     properties = declared | own
-    if _is_embedded(found, v2):  # a root that is an embedded resource, too, has the descriptions of embedded resources
+    # a root that is also marked as an embedded resource has the descriptions of embedded resources
+    if _is_embedded(found, v2):
         properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 

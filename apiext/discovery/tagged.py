@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Tagged(Struct, frozen=True):
-    """An encoded document and its quoted ETag. Documents can share parts, which saves memory."""
+    """An encoded document and its quoted ETag. The document is a list of parts, since documents share parts."""
 
     parts: tuple[bytes, ...]
     etag: str

@@ -72,7 +72,7 @@ class Data(Struct, frozen=True):
     """The content of the data files.
 
     ``parameters`` is key → parameter. ``schemas`` is name of the model → type in OpenAPI v3 form, for types that all
-    groups use. ``own`` is the same for types that only some documents need. ``digest`` changes with the files.
+    groups use. ``own`` is the same for the types that only some documents need. ``digest`` changes with the files.
     """
 
     parameters: Mapping[str, Parameter]
@@ -104,7 +104,8 @@ def data() -> Data:
 def model_name(served: ServedVersion, kind: str) -> str:
     """Return the name of the model of a kind: reversed group, version, kind (OAS-006).
 
-    The model of a built-in kind is named after its Go package. No custom resource gets such a name (OAS-011).
+    The model of a built-in kind is named after its Go package. If the name of a custom model begins like these names,
+    it gets the suffix ``_v2`` (OAS-011).
     """
     if served.model.typed:
         return typed_model_name(served.names.group, served.names.version, kind)
@@ -127,7 +128,10 @@ def shared_types(*, scale: bool) -> Mapping[str, View]:
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return name → type of ``openapi_own.yaml``, with the types to which these types refer. Ignore unknown names."""
+    """Return name → type of ``openapi_own.yaml``, with the types to which these types refer.
+
+    Ignore names that are not in this file.
+    """
     found: dict[str, Document] = {}
     todo = [name for name in models if name in data().own]
     while todo:

@@ -18,7 +18,7 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
-_DIGITS = 30  # maximal digits of a number in a duration; longer numbers are refused, since they overflow
+_DIGITS = 30  # maximal digits of a number in a duration; a number with more digits (and no leading zeros) overflows
 _MAX_CACHED = 64  # maximal characters of a text whose value is cached
 T = TypeVar("T")
 

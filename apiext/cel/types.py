@@ -50,7 +50,7 @@ _SHOWN = {"timestamp": "timestamp", "duration": "duration", "null": "null", "err
 
 
 def make(kind: str, name: str, *params: Type) -> Type:
-    """Return the type with this kind, name and parameters. Raise TooLarge over MAX_PARTS types in it."""
+    """Return the type with this kind, name and parameters. Raise TooLarge if it has more than MAX_PARTS ``parts``."""
     key = (kind, name, params)
     known = _KNOWN.get(key)
     if known is None:

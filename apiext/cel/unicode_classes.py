@@ -54,7 +54,7 @@ _UNIONS = {
 _UNIONS |= {"casedletter": _UNIONS["lc"], "unassigned": _UNIONS["cn"], "other": _UNIONS["c"]}
 _IGNORED = str.maketrans("", "", "_- ")
 _CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]|\Z))", re.DOTALL)
-_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # RE2 refuses other characters in these braces
+_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # RE2 refuses other characters in the braces of \x{…}
 _INSIDE = re.compile(rf"\[:\^?[a-z]+:\]|\\[dDsSwW]|{_ONE}(?P<range>-(?=[^\]]))?", re.DOTALL)
 _END = re.compile(_ONE, re.DOTALL)
 _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.DOTALL)

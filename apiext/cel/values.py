@@ -169,7 +169,7 @@ class Special:
 
 
 class View:
-    """A list, map or object that is not a plain list or Map, such as data of the caller.
+    """A list, map or object that is not a plain list or Map, such as data of the caller; also data without a type.
 
     The modules ``views``, ``dynamic`` and ``constructed`` define the classes.
     """

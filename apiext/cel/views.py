@@ -137,7 +137,7 @@ class Preserved(View):
 
 
 class DeclaredView(View):
-    """Data of a declared type."""
+    """A list, map or object of a declared type."""
 
     __slots__ = ("declared", "raw")
 

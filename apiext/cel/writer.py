@@ -97,8 +97,8 @@ class Writer:
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
         """Write code that reads data; the code raises Unhandled if the data does not have its declared type.
 
-        The type of a list, map or object is checked later, by ``container``. If ``null_is_missing``, the code also
-        raises Unhandled for null in a nullable list, map or object. Raise Unsupported for other kinds of types.
+        The type of a list, map or object is checked later, by ``container``. But if ``null_is_missing``, the code
+        raises Unhandled if a nullable list, map or object is null. Raise Unsupported if no code can read the type.
         """
         kind = declared.kind
         name = self.let(text)
@@ -137,7 +137,7 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Return the test for a field; the code raises Unhandled if the field has another type."""
+        """Return the test for a field; the code raises Unhandled if the field does not have its declared type."""
         wanted = _PYTHON.get(declared.kind)
         if wanted is not None:
             misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)

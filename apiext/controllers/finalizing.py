@@ -86,8 +86,8 @@ class Finalizing:
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # The cache then has all writes that precede the change of the guard. After the change, a put that compares the
-        # old revision of the guard fails.
+        # After this, the cache has all objects that were put before the change of the guard. A later put fails, since
+        # it compares the old revision of the guard.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)

@@ -129,7 +129,7 @@ class Sweep:
             await attempt(self._store, self.collection, decision)
         except RevisionChanged as conflict:
             if conflict.current is not None:
-                # after this, the cache has also a deletion of the namespace or definition, which ``due`` then reports
+                # after this, ``due`` knows whether the namespace or definition was deleted before the conflicting write
                 await self._store.at_least(conflict.current.revision)
             return conflict.current
         return None

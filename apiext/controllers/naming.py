@@ -59,14 +59,14 @@ class _Run:
 class Naming:
     """Decides the names of the definitions of a group, in the order of their revisions.
 
-    Because of this order, two servers that decide at the same time never accept one name for two definitions. The cache
-    of a server follows the revisions, so a server that has read the newer of two definitions has also read the older
-    one, and writes it first. If two servers write it, the second write conflicts, and its server decides nothing more
-    until it has read the first write.
+    Because of this order, two servers that decide at the same time never accept one name for two definitions. A cache
+    gets changes in the order of revisions. So a server that has read the newer of two definitions has also read the
+    older definition, and writes the older definition first. If both servers write it, the second write conflicts. Its
+    server decides nothing more in this group until it has read the first write.
 
     Definitions whose accepted names a client removed are decided first. A server for which these names are free has
-    read the removal, too. Only a server that has started after the removal does not know which definition had the
-    names.
+    read the removal, so it also decides this definition first. Only a server that has started after the removal does
+    not know which definition had the names.
 
     A definition is decided when it has changed, or when a name that it requests was accepted or freed. If the current
     run has processed the definition already, the next run decides it.

@@ -21,7 +21,7 @@ class NonStructural:
         self._statuses = statuses
         self._clock = clock
         self._validated: dict[str, bytes] = {}  # name → digest of a definition without violations
-        # names of suspect definitions to validate; recorded, since a write of the status can set ``suspect`` to false
+        # names of suspect definitions to validate; needed, since a write of the status can set ``suspect`` to false
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
@@ -43,7 +43,8 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            # Only if the stored condition is right. Else its write, or the write that conflicts, causes another run.
+            # The validation ends only when the stored condition is right. Until then, the write of the condition, or a
+            # conflicting write, causes another run.
             if amended is None:
                 self._validated[name] = facts.digest
                 self._waiting.discard(name)

@@ -29,7 +29,7 @@ _ALL = ""  # the key of the run at the start, which queues all stored policies
 class Policies:
     """The controller of policies.
 
-    It checks each generation of a policy once, with the resources served at this time.
+    It checks each generation of a policy once, with the resources that are served at the time of the check.
     """
 
     def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:

@@ -100,7 +100,9 @@ class Converter:
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[ViewSource]:
-        """Return the views of entries. Call the webhook for objects whose conversion is not cached.
+        """Return the views of entries: their JSON in the version of the viewer.
+
+        Call the webhook for objects whose conversion is not cached.
 
         ``request`` is true if a request of a client waits for the result; limits.CONVERSIONS_WAITING limits only these
         requests. Raises ConversionError and the errors of the viewer.

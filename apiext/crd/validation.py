@@ -329,7 +329,7 @@ def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
     if found is None or unsupported:
         faults = selectable_errors(selectable, parse({}), where, limited=limited)
-        # upstream crashes at the first path that it has to follow; this server ignores the paths of no field (DIS-20)
+        # upstream crashes at the first path that it has to follow; this server has no error for such a path (DIS-20)
         yield from (fault for fault in faults if not fault.body.endswith(NOWHERE))
         return
     yield from selectable_errors(selectable, parse(found), where, limited=limited)

@@ -54,7 +54,7 @@ def tag(catalog: Catalog, version: str) -> str:
 
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
-    """Return name of the definition → digest of its published parts, for all definitions in the document."""
+    """Return name of the definition → fingerprints of its versions, for all definitions in the document."""
     return published_parts(_everything(catalog))
 
 

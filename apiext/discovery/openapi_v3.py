@@ -83,7 +83,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
-    """Return name of the definition → digest of its published parts, for all definitions in a document."""
+    """Return name of the definition → fingerprints of its versions, for all definitions in a document."""
     page = _pages(catalog, version).get(path)
     return published_parts(page.served) if page is not None else {}
 

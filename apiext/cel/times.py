@@ -66,7 +66,7 @@ def parse_rfc3339(text: str) -> tuple[int, int] | None:
 def parse_date_time(text: str) -> tuple[int, int] | None:
     """Return (nanoseconds since 1970, seconds east of UTC) of a date-time in data, or None.
 
-    As in strfmt (the library that upstream uses for formats), an empty text is the begin of 1970.
+    As in strfmt (the library that upstream uses for formats), an empty text is the beginning of 1970.
     """
     if not text:
         return 0, 0

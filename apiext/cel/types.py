@@ -10,7 +10,7 @@ _MAX_KNOWN = 50_000  # maximal number of types in the cache
 
 
 class Type:
-    """A type. Equal types are the same object, unless the cache of types was cleared between their creations.
+    """A type. Equal types are usually the same object, which ``make`` caches.
 
     ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object, opaque,
     parameter or error. ``ground`` is true if the type contains no type parameter. ``parts`` is the number of types in

@@ -15,8 +15,8 @@ class Unsupported(Exception):
 class Val(NamedTuple):
     """A value in the generated code.
 
-    ``text`` is a Python expression. ``kind`` is the kind of the CEL type if it is known, else "any" or "dyn". The kind
-    "raw" stands for decoded data whose declared type is ``declared``.
+    ``text`` is a Python expression. ``kind`` is the kind of the CEL type; "any" and "dyn" stand for kinds that the
+    generated code does not distinguish. The kind "raw" stands for decoded data whose declared type is ``declared``.
     """
 
     text: str

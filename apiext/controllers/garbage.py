@@ -317,7 +317,7 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        # the cause is a conflict, or an unreadable dependent, which the collector cannot edit
+        # the cause is a conflict, or an unreadable dependent: it cannot be edited, and its deletion causes no event
         if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))

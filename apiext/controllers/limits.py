@@ -20,7 +20,7 @@ CLEANUP_WAIT = 60.0
 REMAINING_AFTER = 1.0
 # Concurrent deletions of objects of one definition or namespace. Beyond: further deletions wait.
 DELETES_IN_FLIGHT = 32
-# Bytes of a definition that is compiled on the event loop. Beyond: a thread compiles the definition.
+# Bytes of a definition that is compiled on the event loop after the start. Beyond: a thread compiles the definition.
 COMPILE_INLINE = 64 * 1024
 # Bytes of a definition that is compiled while its change is dispatched. Beyond: the loop compiles the definition later.
 COMPILE_AT_ONCE = 16 * 1024
@@ -38,8 +38,8 @@ LAST_EVENTS = 2.0
 DECODED_KEPT = 1.0
 # Fraction of the time that full garbage collections may take. Beyond: the next full collection is delayed.
 GC_SHARE = 0.002
-# Seconds in which the KMS plug-ins of a new configuration must become healthy. Beyond: the server refuses the new
-# configuration. Upstream: minKMSPluginCloseGracePeriod.
+# Seconds in which the KMS plug-ins of a new configuration must become healthy, or twice the sum of their timeouts if
+# this is longer. Beyond: the server refuses the new configuration. Upstream: minKMSPluginCloseGracePeriod.
 KMS_RELOAD = 10.0
 # Objects of a page of a storage migration. Beyond: another page follows.
 MIGRATE_PAGE = 500

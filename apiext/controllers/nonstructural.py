@@ -1,6 +1,6 @@
 """The controller of the condition NonStructuralSchema of definitions (CND-007).
 
-Clients cannot write the schemas that get this condition, but old servers and other programs may have stored them.
+Clients of v1beta1, old servers and other programs may have stored definitions that violate the rules of v1.
 """
 
 from collections.abc import Callable

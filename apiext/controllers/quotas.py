@@ -179,7 +179,7 @@ class Quotas:
         await collection.wait_ready()
         if resource not in (PODS, usage.SERVICES, CLAIMS):
             if usage.requirements_of(spec):
-                return {}  # the quota has scopes, and only pods, services and claims can match scopes
+                return {}  # the quota has scopes, and objects of other resources are in no scope
             count = str(collection.state.count(namespace))
             return dict.fromkeys(names, count)
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)

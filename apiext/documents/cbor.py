@@ -1,4 +1,4 @@
-"""Decode CBOR (RFC 8949) as Kubernetes writes it; other servers may have stored objects as CBOR (NEG-009)."""
+"""Decode CBOR (RFC 8949) as Kubernetes writes it: a kube-apiserver may have stored objects as CBOR (NEG-009)."""
 
 import math
 import struct
@@ -8,7 +8,7 @@ from typing import Any
 
 from apiext.documents import limits
 
-SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799, the first bytes of stored values
+SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799, the first bytes of each object that is stored as CBOR
 _SIMPLE = {20: False, 21: True, 22: None}
 _TEXT_OF_BYTES: dict[int, Callable[[bytes], bytes]] = {
     21: lambda data: urlsafe_b64encode(data).rstrip(b"="),
@@ -20,7 +20,7 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(ValueError):
-    """The error of bytes that are not valid CBOR, or whose value has no equivalent in JSON."""
+    """The error of bytes that are not CBOR, have no equivalent in JSON, or need a feature that ``decode`` lacks."""
 
 
 def decode(data: bytes) -> Any:

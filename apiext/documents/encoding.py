@@ -1,4 +1,4 @@
-"""Decode and encode JSON, with exact integers, Go's floats, notes on duplicate keys, bounded depth (DEC-001…004)."""
+"""Decode and encode JSON and YAML: exact integers, Go's floats, duplicate keys, bounded depth (DEC-001…004)."""
 
 import codecs
 import json
@@ -52,8 +52,8 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
 
     Integers in the range of int64 are exact; other integers become floats. The last value of a duplicate key wins.
-    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text, also over
-    ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
+    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text. Raise BoundExceeded
+    over ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -69,7 +69,7 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     except orjson.JSONEncodeError:
         document = _int64(document)
         again = orjson.dumps(document)
-    if again == raw:  # compact JSON, as most programs write it: without duplicate keys
+    if again == raw:  # the text is compact JSON, as most programs write it; so no duplicate key was lost
         return document, []
     if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
@@ -85,7 +85,7 @@ def decode_overflowing(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def has_overflow(value: Any) -> bool:
-    """Return whether a document contains a number outside the range of float64."""
+    """Return whether a document of ``decode_overflowing`` contains a number outside the range of float64."""
     if value.__class__ is int:
         return abs(value) == _BEYOND
     if isinstance(value, dict):
@@ -96,8 +96,8 @@ def has_overflow(value: Any) -> bool:
 def _lost_colons(raw: bytes, again: bytes) -> bool:
     """Return whether a text has more colons, including escaped colons, than the JSON of its document.
 
-    Each field has one colon, so the text has more colons only if a duplicate key has replaced a field. An apparent
-    escaped colon in the encoded JSON is a backslash with letters; both texts contain it.
+    Each field has one colon, so the text has more colons only if a duplicate key has replaced a field. The JSON of the
+    document never escapes a colon: ``\\u003a`` in it belongs to an escaped backslash, which the text contains, too.
     """
     return sum(map(raw.count, _COLONS)) != sum(map(again.count, _COLONS))
 
@@ -120,7 +120,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _like_json(raw: bytes) -> bool:
-    """Return whether a text that is valid JSON means the same in YAML.
+    """Return whether a text that is a valid JSON object means the same in YAML.
 
     The two formats treat some line breaks, control characters, and tabs around the text differently.
     """
@@ -153,7 +153,7 @@ def encode_with_float_flag(document: View) -> tuple[bytes, bool]:
 
 
 def encode_in_order(document: View | list[Any]) -> bytes:
-    """Return compact JSON with Go's floats, without sorting the keys, as for objects of Go types."""
+    """Return compact JSON with Go's floats and unsorted keys; Go prints the fields of a struct in a fixed order."""
     raw = orjson.dumps(document)
     return orjson.dumps(_go_floats(document)) if _has_floats(raw) else raw
 
@@ -161,7 +161,7 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 def _has_floats(raw: bytes) -> bool:
     """Return whether compact JSON may contain a float; if the result is False, it contains no float."""
     if raw[:1] in _CONTAINERS:  # fast path: searching translated bytes is ten times as fast as a pattern
-        # _PLACES maps ``,`` and ``[`` to ``:``, and ``e`` to ``.``, so a float without its digits begins with ``:.``
+        # ``translate`` deletes digits and ``-``, maps ``,`` and ``[`` to ``:``, ``e`` to ``.``: a float becomes ``:.``
         if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:
             return False  # ``in`` would take twice as long, since it first tries to convert the bytes to a number
         flat = raw.translate(_FLATTENED, b"-")
@@ -265,7 +265,7 @@ def _decode_slowly(raw: bytes, real: Callable[[str], float] = _parse_float) -> t
             raise
         raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
-    if doubles or "\\u" in text:  # only a second pass finds the paths of duplicates, and lone surrogates
+    if doubles or "\\u" in text:  # a second pass finds the paths of duplicates, and replaces lone surrogates
         document = _assemble(_loads(text, _Pairs, real), None, notes)
     return document, [f"duplicate field {go_quote(path)}" for path in notes]
 

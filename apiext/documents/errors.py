@@ -10,7 +10,7 @@ _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 
 
 class DecodeError(ValueError):
-    """The error of a text that cannot be decoded; the message is Go's inner error without a prefix.
+    """The error of a text that cannot be decoded. The message is Go's error; callers add upstream's prefix.
 
     ``restored`` is the message that Go uses instead when it converts a decoded document to its types, for example after
     a strategic merge patch (upstream: runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.

@@ -4,7 +4,7 @@ import math
 from decimal import Decimal
 
 _INT_MIN, _UINT64_END = -(2**63), 2**64
-_EXPONENTS_FROM = 6  # smallest exponent that Go's %g prints as an exponent
+_EXPONENTS_FROM = 6  # from this decimal exponent on, Go's %g prints scientific notation
 
 
 def json_float(value: float) -> str:
@@ -27,7 +27,7 @@ def go_float(value: float) -> str:
 
 
 def yaml_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer if it is integral and has at most 64 bits, else like %g."""
+    """Return a float as Go writes it in YAML: as an integer if it is integral and fits 64 bits, else as %g does."""
     number = Decimal(repr(value)).normalize()
     if _INT_MIN <= number < _UINT64_END and value.is_integer():
         return str(int(number))

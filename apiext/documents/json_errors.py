@@ -1,6 +1,6 @@
 """Find the first syntax error of a text that is not JSON, with the message of Go's scanner (ERR-11).
 
-``syntax_error`` is the slow path: it runs only after decoding has failed. ``check_depth`` runs before decoding.
+``syntax_error`` is the slow path: decoders call it only after a failure. ``check_depth`` runs before decoding.
 """
 
 import re
@@ -78,7 +78,7 @@ def without_escaped_quotes(raw: bytes) -> bytes:
 
 
 def as_written(raw: bytes, text: str) -> str:
-    """Return Go's message about a number that does not fit a type, with the digits of the JSON text."""
+    """Return Go's message ``text``; if it is about a number of a wrong type, with the digits of the JSON text."""
     message = _NUMBER_MESSAGE.search(text)
     if message is None:
         return text

@@ -41,8 +41,8 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
     """Return notes about unknown fields of operations (``unknown field "[0].foo"``).
 
     Raise PatchMalformed for an operation that is not an object. If ``bounded`` is true, raise PatchTooBig for too many
-    operations. If ``strictly`` is true, raise PatchMalformed also for a field of a wrong type that ``apply`` may not
-    need.
+    operations. If ``strictly`` is true, raise PatchMalformed also if ``op``, ``path`` or ``from`` is neither a string
+    nor null, even if ``apply`` would not read this field.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):
@@ -64,7 +64,7 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
 
 
 def copies(operations: Sequence[Any]) -> bool:
-    """Return whether a patch contains copies; copies of copies can double the document each time."""
+    """Return whether a patch contains copies; each copy of a copy can double the document."""
     return any(operation and operation.get("op") == "copy" for operation in operations)
 
 
@@ -93,9 +93,10 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
 
 
 def perform(document: Document, operation: View) -> Document:
-    """Apply one operation to the caller's own document, and return this document.
+    """Apply one operation to the caller's own document, and return the result.
 
-    The operation must belong to a patch that ``apply`` has already applied to the same document.
+    The result is the changed document, or a new document if the operation replaces the root. The operation must belong
+    to a patch that ``apply`` has already applied to the same document.
     """
     patching = _Patching(document)
     _OPERATIONS[operation["op"]](patching, operation)
@@ -127,7 +128,7 @@ class _Patching:
             )
 
     def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
-        """Return (container of a value, last part of its pointer). Raise PatchInvalid without such a container."""
+        """Return (container of a value, last part of its pointer). Raise PatchInvalid if there is no such container."""
         path = _pointer(operation, member)
         way = parts(path)
         at: Any = self.root if way else None

@@ -35,8 +35,8 @@ class JSONPathError(ValueError):
 class _NoResult(Exception):
     """The failure of a step, as in upstream; the path then finds no value.
 
-    ``kept`` is true if the step had found values before it failed. Then a filter without an operator, such as
-    ``[?(@.a)]``, keeps its item.
+    ``kept`` is true if upstream's step returns values together with its error. Then a filter without an operator, such
+    as ``[?(@.a)]``, keeps its item.
     """
 
     def __init__(self, kept: bool = True) -> None:
@@ -261,9 +261,9 @@ def _children(value: Any) -> list[Any]:
 
 
 def _descend(values: list[Any], left: Budget) -> list[Any]:
-    """Return the containers among the values and below them, parents first.
+    """Return the non-empty containers among the values and all values below them, parents first.
 
-    As in Go, a string that is not empty is a container of bytes.
+    As in Go, a string is a container of bytes.
     """
     found: list[Any] = []
     waiting = values[::-1]
@@ -369,7 +369,7 @@ def _existence_filter(steps: Sequence[Step]) -> Step:
 def _comparison_filter(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
     """Return the step that keeps the array items for which a comparison holds.
 
-    Without ``compare`` (for an unknown operator), the step fails at the first item.
+    Without ``compare`` (for an unknown operator), the step fails at the first item that has both values.
     """
 
     def passes(item: Any, found: list[Any], work: Budget) -> bool:
@@ -400,7 +400,7 @@ def _comparison_filter(left: Sequence[Step], compare: Callable[[Any, Any], bool]
 def _side(steps: Sequence[Step], item: Any, left: Budget) -> list[Any]:
     """Return a list with the value of one side of a comparison, or an empty list.
 
-    Raise _NoResult for more than one value.
+    Raise _NoResult for more than one value, or if a step of the side fails.
     """
     try:
         found = _run(steps, [item], left)

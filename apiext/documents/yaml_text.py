@@ -33,9 +33,9 @@ _UINT64_END = 2**64
 _UNFOLDED = 2**31 - 1  # maximal characters of a line, so that no line is folded
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # stands for the key ``<<`` of a mapping
-_NO_KEY = "\ud800"  # prefix of a key that JSON does not allow
+_NO_KEY = "\ud800"  # prefix of a key that upstream refuses (``as_key`` returns None)
 _NULL_KEY = f"{_NO_KEY}{None}"
-# placeholders for a colon and a byte order mark, which the parser treats specially, but upstream like letters
+# placeholders for colons and byte order marks that PyYAML's parser treats specially, but upstream treats like letters
 _COLON, _BOM = "\ue000", "\ue001"
 _COLON_BEFORE_SIGN = re.compile(r":[,\[\]{}?]")
 # a colon in brackets, except a colon that ends a key: before white space, or after a quote or bracket
@@ -55,15 +55,15 @@ _UNREADABLE_16 = {  # Python's errors of decoding UTF-16 → Go's texts
 }
 _TRAILING = bytes(range(0x80, 0xC0))
 _FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # first byte → smallest second byte that is not an overlong encoding
-_CONVERTED, _WRITTEN = range(2)  # upstream's two stages after decoding a text, in their order
+_CONVERTED, _WRITTEN = range(2)  # stages of upstream after it has decoded a text: keys become strings, JSON is written
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     """Return the first document of a YAML text, and at most one note, with one line for each duplicate key.
 
     The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors.
-    Scalars have the types of YAML 1.1, except timestamps; keys become strings. Raise DecodeError with Go's text, also
-    if aliases, nodes or nesting exceed their limits.
+    Scalars have the types of YAML 1.1, but timestamps stay strings; keys become strings. Raise DecodeError with Go's
+    text, also if aliases, nodes or nesting exceed their limits.
     """
     reader = _Reader(raw)
     try:
@@ -109,7 +109,8 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 def _with_placeholders(text: str) -> str:
     """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
 
-    The result is the same object for a text of at most _PIECE characters that contains no such character.
+    Return ``text`` itself if it already contains a placeholder, and if it has at most _PIECE characters and none of
+    them gets a placeholder.
     """
     if _COLON in text or _BOM in text:
         return text
@@ -124,9 +125,9 @@ def _with_placeholders(text: str) -> str:
 
 
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
-    """Yield a part of a text, with placeholders for colons that the parser treats specially.
+    """Yield the pieces of a part of a text, with placeholders for colons that the parser treats specially.
 
-    A colon is recognised if at most _CONTEXT characters of names and white space precede it.
+    A colon that follows more than _CONTEXT characters of names and white space gets no placeholder.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -194,7 +195,7 @@ def _not_json_values(value: Any) -> Iterator[_NotJson]:
 
 
 class _Anchored(NamedTuple):
-    """An anchored value: its numbers of nodes and characters, its construction steps, and notes on duplicate keys."""
+    """An anchored value, its numbers of nodes and characters, its steps (_Construction) and notes on duplicate keys."""
 
     value: Any
     nodes: int
@@ -248,7 +249,7 @@ class _Reader:
         if start.version not in (None, (1, 1)):
             raise DecodeError("yaml: found incompatible YAML document")
         document = self._value(next(self._events), 0)
-        next(self._events)  # document end, or an unexpected event
+        next(self._events)  # document end; the parser scans the next token for it, and may raise an error
         if self._fault is not None:
             raise self._fault
         if self._has_placeholders:
@@ -399,7 +400,10 @@ class _Reader:
 
 
 class _Construction:
-    """The construction of a mapping: its keys, and its steps: (key, line) or the note on a duplicate key below."""
+    """The construction of a mapping, which each merge of the mapping repeats.
+
+    ``marks`` are its keys. ``steps`` are (key, line) of each field, and the notes on duplicate keys in its values.
+    """
 
     __slots__ = ("marks", "steps")
 
@@ -432,7 +436,7 @@ def _go_member(value: Any) -> str:
 
 
 def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
-    """Return the error of a plain scalar that contains a question mark inside brackets.
+    """Return the error of a plain scalar with a question mark, in a list or mapping in brackets.
 
     Upstream always treats the question mark as the start of a key.
     """
@@ -444,7 +448,7 @@ def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:
-    """Return go-yaml's message, with the zero-based line of the problem, plus one for scanner errors."""
+    """Return go-yaml's message. Its line number is the zero-based line of the problem, plus one for scanner errors."""
     mark = error.problem_mark
     line = 0
     if mark is not None and mark.line:

@@ -6,11 +6,14 @@ from typing import NamedTuple, Protocol
 from apiext.embedded.index import Span
 from apiext.embedded.wire import Change, Record
 
-SUBS = 1 << 20  # maximum number of changes in one revision; higher than the number of objects that share a lease
+SUBS = 1 << 20  # maximum number of changes in one revision, such as the deletions of an expired lease
 
 
 def row_of(record: Record) -> int:
-    """Return the row number of a change: its revision times SUBS, for a deletion plus its index in the revision."""
+    """Return the row number of a change: its revision times SUBS.
+
+    For a deletion, add its index in the revision, which is in ``lease``.
+    """
     return record.revision * SUBS + (0 if record.version else record.lease)
 
 
@@ -43,7 +46,7 @@ class Size(NamedTuple):
 class Commit(NamedTuple):
     """The outcome of a batch: the duration of its transaction in seconds.
 
-    ``was_full``: the disk was full, and the batch fitted after the release of the reserve.
+    ``was_full`` is true if the disk was full, and the batch fitted after the deletion of the reserve file.
     """
 
     seconds: float
@@ -76,7 +79,7 @@ class Batch:
 
 
 class NoRoom(Exception):
-    """The disk is full, and the reserve is used up. Nothing of the batch was stored."""
+    """The disk is full, also without the reserve file. Nothing of the batch was stored."""
 
 
 class History(NamedTuple):
@@ -113,11 +116,14 @@ class Backend(Protocol):
         """
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Release unused space if there is much, or all unused space. Create the reserve again if it was released."""
+        """Release unused space if there is much; if ``all_of_it`` is true, release all unused space.
+
+        Then create a deleted reserve file again, and call ``done``.
+        """
 
     @property
     def short(self) -> bool:
-        """True if the disk was full and the reserve is used up."""
+        """True while the reserve file is missing, since the disk is or was full."""
 
     @property
     def size(self) -> Size:

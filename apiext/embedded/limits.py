@@ -15,7 +15,7 @@ LOCK_PATIENCE = 10.0
 RESERVE = 8 << 20
 # Bytes of the store. Beyond: the store accepts only deletions and compactions. Upstream: etcd's --quota-backend-bytes.
 QUOTA = 8 << 30
-# Used share of the quota below which a full store accepts writes again. Beyond: the store stays full.
+# Used fraction of the quota below which a full store accepts puts again. Beyond: the store continues to refuse puts.
 ROOMY = 0.95
 # Seconds between two attempts of a full store to free space. Beyond: the next attempt begins.
 RELIEF = 10.0

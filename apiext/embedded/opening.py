@@ -19,7 +19,8 @@ async def open_store(
 ) -> Store:
     """Open a store in a file, or in memory (None); raise StoreFault, or OSError if the disk is full.
 
-    If another server has the file open, wait limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns True.
+    If another server has the file open, try again for limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns
+    True; then raise StoreInUse.
     """
     until = asyncio.get_running_loop().time() + limits.LOCK_PATIENCE
     warned = False

@@ -115,9 +115,9 @@ class SqliteBackend:
     def _extend_log(self) -> None:
         """Fill the write-ahead log with zeros up to its usual size. SQLite reads zeros as the end of the log.
 
-        The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. The
-        log shrinks only when the store is closed, and in a defragmentation or on a full disk. The writing thread calls
-        this method, so SQLite does not write at the same time.
+        The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. So
+        the log gets its size once, at the start. It shrinks only at the end of the store, in a defragmentation, or on a
+        full disk. The writing thread calls this method, so SQLite does not write at the same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         with suppress(OSError):
@@ -326,7 +326,7 @@ class SqliteBackend:
 
     @property
     def short(self) -> bool:
-        """True if the disk was full and the reserve is used up."""
+        """True while the reserve file is missing, since the disk is or was full."""
         return self._short
 
     def _measure(self) -> None:
@@ -337,7 +337,7 @@ class SqliteBackend:
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
         """Release free pages, some at a time, so that writes need not wait.
 
-        Then create the reserve again if necessary.
+        Then create the reserve file again if it is missing.
         """
 
         def part() -> bool:

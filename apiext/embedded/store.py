@@ -165,7 +165,7 @@ class Store:
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
         if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
-            # without the compares of guards, so that each object that fits here also fits into an etcd
+            # guards do not count: kube-apiserver sends none, and the largest object is the same as there (DIF-155)
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
             if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
@@ -312,7 +312,7 @@ class Store:
         if not self._answering:
             self._answer()
         if batch.changes:
-            # after the first responses, since the cache of their writers then has these changes already
+            # after the first responses: so the server puts these changes into its cache before the watch delivers them
             self.hub.feed(batch.changes)
         for act in after:
             act()
@@ -320,7 +320,7 @@ class Store:
     def _answer(self) -> None:
         """Respond to some calls whose batch is on disk, and to more calls in the next iteration of the event loop.
 
-        After each response, a request continues for up to 1 ms, and timers and other requests wait.
+        After each response, its request runs for up to 1 ms. With many responses, timers and other requests would wait.
         """
         for _ in range(min(ANSWERS, len(self._stored_calls))):
             _settle(*self._stored_calls.popleft())
@@ -487,7 +487,7 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Start to delete the records that the compaction allows to delete, unless a deletion is running already."""
+        """Start to delete the records that a compaction makes superfluous, unless such a deletion already runs."""
         if not self._sweeping:
             self._sweeping = True
             self._delete_rows(self._deletable(self.compacted), self.compacted)

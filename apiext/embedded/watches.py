@@ -19,7 +19,7 @@ TURN = 128  # approximate number of changes that are sent in one iteration of th
 
 
 class Watcher:
-    """A watch. ``next`` is the revision after the last revision that was sent to it."""
+    """A watch. ``next`` is the first revision whose changes were not sent to it yet."""
 
     __slots__ = ("fetching", "idle", "live", "next", "notify", "number", "previous", "span", "stream")
 
@@ -31,7 +31,7 @@ class Watcher:
         self.previous = request.prev_kv
         self.notify = request.progress_notify
         self.live = True
-        self.idle = False  # True if no event was sent since the last check
+        self.idle = False  # True if no event was sent since the last ``Hub._tick``
         self.fetching = False  # True while the back end reads missed changes
 
     def send_events(self, events: list[bytes], revision: int) -> None:

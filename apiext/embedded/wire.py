@@ -100,7 +100,7 @@ class Headers:
     def failed(self, revision: int, found: list[bytes | None]) -> bytes:
         """Return the TxnResponse after a failed compare.
 
-        ``found`` has the KeyValue of each read, None if it does not exist.
+        ``found`` has the KeyValue of each read, None for a key that does not exist.
         """
         parts = [self.at(revision)]
         header = b"\x0a" + field(b"", b"\x18" + number(revision))
@@ -177,7 +177,7 @@ def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
 @lru_cache(limits.COMPARES_KEPT)
 def _compare(raw: bytes) -> tuple[bytes, int]:
     fields = dict(_fields(raw))
-    # a compare may have only target (MOD), key and mod_revision; result is then 0 (EQUAL), without a range_end
+    # only target (MOD), key and mod_revision are allowed: ``result`` is its default, EQUAL, and there is no range_end
     if fields.get(0x10) != 2 or not fields.keys() <= {0x10, 0x1A, 0x30}:
         raise unimplemented("this compare of a transaction")
     return _bytes(fields.get(0x1A, b"")), int(fields.get(0x30, 0))

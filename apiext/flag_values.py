@@ -1,4 +1,4 @@
-"""Parsers of flag values, as of kube-apiserver; a ConfigError names the flag."""
+"""Parse the values of flags; raise a ConfigError that names the flag for an invalid value."""
 
 import math
 import re

@@ -15,9 +15,10 @@ Warn = Callable[[str], None]
 
 
 class Foreign(NamedTuple):
-    """A flag of kube-apiserver that apiext does not have; with the value ``harmless_value``, it only causes a warning.
+    """A flag of kube-apiserver that apiext does not have.
 
-    ``why`` is the reason for the verdict.
+    ``verdict`` is HARMLESS or REFUSED, and ``why`` is the reason for it. ``kind`` is the kind of the value, such as
+    ``switch``. With the value ``harmless_value``, a refused flag only causes a warning.
     """
 
     verdict: str
@@ -41,7 +42,7 @@ def table() -> Mapping[str, Foreign]:
 
 
 def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
-    """Warn once for each flag without effect; raise ConfigError for a refused flag.
+    """Warn once for each flag without effect; raise ConfigError for a refused flag, or for an invalid value.
 
     A refused flag only causes a warning if its value is empty or harmless, or with ``ignore_unsupported``. ``extra``
     are the arguments that apiext does not know. ``unknown`` is called for an argument that kube-apiserver does not know
@@ -74,6 +75,6 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {"switch": boolean, "numbe
 
 
 def _check(name: str, kind: str, value: str) -> None:
-    """Raise ConfigError for a value that kube-apiserver could not parse."""
+    """Raise ConfigError for a value that is not of the flag's kind."""
     if value and kind in _CHECKS:
         _CHECKS[kind](name, value)

@@ -47,7 +47,10 @@ class Login:
         transport.set_token(messages.AuthenticateResponse.FromString(raw).token)
 
     async def renew(self, transport: Transport, failed_at: float) -> None:
-        """Get a new auth token, unless a caller got one after ``failed_at``, the event loop time of the failed call."""
+        """Get a new auth token, unless another caller got one after ``failed_at``.
+
+        ``failed_at`` is the event loop time at which the failed call began.
+        """
         async with self._lock:
             if self._renewed.get(transport, -1.0) >= failed_at:
                 return

@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
+"""(key, expected mod_revision) of other keys: the transaction of a write also compares these revisions."""
 Outcome = Coroutine[Any, Any, WriteResult]
 PROBE = b"\x00"  # a key that does not exist, so the response has only the header, which contains the head revision
 
@@ -77,7 +78,7 @@ class Etcd:
         budget: float = limits.CALL_BUDGET,
         probe: bytes = PROBE,
     ) -> None:
-        """``transport`` opens connections; the default uses HTTP/2. ``budget`` is the time of a call in seconds.
+        """``transport`` opens connections; the default uses HTTP/2. A call fails after ``budget`` seconds.
 
         ``probe`` is a key that never exists. It is below the prefix of the server, since the etcd user may have access
         only to this prefix.
@@ -102,7 +103,10 @@ class Etcd:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, within: float = inf) -> None:
-        """Connect within ``within`` seconds; raise Unavailable or AuthError."""
+        """Open both connections; raise Unavailable or AuthError.
+
+        For each of them, wait ``within`` seconds, or the budget of a call if this is shorter.
+        """
         budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
         self._loop = asyncio.get_running_loop()  # cached, since asyncio.get_running_loop() makes a system call
         self._head.start()
@@ -142,7 +146,7 @@ class Etcd:
 
     @property
     def answering(self) -> bool:
-        """True if reads of the head revision succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
+        """True if reads of the head revision succeed in time (HeadProbe.answering), and the store is not ``stuck``."""
         return self._head.answering and not self.stuck()
 
     async def _check_watch_connection(self) -> None:
@@ -226,7 +230,7 @@ class Etcd:
 
     # These methods return the coroutine of ``_write``. An ``async def`` would create a second coroutine for each write.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
-        """Put a key that must not exist.
+        """Put a key that must not exist. After a conflict, the result is not ``ok`` (see WriteResult).
 
         Raises TooLarge, OutOfSpace, Overloaded, Corrupt, Unavailable, UnknownOutcome, AuthError.
         """
@@ -292,7 +296,7 @@ class Etcd:
         self._end_if_replaced(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new token for a connection whose token has expired."""
+        """Get a new token for a connection whose token has expired; see Login.renew."""
         await self._login.renew(transport, failed_at)
 
     # -- maintenance ------------------------------------------------------------------------------------------------

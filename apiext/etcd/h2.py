@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._queued: deque[tuple[Call, bytes]] = deque()
         self._waiting: list[Call] = []  # calls with bytes that the flow-control windows do not yet allow to send
         self._next_id = 1
-        self._flushed_id = 1  # streams with this id or a higher id were not sent yet
+        self._flushed_id = 1  # no byte of a stream with this id or a higher id was sent yet
         self._out: list[bytes] = []
         self._flushing = False
         self._rest = b""
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
             self.drain(end_streams=False)
         block = self._blocks.get(call.path)
         if block is None:
-            # makes a member that has lost its leader end its watches
+            # with ``hasleader``, a member of etcd ends its watches when it loses its leader
             extra = {"hasleader": "true"} if call.on_message else {}
             if self._token:
                 extra["token"] = self._token
@@ -408,7 +408,7 @@ class Connection(asyncio.Protocol):
             answer = self._queued.popleft()[0].answer
             if answer is not None and not answer.done():
                 answer.set_exception(EtcdError(UNAVAILABLE, "the connection is closing", sent=False))
-        if end_streams:  # otherwise a server that shuts down would wait for its open watches
+        if end_streams:  # otherwise an etcd that shuts down would wait for the end of its watches
             for call in [call for call in self._calls.values() if call.answer is None]:
                 self.reset(call, EtcdError(UNAVAILABLE, "the connection is closing"))
         if not self._calls:

@@ -64,7 +64,8 @@ class Call:
         self.out = b""  # bytes that wait for the flow-control windows
         self.done_out = True
         self.extended = False  # True after ``extend``
-        # progress at the last check; () for a large request that was not checked yet
+        # progress at the last check; before the first check, () for a request that waits for the flow-control windows,
+        # and None for other requests
         self.progress: tuple[int, ...] | None = None
 
     def extend(self, until: float) -> None:
@@ -75,8 +76,8 @@ class Call:
     def has_progressed(self, unsent: int) -> bool:
         """Report whether bytes were sent or received since the last check. Then a call past its deadline is only slow.
 
-        ``unsent`` is the result of ``unacknowledged``. At the first check, a small request has progressed only if bytes
-        were received.
+        ``unsent`` is the result of ``unacknowledged``. At the first check, a request that had to wait for the
+        flow-control windows has progressed; another request has progressed only if bytes of its response were received.
         """
         before, at = self.progress, (self.size, -len(self.out), -unsent)
         self.progress = at

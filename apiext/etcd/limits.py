@@ -8,7 +8,7 @@ CLOSE_BUDGET = 2.0
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
-# Remaining seconds of a read in which a failed request for the head revision also fails the read. Beyond: the read
+# Seconds left of the budget of a read: a failed request for the head revision then fails the read. Beyond: the read
 # waits for another request.
 LAST_TRY = 1.0
 # Pairs of guards whose encoded form is cached. Beyond: the least recently used pair is evicted.

@@ -9,6 +9,7 @@ from functools import lru_cache
 from apiext.etcd import limits
 
 Guards = Sequence[tuple[bytes, int]]
+"""(key, expected mod_revision) of other keys: the transaction of a write also compares these revisions."""
 
 
 # tags of fields: field number << 3 | type; type 0 is an integer, type 2 is bytes or a message

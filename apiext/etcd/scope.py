@@ -48,7 +48,7 @@ class Scope:
         await opened.wait()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start a task. If the scope is closed, drop the coroutine and return None."""
+        """Start a task. If the scope is not open, drop the coroutine and return None."""
         if self._group is None or self._closing.is_set():
             work.close()
             return None

@@ -12,5 +12,5 @@ def parse_version(text: str) -> Version:
 
 
 def answers_progress(version: Version) -> bool:
-    """Report whether etcd sends progress only after all earlier events (fixed in etcd by #15220, #15695, #17557)."""
+    """Report whether this version sends progress only after all earlier events (fixed by #15220, #15695, #17557)."""
     return version >= ((3, 4, 31) if version < (3, 5, 0) else (3, 5, 13))

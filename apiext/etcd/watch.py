@@ -77,7 +77,10 @@ class Owner(Protocol):
         """Return the head revision at the time of this call or later."""
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new auth token, if the last token is older than ``failed_at`` (event loop time)."""
+        """Get a new auth token, unless a caller got one after ``failed_at``.
+
+        ``failed_at`` is the event loop time at which the failed attempt began.
+        """
 
     def observe(self, revision: int) -> None:
         """Record that the store has reached a revision."""

@@ -26,7 +26,7 @@ def type_errors(types: Types) -> Iterator[str]:
 
 
 def reference_errors(types: Types) -> Iterator[str]:
-    """Yield ``<type>: <error>`` for each name of a missing field in the types of a file; needs types without errors."""
+    """Yield ``<type>: <error>`` for each name of a missing field in types for which ``type_errors`` finds nothing."""
     for name in types.own:
         if types.is_struct(name):
             yield from (f"{name}: {error}" for error in _reference_errors(types, name, types.table[name]))
@@ -49,7 +49,7 @@ def rule_errors(types: Types, name: str, rules: Any, ruled: frozenset[str]) -> I
 
 
 def _entry_errors(types: Types, entry: Any) -> Iterator[str]:
-    """Yield the errors of one type that need no other type's fields."""
+    """Yield the errors of one type that can be found without the fields of other types."""
     if isinstance(entry, str):
         if not _is_type(types, entry.split()[0]):
             yield f"there is no type {entry.split()[0]}"
@@ -99,7 +99,7 @@ def _reference_errors(types: Types, name: str, entry: Mapping[str, Any]) -> Iter
 
 
 def _path_error(types: Types, name: str, path: str) -> str:
-    """Return the error of a path of fields that begins in a type, empty if it exists."""
+    """Return the error of a path of fields that begins in a type, empty if the path exists."""
     here = name
     for number, step in enumerate(path.split(".")):
         each = step[-2:] if step.endswith(_EACH) else ""

@@ -74,7 +74,7 @@ def device_taint(document: Document) -> None:
 
 
 def pod_spec(document: Document) -> None:
-    """Copy the name of the service account between serviceAccountName and serviceAccount."""
+    """Set serviceAccountName and serviceAccount to the same name; serviceAccountName has precedence."""
     account = document.get("serviceAccountName") or document.get("serviceAccount")
     if account:
         document["serviceAccountName"] = document["serviceAccount"] = account

@@ -47,8 +47,10 @@ def all_limits_of(spec: View) -> Amounts:
 def defaulted_resources(spec: View) -> dict[str, Any]:
     """Return the pod-level resources, with defaults that upstream computes from the resources of containers.
 
-    Upstream: DefaultPodLevelResources of api/pod. The default of a request is the sum of the containers' requests, else
-    the pod-level limit. A request gets a default limit if all containers have a limit for this resource.
+    Upstream: DefaultPodLevelResources of api/pod. A pod without pod-level resources gets none. The default request for
+    CPU or memory is the sum of the containers' requests, else the pod-level limit. If all containers have a limit for a
+    requested resource, its default limit is the sum of these limits, or the request if it is higher. For huge pages
+    without a request, the default request and limit are the sum of the containers' limits.
     """
     resources: dict[str, Any] = dict(spec.get("resources") or {})
     if not resources.get("requests") and not resources.get("limits"):

@@ -18,7 +18,7 @@ _MAX_CACHED = 40  # maximum length of a quantity in the cache, in characters
 
 
 def canonical(text: str, places: int = _NANO) -> str:
-    """Return a well-formed quantity as Go prints it, rounded up to this number of decimal places."""
+    """Return a well-formed quantity as Go prints it, rounded away from zero to this number of decimal places."""
     return _cached(text, places) if len(text) <= _MAX_CACHED else _canonical(text, places)
 
 

@@ -18,7 +18,7 @@ STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", 
 
 
 class Published(Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts that discovery, Tables and field selectors publish."""
+    """The data of a kind that discovery, Tables and field selectors use."""
 
     short: tuple[str, ...] = ()
     category: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class StoredAs(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored form of objects, its conversion, and how long the store and the cache contain objects."""
+    """The stored form of objects, its conversion, and whether objects are cached, and expire."""
 
     form: str = field(name="stored", default="")
     version: str = field(name="stored_version", default="")

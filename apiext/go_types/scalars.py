@@ -1,4 +1,4 @@
-"""Go types with their own UnmarshalJSON: quantities, IntOrString, metadata, unions of schemas."""
+"""Go types that need their own decoder: quantities, IntOrString, metadata, unions of schemas."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class IntOrText(Struct, frozen=True):
 
 
 class Quantity(Struct, frozen=True):
-    """The Go type resource.Quantity; ``places`` is the number of decimal places to which values are rounded up."""
+    """The Go type resource.Quantity; values are rounded away from zero to ``places`` decimal places."""
 
     go: str = "resource.Quantity"
     zero: Any = "0"
@@ -75,7 +75,7 @@ class _Metadata:
             return {}
         for name in unknown:
             into.note((None, name))
-        # upstream: typed objects keep an empty list until managers are updated
+        # upstream: typed objects keep an empty list of managers until the write updates managedFields
         if value.get("managedFields") == [] and written(path) == "metadata":
             found["managedFields"] = []
         return found
@@ -90,7 +90,7 @@ SCHEMA = "JSONSchemaProps"
 
 
 def schema_or_array(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the decoded value of a JSONSchemaPropsOrArray."""
+    """Return the decoded value of a JSONSchemaPropsOrArray; ABSENT for an empty array, and for all other values."""
     if value.__class__ is dict:
         return nested(schema, value, into)
     return (nested(List(schema), value, into) if value.__class__ is list else None) or ABSENT
@@ -106,7 +106,7 @@ def schema_or_bool(schema: GoType, value: Any, into: Decoding) -> Any:
 
 
 def schema_or_strings(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the decoded value of a JSONSchemaPropsOrStringArray."""
+    """Return the decoded value of a JSONSchemaPropsOrStringArray; None for an empty array, and for all other values."""
     if value.__class__ is dict:
         return nested(schema, value, into)
     return nested(_STRINGS, value, into) or None if value.__class__ is list else None

@@ -5,9 +5,9 @@ The text of a field is ``<type><flags> = <number> | <description>``:
 - ``<type>`` is a scalar (SCALARS), or a type of the same file, of meta.yaml, or of a file in ``uses``. With ``[]`` at
   the end it is a list, with ``{}`` a map with string keys.
 - ``<flags>``: ``?`` is a pointer, which is printed if it is set. ``!`` is always printed. ``?!`` is a pointer that is
-  printed as null if it is not set. Without a flag, a field is printed unless it is empty (``omitempty``), a struct
-  always. ``&`` is an embedded struct: in JSON, its fields are fields of the outer struct. A field without a number
-  changes the description of a field of the embedded struct above it.
+  printed as null if it is not set. Without a flag, a field is printed unless it is empty (``omitempty``); a
+  struct is always printed. ``&`` is an embedded struct: in JSON, its fields are fields of the outer struct. A field
+  without a number changes the description of a field of the embedded struct above it.
 - ``<number>`` is the protobuf number.
 
 A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
@@ -30,7 +30,7 @@ from apiext.go_types.typed import INT32, Bool, Bytes, Field, Float, GoType, Inte
 from apiext.meta import time
 
 BUILDING = RLock()
-"""Lock of the threads that build types. A recursive type is in its cache before it has fields; other threads wait."""
+"""Lock for building types: a recursive type is in its cache before it has fields, so other threads must wait."""
 
 REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
@@ -91,7 +91,7 @@ def build_types(file: str, read: "Callable[[str], dict[str, Any]]", built: "Call
     for used in own.pop(USES, ()):
         types = built(used)
         table |= types.table
-        if models:  # the used types are OpenAPI models, so share their built types
+        if models:  # the types of this file refer to the used types, which are OpenAPI models of their own files
             others |= {**types.others, **dict.fromkeys(types.own, types)}
     others = {name: types for name, types in others.items() if name not in own}
     return Types(table | own, tuple(own), package, models, others)
@@ -289,7 +289,7 @@ class Types:
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
         """Return key of a list map → its value in items that omit it.
 
-        This is the default of the key, or the zero value if the key is required.
+        This is the default of the key, or the zero value if the key is required or in the list ``zero``.
         """
         found: dict[str, Any] = {}
         for key in keys:

@@ -22,7 +22,8 @@ from apiext.go_types import limits
 from apiext.meta import time
 
 _EXACT = 2**53  # up to here, a float64 represents all integers exactly
-_TO_URL = str.maketrans("+/-_", "-_!!")  # from the standard base64 alphabet to the URL alphabet
+# from the standard base64 alphabet to the URL alphabet, whose own characters become invalid
+_TO_URL = str.maketrans("+/-_", "-_!!")
 ABSENT: Any = object()
 """The result of a decoder for a value that it ignores."""
 
@@ -299,7 +300,7 @@ class Field(msgspec.Struct, frozen=True):
 
     It is printed if it is not zero (omitempty), or if it is set (``pointer``), or always (``always``). ``within`` are
     the names of the embedded structs around the field, outermost first; Go's errors contain these names. ``keys`` are
-    the keys of a list map (x-kubernetes-list-map-keys): required strings of its items.
+    the keys of a list map (x-kubernetes-list-map-keys); the merge types treat an absent key as an empty string.
     """
 
     type: GoType
@@ -326,8 +327,8 @@ def _plain_class(known: Field) -> type[Any] | None:
 class Struct:
     """A struct with its fields in Go's order. For recursive types, call ``define`` later.
 
-    ``holds_empty`` keeps the empty lists and maps of a body, since Go distinguishes these from absent fields until it
-    prints the struct.
+    If ``holds_empty`` is true, ``finish`` keeps empty lists and maps: Go distinguishes them from absent fields until it
+    encodes the object.
     """
 
     __slots__ = ("_always", "_holds_empty", "_order", "_plain", "fields", "go", "name")

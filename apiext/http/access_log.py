@@ -83,7 +83,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:
             reply = await handler(exchange)
-        except BaseException:  # the client has disconnected
+        except BaseException:  # the client has disconnected, or the server ends
             log.put(_line(exchange, None), exchange.started)
             raise
         line, started = _line(exchange, reply.code), exchange.started
@@ -97,7 +97,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
 
 
 def _line(exchange: Exchange, code: int | None) -> dict[str, Any]:
-    """Return the fields of a line; ``code`` is None if the client disconnected before the response."""
+    """Return the fields of a line; ``code`` is None if there is no response."""
     target, address = exchange.connection.origin()
     return {
         "event": "request",

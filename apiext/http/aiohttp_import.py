@@ -2,7 +2,8 @@
 
 The client reads all CA certificates of the machine, the framework all MIME types. To import a module of a package,
 Python first runs the package, and the package of aiohttp imports the client. So this module puts the package and
-``aiohttp.web`` into ``sys.modules`` without running them. They run when code uses a name that the server does not use.
+``aiohttp.web`` into ``sys.modules`` without running them. Each of the two runs when code uses one of its names that the
+server does not use.
 
 The server's modules also import names of other modules that only the client and the framework use. During the import of
 the server, ``sys.modules`` contains stand-ins for these modules. When aiohttp runs, the names get their values.
@@ -24,7 +25,7 @@ from apiext.system.stand_ins import StandIn, standing_in, value_of
 _NAME = "aiohttp"
 _WEB = f"{_NAME}.web"
 _SERVER = {"RequestHandler": "web_protocol", "RequestPayloadError": "web_protocol", "Server": "web_server"}
-"""Name of ``aiohttp.web`` that our server uses → the module that defines it."""
+"""Name of ``aiohttp.web`` that the server uses → the module that defines it."""
 _UNUSED = ("aiohttp.multipart", "email.parser", "email.policy", "html", "mimetypes", "tempfile", "urllib.request")
 """Modules from which the server's modules take names that the server does not use."""
 _ATTR = "attr"
@@ -32,7 +33,7 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
 class _Package(ModuleType):
-    """The package before it has run: it has its version, which its modules use, and the modules imported so far."""
+    """The package ``aiohttp`` before it has run; it has only its version, and the modules that are imported already."""
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
@@ -55,7 +56,10 @@ class _Web(ModuleType):
 
 
 def _record(**settings: bool) -> Callable[[type], type]:
-    """Make a frozen Struct of a class, in place of ``attr.s``: importing attrs would take a third of the time."""
+    """Replace ``attr.s``: return a decorator that makes a frozen Struct of a class.
+
+    The import of attrs would take a third of the time.
+    """
 
     def make(kind: type) -> type:
         names, given = dict(kind.__annotations__), dict(vars(kind))

@@ -1,9 +1,10 @@
 """Requests of web pages: protection of a server without authentication, CORS and Strict-Transport-Security (LIM-005).
 
 Pages of other origins must not use a server without authentication (--insecure) through the browser of its user. Writes
-are checked as net/http.CrossOriginProtection of Go 1.25 does; other programs send neither Origin nor Sec-Fetch-Site.
-With DNS rebinding, a page's own host name resolves to this machine, and browsers send no Sec-Fetch-Site. So the server
-also rejects requests without Sec-Fetch-Site whose Host header may be a registered domain, even requests of programs.
+are checked as net/http.CrossOriginProtection of Go 1.25 does; programs other than browsers send neither Origin nor
+Sec-Fetch-Site. With DNS rebinding, a page's own host name resolves to this machine, and browsers send no
+Sec-Fetch-Site. So the server also rejects requests without Sec-Fetch-Site whose Host header may be a registered domain,
+even requests of programs.
 """
 
 import asyncio
@@ -173,11 +174,11 @@ class _WithHeaders:
         self._inner.waiting = waiting
 
     def declared_size(self) -> int:
-        """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
+        """Return the declared size of the body; see exchange.Connection."""
         return self._inner.declared_size()
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body."""
+        """Return the body; see exchange.Connection."""
         return await self._inner.read_body(limit)
 
     def origin(self) -> tuple[str, str]:

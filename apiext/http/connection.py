@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
+_JOIN_BELOW = 64 * 1024  # a body with fewer bytes is written in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 
 
@@ -263,7 +263,7 @@ class ApiHandler(Incoming):
         return True
 
     def declared_size(self) -> int:
-        """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
+        """Return the declared size of the body: 0 if all of it has arrived, MAX_BODY if the head declares no size."""
         request = self.request
         assert request is not None
         if request.payload.is_eof():
@@ -296,8 +296,8 @@ class ApiHandler(Incoming):
     def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
         """Return a body; raise a 413 over the limit.
 
-        As Go, close the connection after this error if the size of the body is unknown, or much of it is unread.
-        ``length`` is the declared size of the body, 0 if it is unknown.
+        As Go, close the connection after this error if the size of the body is unknown, or if it is more than
+        BODY_SKIPPED bytes over the limit. ``length`` is the declared size of the body, 0 if it is unknown.
         """
         if len(data) <= limit >= length:
             return data

@@ -69,9 +69,9 @@ def used() -> int:
 
 
 class Descriptors:
-    """Counts the file descriptors that are left for connections; counts open files only if no descriptor may be left.
+    """The number of file descriptors that are left for connections; at 0, the open files are counted again.
 
-    ``refused`` counts the refused connections.
+    ``refused`` counts the refused connections. ``count`` returns the number of open files.
     """
 
     __slots__ = ("_count", "_left", "_limit", "_logged", "_missed", "_refused", "_until")
@@ -81,7 +81,7 @@ class Descriptors:
         self._refused = refused
         self._count = count
         self._left = 0
-        self._until = 0.0  # no count before this time
+        self._until = 0.0  # the open files are not counted again before this time
         self._logged: float | None = None  # time of the last log line
         self._missed = 0  # connections refused since the last log line
 

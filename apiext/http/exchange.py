@@ -70,7 +70,8 @@ class Head:
 def split_target(target: str) -> tuple[str, Query]:
     """Return the decoded path and the query of a request target, without the host of an absolute-form target.
 
-    The path is empty if it has a malformed percent escape.
+    The path is empty if it has a malformed percent escape, the query if it has more than limits.QUERY_PARAMETERS
+    parameters.
     """
     path, _, text = target.partition("?")
     if not path.startswith("/"):
@@ -95,7 +96,7 @@ def _query(text: str) -> Query:
 
 
 def _unquoted(text: str) -> str:
-    """Decode a name or value without malformed escapes."""
+    """Decode a name or value that has no malformed escapes."""
     text = text.replace("+", " ").replace("%3D", "=").replace("%2C", ",")  # the last two are frequent in selectors
     if "%" not in text:
         return text
@@ -113,12 +114,12 @@ def _without_host(target: str) -> str:
 class Connection(Protocol):
     """The connection of a request."""
 
-    holder: Holder | None  # the client by its certificate
+    holder: Holder | None  # the client that a certificate names; None without a client certificate
     is_allowed_page: bool  # true if --cors-allowed-origins matches the Origin of the request
     waiting: asyncio.Future[None] | None  # the future that the request awaits while the client is connected
 
     def declared_size(self) -> int:
-        """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
+        """Return the declared size of the body: 0 if all of it has arrived, MAX_BODY if the head declares no size."""
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""

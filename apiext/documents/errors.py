@@ -37,7 +37,7 @@ class DecodeError(ValueError):
 
 
 class BoundExceeded(DecodeError):
-    """The error of a text that may be valid JSON, but has too many levels or objects for this server."""
+    """The error of a text that may be valid JSON, but has too many levels, objects or arrays for this server."""
 
 
 class OverflowingNumber(DecodeError):

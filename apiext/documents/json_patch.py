@@ -40,9 +40,9 @@ Container = dict[str, Any] | list[Any]
 def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = True) -> list[str]:
     """Return notes about unknown fields of operations (``unknown field "[0].foo"``).
 
-    Raise PatchMalformed for an operation that is not an object. If ``bounded`` is true, raise PatchTooBig for too many
-    operations. If ``strictly`` is true, raise PatchMalformed also if ``op``, ``path`` or ``from`` is neither a string
-    nor null, even if ``apply`` would not read this field.
+    Raise PatchMalformed for an operation that is neither an object nor null. If ``bounded`` is true, raise PatchTooBig
+    for too many operations. If ``strictly`` is true, raise PatchMalformed also if ``op``, ``path`` or ``from`` is
+    neither a string nor null, even if ``apply`` would not read this field.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):

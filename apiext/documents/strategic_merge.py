@@ -85,7 +85,7 @@ def _unknown_directive(directive: Any, given: View) -> StrategicPatchError:
 
 
 def _retained(live: View, patch: View) -> Document:
-    """Return the live fields that ``$retainKeys`` of the patch retains."""
+    """Return the live fields that ``$retainKeys`` of the patch retains; all fields without this directive."""
     kept = patch.get(RETAIN)
     if RETAIN not in patch:
         return dict(live)
@@ -226,7 +226,10 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
 
 
 def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return (live items without deleted items, items of the patch without directives)."""
+    """Return (live items without deleted items, items of the patch without directives).
+
+    If an item of the patch has the directive ``replace``, the items of the patch become the live items.
+    """
     items = [item for item in patch if DIRECTIVE not in item]
     gone: set[Hashable] = set()
     for item in patch:
@@ -268,7 +271,10 @@ def _positions(identities: Iterable[Hashable]) -> dict[Hashable, int]:
 
 
 def _element_type(*lists: Sequence[Any]) -> type:
-    """Return the common class of the items of all arrays. Raise StrategicPatchError if the classes differ."""
+    """Return the common class of the items of all arrays.
+
+    Raise StrategicPatchError if the classes differ, if there is no item, or if the first item is an array.
+    """
     types = list(dict.fromkeys(item.__class__ for items in lists for item in items))
     if not types:
         raise StrategicPatchError("no elements in any of the given slices")

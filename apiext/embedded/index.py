@@ -75,7 +75,7 @@ class Index:
     """The records of all keys since the compacted revision. Each new record has a higher revision."""
 
     def __init__(self) -> None:
-        self.now = GrowingDict[bytes, Record]()
+        self.now = GrowingDict[bytes, Record]()  # key → newest record, which may be a deletion
         # key → earlier records, oldest first; a deleted key has an entry, which may be empty
         self._past = GrowingDict[bytes, list[Record]]()
         self._order = Order()

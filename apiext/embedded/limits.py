@@ -21,7 +21,7 @@ ROOMY = 0.95
 RELIEF = 10.0
 # Seconds of one batch of writes. Beyond: the disk counts as hung, and the server is not ready.
 STUCK = 5.0
-# Paged lists whose number of keys is cached. Beyond: the oldest is evicted.
+# Paged lists whose number of keys is cached, and parsed range requests. Beyond: the oldest is evicted.
 COUNTS_KEPT = 256
 # Seconds without events for a watch. Beyond: the store sends a progress notification if the client has requested it.
 PROGRESS = 5.0

@@ -1,4 +1,4 @@
-"""The start of the store, with a wait for another server that still has the file open."""
+"""Open the store; wait for another server that still has the file open."""
 
 import asyncio
 import fcntl

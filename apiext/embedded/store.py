@@ -81,7 +81,9 @@ class Store:
         self._scheduled = self._writing = False
         self._writing_bytes = 0  # bytes of the batch that the back end is writing
         self._began = 0.0  # event loop time at which this write began
+        # true while a compaction deletes rows; while the full store frees space; while the store refuses puts
         self._sweeping = self._relieving = self._refused = False
+        # (start, end, revision) of the remaining pages of a list → number of their keys
         self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
         self._handlers: dict[str, Callable[[bytes, Answer], None]] = {
             messages.TXN: self._txn,
@@ -159,7 +161,7 @@ class Store:
         return answer
 
     def _answer_later(self, answer: Answer, message: bytes) -> None:
-        """Set the response in a later iteration of the event loop, so that the caller cannot block other tasks."""
+        """Set the response in a later iteration of the event loop, so that many calls block no other task."""
         self._loop.call_soon(_settle, answer, message)
 
     def _txn(self, message: bytes, answer: Answer) -> None:

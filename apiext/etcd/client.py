@@ -244,7 +244,7 @@ class Etcd:
         return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
     def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
-        """Delete a key that must have the mod_revision ``expected``; return the revision of the deletion."""
+        """Delete a key that must have the mod_revision ``expected``. Raises the errors of ``create``."""
         return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:

@@ -23,7 +23,7 @@ LOG_EVERY = 10.0
 RELIST_GAP = 10_000
 # Bytes that etcd may send before the client reads them, for each stream and connection. Beyond: etcd waits.
 RECEIVE_WINDOW = 1 << 24
-# Seconds by which deadlines of open calls are extended after the event loop was blocked. Beyond: the call fails.
+# Seconds that each open call still has after the event loop was blocked. Beyond: the call fails.
 GRACE = 2.0
 # Seconds without progress of a large call past its deadline. Beyond: the call fails.
 STALL = 5.0

@@ -80,7 +80,7 @@ class StoredAs(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Storage(Struct, frozen=True, forbid_unknown_fields=True):
-    """The stored form of objects, its conversion, and whether objects are cached, and expire."""
+    """The stored form of objects, its conversion, and whether the objects are cached or expire."""
 
     form: str = field(name="stored", default="")
     version: str = field(name="stored_version", default="")

@@ -15,7 +15,7 @@ import orjson
 
 ROWS = "rows"
 KIND = "kind"
-"""Key of a type that is a kind: its value is the row, or ``{}`` without a row in this file, as for Eviction."""
+"""Key of a type that is a kind. Its value is the row, or ``{}`` if the file has no row for it, as for Eviction."""
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
 """Name of the compiled file with: published OpenAPI model → file of its type."""

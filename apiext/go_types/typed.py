@@ -313,7 +313,8 @@ class Field(msgspec.Struct, frozen=True):
 def _left_by_null(known: Field, before: Any) -> Any:
     """Return the value of a duplicate field whose last value is null.
 
-    As upstream, null sets a pointer to None, and leaves the previous value of another field unchanged.
+    As upstream, null sets the field to None if it is a pointer, or if its zero value is null, as for a list. Another
+    field keeps its previous value.
     """
     return None if known.pointer or known.type.zero is None else before
 

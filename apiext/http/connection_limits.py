@@ -5,9 +5,9 @@ left. Connections to etcd and webhooks would fail, too, and files could not be o
 
 A connection needs memory before its first request is authenticated: about 50 KiB for TLS, and two to three times the
 bytes of an unfinished request head. Over the limits of this memory, the server closes the connections with the largest
-unfinished heads, or the oldest idle connections. A client that sends complete requests has such a connection only
-briefly. Unfinished heads of authenticated clients count, too, since a head must be complete before its credentials are
-checked.
+unfinished heads, or the oldest idle connections. A client that sends complete requests has an unfinished head or an
+unauthenticated connection only briefly. Unfinished heads of authenticated clients count, too, since a head must be
+complete before its credentials are checked.
 """
 
 import asyncio

@@ -42,11 +42,11 @@ def table() -> Mapping[str, Foreign]:
 
 
 def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
-    """Warn once for each flag without effect; raise ConfigError for a refused flag, or for an invalid value.
+    """Warn once for each flag without effect; raise ConfigError for a refused flag.
 
-    A refused flag only causes a warning if its value is empty or harmless, or with ``ignore_unsupported``. ``extra``
-    are the arguments that apiext does not know. ``unknown`` is called for an argument that kube-apiserver does not know
-    either, and must raise.
+    Raise ConfigError also for an invalid value. A refused flag only causes a warning if its value is empty or harmless,
+    or with ``ignore_unsupported``. ``extra`` are the arguments that apiext does not know. ``unknown`` is called for an
+    argument that kube-apiserver does not know either, and must raise.
     """
     rows = table() if extra else {}
     position, named = 0, set[str]()

@@ -1,4 +1,7 @@
-"""Decode CBOR (RFC 8949) as Kubernetes writes it: a kube-apiserver may have stored objects as CBOR (NEG-009)."""
+"""Decode CBOR (RFC 8949) as Kubernetes writes it (NEG-009).
+
+A kube-apiserver may have stored objects as CBOR.
+"""
 
 import math
 import struct
@@ -20,7 +23,10 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(ValueError):
-    """The error of bytes that are not CBOR, have no equivalent in JSON, or need a feature that ``decode`` lacks."""
+    """The error of bytes that cannot be decoded.
+
+    They are not CBOR, have no equivalent in JSON, or need a feature that ``decode`` lacks.
+    """
 
 
 def decode(data: bytes) -> Any:

@@ -1,4 +1,7 @@
-"""Decode and encode JSON and YAML: exact integers, Go's floats, duplicate keys, bounded depth (DEC-001…004)."""
+"""Decode and encode JSON and YAML (DEC-001…004).
+
+Integers are exact, floats have Go's format, duplicate keys are reported, and the depth is bounded.
+"""
 
 import codecs
 import json
@@ -85,7 +88,7 @@ def decode_overflowing(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def has_overflow(value: Any) -> bool:
-    """Return whether a document of ``decode_overflowing`` contains a number outside the range of float64."""
+    """Return whether a document of ``decode_overflowing`` has a number outside float64."""
     if value.__class__ is int:
         return abs(value) == _BEYOND
     if isinstance(value, dict):
@@ -153,7 +156,10 @@ def encode_with_float_flag(document: View) -> tuple[bytes, bool]:
 
 
 def encode_in_order(document: View | list[Any]) -> bytes:
-    """Return compact JSON with Go's floats and unsorted keys; Go prints the fields of a struct in a fixed order."""
+    """Return compact JSON with Go's floats, with the keys in their own order.
+
+    Go prints the fields of a struct in the order of its type, not sorted.
+    """
     raw = orjson.dumps(document)
     return orjson.dumps(_go_floats(document)) if _has_floats(raw) else raw
 

@@ -10,10 +10,11 @@ _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 
 
 class DecodeError(ValueError):
-    """The error of a text that cannot be decoded. The message is Go's error; callers add upstream's prefix.
+    """The error of a text that cannot be decoded.
 
-    ``restored`` is the message that Go uses instead when it converts a decoded document to its types, for example after
-    a strategic merge patch (upstream: runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.
+    The message is Go's error; callers add upstream's prefix. ``restored`` is the message that Go uses instead when it
+    converts a decoded document to its types, for example after a strategic merge patch (upstream:
+    runtime.DefaultUnstructuredConverter). It is empty if both messages are equal.
     """
 
     restored = ""
@@ -37,7 +38,7 @@ class DecodeError(ValueError):
 
 
 class BoundExceeded(DecodeError):
-    """The error of a text that may be valid JSON, but has too many levels, objects or arrays for this server."""
+    """The error of a text with too many levels, objects or arrays, which may be valid JSON."""
 
 
 class OverflowingNumber(DecodeError):

@@ -27,7 +27,10 @@ def go_float(value: float) -> str:
 
 
 def yaml_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer if it is integral and fits 64 bits, else as %g does."""
+    """Return a float as Go writes it in YAML.
+
+    That is an integer if the float is integral and fits 64 bits, else the form of %g.
+    """
     number = Decimal(repr(value)).normalize()
     if _INT_MIN <= number < _UINT64_END and value.is_integer():
         return str(int(number))

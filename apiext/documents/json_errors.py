@@ -78,7 +78,10 @@ def without_escaped_quotes(raw: bytes) -> bytes:
 
 
 def as_written(raw: bytes, text: str) -> str:
-    """Return Go's message ``text``; if it is about a number of a wrong type, with the digits of the JSON text."""
+    """Return Go's message ``text`` with the number as the JSON text writes it.
+
+    Only messages about a number of a wrong type contain a number; other messages are returned unchanged.
+    """
     message = _NUMBER_MESSAGE.search(text)
     if message is None:
         return text

@@ -128,7 +128,10 @@ class _Patching:
             )
 
     def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
-        """Return (container of a value, last part of its pointer). Raise PatchInvalid if there is no such container."""
+        """Return (container of a value, last part of its pointer).
+
+        Raise PatchInvalid if there is no such container.
+        """
         path = _pointer(operation, member)
         way = parts(path)
         at: Any = self.root if way else None

@@ -1,4 +1,4 @@
-"""Sort notes about unknown and duplicate fields of a JSON text by the positions of the fields."""
+"""Sort notes about unknown and duplicate fields by the positions of these fields in JSON."""
 
 import re
 from collections.abc import Iterator

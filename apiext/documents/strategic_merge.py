@@ -85,7 +85,10 @@ def _unknown_directive(directive: Any, given: View) -> StrategicPatchError:
 
 
 def _retained(live: View, patch: View) -> Document:
-    """Return the live fields that ``$retainKeys`` of the patch retains; all fields without this directive."""
+    """Return the live fields that ``$retainKeys`` of the patch retains.
+
+    Without this directive, return all live fields.
+    """
     kept = patch.get(RETAIN)
     if RETAIN not in patch:
         return dict(live)

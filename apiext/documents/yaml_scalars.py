@@ -78,9 +78,10 @@ _NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # characters that Go's base64 d
 
 
 def tagged(tag: str, text: str) -> Any:
-    """Return the value of a scalar with an explicit tag; raise DecodeError if the text does not fit the tag.
+    """Return the value of a scalar with an explicit tag.
 
-    Return the text for ``!!timestamp``, ``!!str`` and all tags that have no other function here.
+    Raise DecodeError if the text does not fit the tag. Return the text for ``!!timestamp``, ``!!str`` and all tags that
+    have no other function here.
     """
     name = tag.removeprefix(TAG)
     if name == "binary" and tag != name:
@@ -113,7 +114,10 @@ def as_value(native: Any) -> Any:
 
 
 def as_key(native: Any) -> str | None:
-    """Return a scalar as a key of a JSON object; None for null and integers over int64, which upstream refuses."""
+    """Return a scalar as a key of a JSON object, or None if upstream refuses it.
+
+    Upstream refuses null and integers over int64.
+    """
     if native.__class__ is str:
         key: str = native
         return key
@@ -125,7 +129,10 @@ def as_key(native: Any) -> str | None:
 
 
 def unsupported_key(native: Any, shown: str) -> Unsupported:
-    """Return the error of a key for which ``as_key`` returns None; ``shown`` is the printed value of the entry."""
+    """Return the error of a key for which ``as_key`` returns None.
+
+    ``shown`` is the printed value of the entry.
+    """
     kind, key = ("%!s(<nil>)", "<nil>") if native is None else ("uint64", f"{native:#x}")
     return Unsupported(f"unsupported map key of type: {kind}, key: {key}, value: {shown}")
 
@@ -155,5 +162,5 @@ def _single(value: float) -> float:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Return whether a string needs quotes, so that all parsers of YAML 1.1 and 1.2 read it as a string."""
+    """Return whether a string needs quotes, so that YAML 1.1 and 1.2 read it as a string."""
     return resolve(text).__class__ is not str or bool(_NO_TEXT.match(text))

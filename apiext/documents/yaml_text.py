@@ -125,9 +125,10 @@ def _with_placeholders(text: str) -> str:
 
 
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
-    """Yield the pieces of a part of a text, with placeholders for colons that the parser treats specially.
+    """Yield the pieces of a part of a text, with placeholders for colons.
 
-    A colon that follows more than _CONTEXT characters of names and white space gets no placeholder.
+    Only colons that the parser treats specially get a placeholder. A colon that follows more than _CONTEXT characters
+    of names and white space gets no placeholder.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -195,7 +196,10 @@ def _not_json_values(value: Any) -> Iterator[_NotJson]:
 
 
 class _Anchored(NamedTuple):
-    """An anchored value, its numbers of nodes and characters, its steps (_Construction) and notes on duplicate keys."""
+    """An anchored value, with the data that each alias adds again.
+
+    These are its numbers of nodes and characters, its steps (see _Construction), and its notes on duplicate keys.
+    """
 
     value: Any
     nodes: int
@@ -448,7 +452,10 @@ def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
 
 
 def _fault(error: yaml.MarkedYAMLError) -> str:
-    """Return go-yaml's message. Its line number is the zero-based line of the problem, plus one for scanner errors."""
+    """Return go-yaml's message.
+
+    Its line number is the zero-based line of the problem, plus one for scanner errors.
+    """
     mark = error.problem_mark
     line = 0
     if mark is not None and mark.line:

@@ -56,7 +56,7 @@ class Commit(NamedTuple):
 class Batch:
     """Changes that the back end stores in one transaction.
 
-    ``revision`` is the revision of the last change, ``size`` the number of bytes of all changes. ``granted`` are new
+    ``revision`` is the revision of the last change, ``size`` the estimated bytes of all changes. ``granted`` are new
     leases as (id, time to live), ``revoked`` are the ids of expired leases. ``compacted`` is the new compacted
     revision, 0 if there is none. ``deleted_rows`` are the rows that a compaction deletes.
     """
@@ -127,7 +127,7 @@ class Backend(Protocol):
 
     @property
     def size(self) -> Size:
-        """The size of the store at the last measurement."""
+        """The approximate size of the store."""
 
     def close(self) -> None:
         """Close files and end threads. After this call, no callback is called."""

@@ -44,7 +44,7 @@ def too_large() -> EtcdError:
 
 
 def unread(size: int) -> EtcdError:
-    """Return the error of a request over MAX_MESSAGE: etcd's gRPC server does not read such a request."""
+    """Return the error of a request over MAX_MESSAGE: etcd's gRPC server does not read it."""
     return EtcdError(RESOURCE_EXHAUSTED, f"grpc: received message larger than max ({size} vs. {MAX_MESSAGE})")
 
 

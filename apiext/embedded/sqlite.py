@@ -77,7 +77,7 @@ class SqliteBackend:
         self._read_connection: sqlite3.Connection | None = None
         self._writer, self._reader = Worker("store writer"), Worker("store reader")
         self._size = Size(0, 0)
-        self._unmeasured = 0  # bytes written since the last measurement
+        self._unmeasured = 0  # estimated bytes of the changes since the last measurement
         self._short = False
 
     # -- opening -------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ class SqliteBackend:
 
     @property
     def size(self) -> Size:
-        """The size of the file at the last measurement, plus the bytes written since then."""
+        """The size of the file when it was last measured, plus the estimate of later changes."""
         return Size(self._size.total + self._unmeasured, self._size.in_use + self._unmeasured)
 
     @property

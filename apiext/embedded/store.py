@@ -161,7 +161,10 @@ class Store:
         return answer
 
     def _answer_later(self, answer: Answer, message: bytes) -> None:
-        """Set the response in a later iteration of the event loop, so that many calls block no other task."""
+        """Set the response in a later iteration of the event loop.
+
+        So other tasks run between many calls.
+        """
         self._loop.call_soon(_settle, answer, message)
 
     def _txn(self, message: bytes, answer: Answer) -> None:
@@ -489,7 +492,10 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Start to delete the records that a compaction makes superfluous, unless such a deletion already runs."""
+        """Start to delete the records that a compaction makes superfluous.
+
+        Do nothing if such a deletion already runs.
+        """
         if not self._sweeping:
             self._sweeping = True
             self._delete_rows(self._deletable(self.compacted), self.compacted)

@@ -78,10 +78,10 @@ class Etcd:
         budget: float = limits.CALL_BUDGET,
         probe: bytes = PROBE,
     ) -> None:
-        """``transport`` opens connections; the default uses HTTP/2. A call fails after ``budget`` seconds.
+        """``transport`` opens connections; the default uses HTTP/2.
 
-        ``probe`` is a key that never exists. It is below the prefix of the server, since the etcd user may have access
-        only to this prefix.
+        A call fails after ``budget`` seconds. ``probe`` is a key that never exists. It is below the prefix of the
+        server, since the etcd user may have access only to this prefix.
         """
         dial, tls = transport or _own_dial(), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
@@ -146,7 +146,10 @@ class Etcd:
 
     @property
     def answering(self) -> bool:
-        """True if reads of the head revision succeed in time (HeadProbe.answering), and the store is not ``stuck``."""
+        """True if reads of the head revision succeed in time, and the store is not ``stuck``.
+
+        See HeadProbe.answering.
+        """
         return self._head.answering and not self.stuck()
 
     async def _check_watch_connection(self) -> None:
@@ -230,9 +233,10 @@ class Etcd:
 
     # These methods return the coroutine of ``_write``. An ``async def`` would create a second coroutine for each write.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
-        """Put a key that must not exist. After a conflict, the result is not ``ok`` (see WriteResult).
+        """Put a key that must not exist.
 
-        Raises TooLarge, OutOfSpace, Overloaded, Corrupt, Unavailable, UnknownOutcome, AuthError.
+        After a conflict, the result is not ``ok`` (see WriteResult). Raises TooLarge, OutOfSpace, Overloaded, Corrupt,
+        Unavailable, UnknownOutcome, AuthError.
         """
         return self._write(requests.put(key, value, 0, guards, lease), key, value, 0)
 
@@ -244,7 +248,10 @@ class Etcd:
         return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
     def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
-        """Delete a key that must have the mod_revision ``expected``. Raises the errors of ``create``."""
+        """Delete a key that must have the mod_revision ``expected``.
+
+        Raises the errors of ``create``.
+        """
         return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:

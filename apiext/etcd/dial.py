@@ -79,7 +79,10 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 
 
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
-    """Connect to the first address of the endpoint that accepts; each address gets an equal part of the time left."""
+    """Connect to the first address of the endpoint that accepts.
+
+    Each address gets an equal part of the time that is left.
+    """
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     deadline = loop.time() + limits.CONNECT_TIMEOUT
     failed: OSError = OSError(f"{endpoint.host} has no address")

@@ -21,10 +21,11 @@ class Lineage:
             self.revision = revision
 
     def compare(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
-        """Compare a linearizable response with the lineage, then update it. Return None if the store is the same.
+        """Compare a linearizable response with the lineage, then update the lineage.
 
-        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at the time of the request. The revision is
-        compared with ``floor``, since responses may arrive in another order than their requests.
+        Return None if the store is the same. ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at the time
+        of the request. The revision is compared with ``floor``, since responses may arrive in another order than their
+        requests.
         """
         fault = None
         if self.cluster_id not in {0, header_cluster}:

@@ -12,5 +12,8 @@ def parse_version(text: str) -> Version:
 
 
 def answers_progress(version: Version) -> bool:
-    """Report whether this version sends progress only after all earlier events (fixed by #15220, #15695, #17557)."""
+    """Report whether this version of etcd sends progress only after all earlier events.
+
+    The pull requests #15220, #15695 and #17557 fixed this in etcd.
+    """
     return version >= ((3, 4, 31) if version < (3, 5, 0) else (3, 5, 13))

@@ -26,7 +26,10 @@ def type_errors(types: Types) -> Iterator[str]:
 
 
 def reference_errors(types: Types) -> Iterator[str]:
-    """Yield ``<type>: <error>`` for each name of a missing field in types for which ``type_errors`` finds nothing."""
+    """Yield ``<type>: <error>`` for each name of a missing field in the types of a file.
+
+    Call this only if ``type_errors`` finds nothing.
+    """
     for name in types.own:
         if types.is_struct(name):
             yield from (f"{name}: {error}" for error in _reference_errors(types, name, types.table[name]))

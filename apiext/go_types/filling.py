@@ -74,7 +74,10 @@ def device_taint(document: Document) -> None:
 
 
 def pod_spec(document: Document) -> None:
-    """Set serviceAccountName and serviceAccount to the same name; serviceAccountName has precedence."""
+    """Set serviceAccountName and serviceAccount to the same name.
+
+    If they differ, serviceAccountName has precedence.
+    """
     account = document.get("serviceAccountName") or document.get("serviceAccount")
     if account:
         document["serviceAccountName"] = document["serviceAccount"] = account

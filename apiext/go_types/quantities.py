@@ -18,7 +18,10 @@ _MAX_CACHED = 40  # maximum length of a quantity in the cache, in characters
 
 
 def canonical(text: str, places: int = _NANO) -> str:
-    """Return a well-formed quantity as Go prints it, rounded away from zero to this number of decimal places."""
+    """Return a well-formed quantity as Go prints it.
+
+    The value is rounded away from zero to ``places`` decimal places.
+    """
     return _cached(text, places) if len(text) <= _MAX_CACHED else _canonical(text, places)
 
 

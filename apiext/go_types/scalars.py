@@ -1,4 +1,4 @@
-"""Go types that need their own decoder: quantities, IntOrString, metadata, unions of schemas."""
+"""Go types that need a special decoder: quantities, IntOrString, metadata, schema unions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class IntOrText(Struct, frozen=True):
 
 
 class Quantity(Struct, frozen=True):
-    """The Go type resource.Quantity; values are rounded away from zero to ``places`` decimal places."""
+    """The Go type resource.Quantity, rounded away from zero to ``places`` decimal places."""
 
     go: str = "resource.Quantity"
     zero: Any = "0"
@@ -90,7 +90,10 @@ SCHEMA = "JSONSchemaProps"
 
 
 def schema_or_array(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the decoded value of a JSONSchemaPropsOrArray; ABSENT for an empty array, and for all other values."""
+    """Return the decoded value of a JSONSchemaPropsOrArray.
+
+    Return ABSENT for an empty array, and for a value that is neither an object nor an array.
+    """
     if value.__class__ is dict:
         return nested(schema, value, into)
     return (nested(List(schema), value, into) if value.__class__ is list else None) or ABSENT
@@ -106,7 +109,10 @@ def schema_or_bool(schema: GoType, value: Any, into: Decoding) -> Any:
 
 
 def schema_or_strings(schema: GoType, value: Any, into: Decoding) -> Any:
-    """Return the decoded value of a JSONSchemaPropsOrStringArray; None for an empty array, and for all other values."""
+    """Return the decoded value of a JSONSchemaPropsOrStringArray.
+
+    Return None for an empty array, and for a value that is neither an object nor an array.
+    """
     if value.__class__ is dict:
         return nested(schema, value, into)
     return nested(_STRINGS, value, into) or None if value.__class__ is list else None

@@ -33,7 +33,10 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
 class _Package(ModuleType):
-    """The package ``aiohttp`` before it has run; it has only its version, and the modules that are imported already."""
+    """The package ``aiohttp`` before it has run.
+
+    It has only its version, and the modules that are imported already.
+    """
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__

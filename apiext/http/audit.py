@@ -231,7 +231,10 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of a response of the media type ``kind``, compressed if ``packed``; a thread decodes it later."""
+    """The body of a response of the media type ``kind``, compressed if ``packed``.
+
+    A thread decodes it later.
+    """
 
     parts: Sequence[bytes]
     kind: str

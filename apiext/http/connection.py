@@ -263,7 +263,10 @@ class ApiHandler(Incoming):
         return True
 
     def declared_size(self) -> int:
-        """Return the declared size of the body: 0 if all of it has arrived, MAX_BODY if the head declares no size."""
+        """Return the declared size of the body, 0 if all of it has arrived.
+
+        Return MAX_BODY if the head declares no size.
+        """
         request = self.request
         assert request is not None
         if request.payload.is_eof():

@@ -69,9 +69,10 @@ def used() -> int:
 
 
 class Descriptors:
-    """The number of file descriptors that are left for connections; at 0, the open files are counted again.
+    """The number of file descriptors that are left for connections.
 
-    ``refused`` counts the refused connections. ``count`` returns the number of open files.
+    At 0, the open files are counted again. ``refused`` counts the refused connections. ``count`` returns the number of
+    open files.
     """
 
     __slots__ = ("_count", "_left", "_limit", "_logged", "_missed", "_refused", "_until")

@@ -119,7 +119,10 @@ class Connection(Protocol):
     waiting: asyncio.Future[None] | None  # the future that the request awaits while the client is connected
 
     def declared_size(self) -> int:
-        """Return the declared size of the body: 0 if all of it has arrived, MAX_BODY if the head declares no size."""
+        """Return the declared size of the body, 0 if all of it has arrived.
+
+        Return MAX_BODY if the head declares no size.
+        """
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""

@@ -43,7 +43,10 @@ _IDS = Uids()
 
 
 def is_open(exchange: Exchange) -> bool:
-    """Report whether a request needs no credentials, and as a read no authorization: health, version, front page."""
+    """Report whether a request needs no credentials: it is for health, the version or the front page.
+
+    If it is a GET or HEAD, it needs no authorization either.
+    """
     return is_public(exchange.path) or front_page.is_wanted(exchange)
 
 
@@ -55,7 +58,7 @@ def audit_id(given: str) -> str:
 
 
 class Deadlines:
-    """Deadlines of requests, checked four times a second: a timer for each request would cost more."""
+    """Deadlines of requests, checked four times a second, since a timer for each request would cost more."""
 
     __slots__ = ("_loop", "_timer", "_until")
 
@@ -65,9 +68,12 @@ class Deadlines:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, until: float) -> asyncio.Task[Any]:
-        """Cancel the running task soon after ``until`` (loop time) unless ``remove`` is called; return the task."""
+        """Set the deadline of the running task (``until``, loop time), and return the task.
+
+        The task is cancelled after this time, unless ``remove`` is called before.
+        """
         if self._loop is None:
-            self._loop = asyncio.get_running_loop()  # cached: each call asks the system for the process id
+            self._loop = asyncio.get_running_loop()  # cached, since this call asks the system for the process id
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._until[task] = until
@@ -76,7 +82,7 @@ class Deadlines:
         return task
 
     def remove(self, task: asyncio.Task[Any]) -> bool:
-        """Remove a task; return False if its deadline had passed and it was cancelled."""
+        """Remove the deadline of a task; return False if there is none, since ``end`` has cancelled the task."""
         return self._until.pop(task, None) is not None
 
     def end(self, now: float = math.inf) -> None:
@@ -103,7 +109,8 @@ class Gate(Struct, eq=False):
     proxies: "Proxies | None" = None
     pages: Check | None = None  # raises a 403 for requests of pages of other origins
     deadlines: Deadlines = field(default_factory=Deadlines)
-    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})  # mutating → running requests
+    # True for mutating verbs, False for all others → number of running requests
+    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
     _authenticated: Slot = field(default_factory=Slot)  # the counter of successful authentications
 
@@ -111,7 +118,10 @@ class Gate(Struct, eq=False):
         self._authenticated = self.telemetry.authentications.slot("success")
 
     def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
-        """Return counter, duration, and response size of a request; no size for writes and watches of resources."""
+        """Return the metrics of a request: its counter, the durations, and the response sizes.
+
+        The sizes are None for a request for a resource, unless it is a GET or a list.
+        """
         key = (labels, dry_run, code)
         found = self._counters.get(key)
         if found is None:
@@ -121,6 +131,7 @@ class Gate(Struct, eq=False):
                 telemetry.seconds.slot(verb, dry_run, *rest),
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
+            # dry runs and watches do not count for the service level (SLI)
             if not dry_run and verb != "WATCH":  # upstream: these requests have no service level objective
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
@@ -139,9 +150,9 @@ class Gate(Struct, eq=False):
         yield from self.telemetry.drop_deleted(is_deleted)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
-        """Authenticate a request; raise a 401 for an invalid or missing credential (AUT-002).
+        """Return the user of a request; raise a 401 for an invalid credential, or without a needed one (AUT-002).
 
-        Raise UnconfirmedCredential if the cached state cannot validate the credential.
+        Raise UnconfirmedCredential if the credential is invalid for the cache, which may be older than the store.
         """
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
@@ -164,9 +175,9 @@ class Gate(Struct, eq=False):
 
 
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
-"""A filter that awaits the given handler for the further handling of a request."""
+"""A filter around the given handler, which it calls to continue with the inner filters and the route."""
 Step = Callable[[Gate, Exchange], None]
-"""A filter that runs before the further handling of a request, and may raise a StatusError."""
+"""A filter that only runs before the inner filters and the route, without awaiting; it may raise a StatusError."""
 
 _MUTATING = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 _DEADLINE = "request did not complete within requested timeout - context deadline exceeded"
@@ -239,7 +250,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 def _count(gate: Gate, labels_key: tuple[Labels, str, int], started: float, reply: Reply) -> None:
     requests, seconds, sizes = gate.counters(*labels_key)
     requests.value += 1
-    seconds.observe(monotonic() - started)  # loop.time() is older: the event loop caches it
+    seconds.observe(monotonic() - started)  # not loop.time(), which uvloop computes once for each iteration
     if sizes is not None:
         sizes.observe(reply.size)
 
@@ -268,7 +279,10 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Authenticate the request; as upstream, first raise a 400 for a malformed timeout parameter (AUT-006)."""
+    """Set the user of a request; raise a 401 for an invalid credential, or without a needed one.
+
+    As upstream, first raise a 400 for a malformed timeout parameter (AUT-006).
+    """
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
         exchange.given = _time_given(exchange)
@@ -279,7 +293,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     if gate.proxies is not None and holder is not None and holder.is_proxy:
         named = gate.proxies.user(headers.items())
         if named is not None:
-            if foreign:  # the server does not know which credentials the proxy has accepted
+            if foreign:  # the page needs a token of its own, but the proxy may have accepted other credentials
                 raise websocket.no_token(headers.get("Origin", ""))
             gate.telemetry.authentications.slot("success").value += 1
             exchange.user = named
@@ -303,7 +317,7 @@ async def authenticate_again(gate: Gate, exchange: Exchange, unconfirmed: Unconf
 
 
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Write audit events of a request, also for failed authentication (AUD-001)."""
+    """Authenticate a request, and write its audit events, also if the authentication fails (AUD-001)."""
     auditor = gate.auditor
     assert auditor is not None, "servers without audit do not have this filter"
     try:
@@ -321,7 +335,7 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
-    """Replace the user by the impersonated user, if the user has the permission (AUT-005)."""
+    """Replace the user by the impersonated user; raise a 403 if the user lacks the permission (AUT-005)."""
     if not exchange.sender.impersonates:
         return
     trail = exchange.trail
@@ -339,18 +353,19 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark the error of a filter: the response gets nosniff, since its text quotes the request.
+    """Mark the error of a filter, whose text quotes the request: its response gets X-Content-Type-Options: nosniff.
 
-    Upstream: responsewriters.
+    Upstream does this in the package responsewriters.
     """
     refusal.guarded = True
     return refusal
 
 
 async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Limit concurrent requests (429) and their duration (504): --request-timeout, or the client's timeout.
+    """Limit the number of concurrent requests (429), and the duration of each request (504).
 
-    Watches are not limited, and probes are always handled (LIM-001, LIM-002, WRI-024).
+    The duration is limited by --request-timeout, or by the timeout parameter of the client if that is shorter. Watches
+    have neither limit. Requests for health and version never get the 429 (LIM-001, LIM-002, WRI-024).
     """
     if exchange.long_running:
         return await handler(exchange)
@@ -426,7 +441,7 @@ def attributes(exchange: Exchange) -> Attributes:
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
-    # the name is in the path, not in a field selector
+    # only if the path contains the name: the name of a list comes from its field selector
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:
         namespace = info.name  # upstream: the namespace of a namespace is itself, so its own roles apply
     names = (info.resource, info.subresource, namespace, info.name)

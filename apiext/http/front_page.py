@@ -78,7 +78,7 @@ $commands
 
 
 def is_wanted(exchange: Exchange) -> bool:
-    """Report whether a request is for the page: GET or HEAD of ``/``, with text/html as its first choice."""
+    """Report whether a request is for the page: GET or HEAD of ``/``, if the client prefers text/html."""
     if exchange.path != "/" or exchange.method not in {"GET", "HEAD"}:
         return False
     choices = parse_accept(exchange.accept)

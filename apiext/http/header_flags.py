@@ -79,7 +79,7 @@ _CA = "requestheader-client-ca-file"
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Split a list as Go's flags do: the first line of CSV."""
+    """Split a list as Go's flags do, which read the value as CSV and use only its first line."""
     if not text:
         return ()
     import csv  # imported only if such a flag is set (decision 36)

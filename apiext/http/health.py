@@ -1,4 +1,4 @@
-"""/livez, /readyz and /healthz: the checks, and the form of the responses (HLT rows)."""
+"""/livez, /readyz and /healthz: the checks, and the form of the responses (rows HLT-… of BEHAVIOUR.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -86,6 +86,7 @@ class Health:
                 fault = check.probe()
                 if fault:
                     return _text(500, f"internal server error: {fault}\n")
+                # without X-Content-Type-Options
                 return Reply(200, TEXT, (b"ok",))  # upstream: only texts that may quote a client have the header
         return None
 

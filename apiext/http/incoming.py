@@ -1,4 +1,4 @@
-"""Parse the received bytes of a connection to requests, with limits for large heads and unfinished heads."""
+"""Parse the received bytes of a connection into requests, with limits for large heads and unfinished heads."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from apiext.scheduling.slices import Slices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# Size in bytes up to which the first piece of a head is parsed before the head is complete.
+# Bytes of the first piece of a head that are parsed at once. All other pieces are collected until the head is complete.
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
@@ -26,8 +26,8 @@ _FIELD = 300  # bytes of memory that a field needs besides its text
 class Incoming(HttpProtocol):
     """A connection that parses heads; the memory of unfinished heads is limited.
 
-    ``unauthenticated`` counts the unfinished heads of all connections. ``large_heads`` parses one large head in an
-    iteration of the event loop.
+    ``unauthenticated`` counts the bytes of the unfinished heads of all connections. ``large_heads`` is a queue in which
+    large heads wait; in each iteration of the event loop, one of them is parsed.
     """
 
     __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_tail", "_unauthenticated", "is_alone")
@@ -49,7 +49,7 @@ class Incoming(HttpProtocol):
         self._postponed = False  # true if these pieces wait in ``large_heads``
         self._tail = b""  # the last three bytes that arrived
         self._large = False  # true if so many bytes arrived that the last head may be large
-        self.is_alone = False  # true if no bytes followed the last request
+        self.is_alone = False  # true if the bytes that arrived last contain the end of one head, and nothing after it
 
     def cut_off(self) -> None:
         """Close the connection immediately, without sending buffered bytes."""
@@ -117,7 +117,7 @@ class Incoming(HttpProtocol):
         A connection that closes after this request still reads the request's body. It closes immediately if an
         unfinished head or unfinished trailers after the body exceed the limit.
         """
-        if self._pieces:  # writing was paused between two pieces of a head
+        if self._pieces:  # of a head; then the client stopped reading responses, so ``parses_next`` became false
             data = self._joined(data)
         tail = self._tail
         self._keep_tail(data)
@@ -182,13 +182,14 @@ class Incoming(HttpProtocol):
         return data
 
     def _keep_tail(self, data: bytes) -> None:
-        """Store the last three bytes, since pieces may split the mark at the end of a head."""
+        """Store the last three bytes, since two pieces may contain HEAD_END together."""
         self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
     def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
-        """Count the memory of an unfinished head until it is complete, of a large head until its response.
+        """Count the memory of a head until it is complete; count a large head until the response to its request.
 
-        ``begun`` is the number of bytes at the end of ``data`` that belong to the next head.
+        ``begun`` is the number of bytes at the end of ``data`` that belong to the next head. ``whole`` is true if the
+        head before them is complete and not large.
         """
         unauthenticated = self._unauthenticated
         if whole:
@@ -202,7 +203,8 @@ class Incoming(HttpProtocol):
         if not self._head:
             self._unauthenticated.remove_head(self)
         if self.is_large(request.message):
-            # the connection closes, and must not keep the head in memory until the body ends
+            # The connection closes after this response (``_ends`` in connection.py). If it waited for the rest of the
+            # body, the head would stay in memory.
             request.payload.feed_eof()
 
     def is_large(self, message: RawRequestMessage) -> bool:
@@ -214,14 +216,14 @@ class Incoming(HttpProtocol):
 
 
 def _is_one_head(data: bytes) -> bool:
-    """Report whether bytes are exactly the head of one request."""
+    """Report whether bytes contain the end of one head, and nothing after it."""
     return 0 <= data.find(HEAD_END) == len(data) - len(HEAD_END)
 
 
 def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
     """Return the number of bytes at the end of ``data`` that belong to the head after these messages.
 
-    The first message begins at ``at``. The number is too high if a chunk of a body contains the end of a head.
+    The first message begins at ``at``. The number may be wrong if another message with a body follows a chunked body.
     """
     for message, payload in messages:
         if is_failure(message) or not payload.is_eof():

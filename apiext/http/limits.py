@@ -4,7 +4,8 @@
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
-# Seconds that a client requests for a watch. Beyond: this number. Upstream: the number overflows, and the watch ends.
+# Seconds that a client requests for a watch. Beyond: the watch gets this time. Upstream: the number overflows, and the
+# watch ends.
 MAX_WATCH_TIMEOUT = 10**9
 # Seconds in which a body must arrive. Beyond: 408.
 BODY_TIMEOUT = 30.0
@@ -28,15 +29,15 @@ UNFINISHED_HEADS = 32 * 1024 * 1024
 # Connections without an authenticated request; with TLS, they need 100 MiB. Beyond: the oldest idle connection is
 # closed.
 UNAUTHENTICATED = 2_000
-# Bytes of a request head after which its connection stays open. Beyond: the connection is closed, since its parser
-# keeps the head in memory.
+# Bytes of a request head. Beyond: the connection closes after the response, since its parser keeps the head in memory.
 LARGE_HEAD = 128 * 1024
 # Lists of several segments that are encoded concurrently. Beyond: they wait.
 LISTS_AT_ONCE = 4
 # Bytes of a body or stored object for which no memory is reserved. Beyond: the request reserves memory, and gets a 429
 # if memory is scarce.
 UNWEIGHED = 4 * 1024
-# Bytes of a response that is not counted for its user. Beyond: its bytes count until the client has read them.
+# Bytes of a response that does not count for the memory of its user. Beyond: its bytes count until the client has read
+# them.
 ANSWER_UNWEIGHED = 64 * 1024
 # Bytes of a response that is sent uncompressed. Beyond: it is compressed. Upstream: defaultGzipThresholdBytes.
 GZIP_FROM = 128 * 1024
@@ -44,7 +45,7 @@ GZIP_FROM = 128 * 1024
 GZIP_INLINE = 256 * 1024
 # Bytes of the kernel's send buffer of a large response. Beyond: back-pressure.
 SEND_BUFFER = 256 * 1024
-# Bytes of a large response that are encrypted in one write. Beyond: the next write.
+# Bytes of a large response that TLS encrypts in one write. Beyond: the next write encrypts them.
 TLS_WRITE = 128 * 1024
 # Concurrent watches of a user. Beyond: 429.
 WATCHES_OF_A_USER = 20_000
@@ -65,8 +66,8 @@ MAX_WARNING = 256
 # Warning headers of a response. Beyond: further warnings are omitted, since Python's http.client reads at most 100
 # headers.
 WARNING_LINES = 64
-# File descriptors that are reserved for other uses than client connections. Beyond: all further descriptors are for
-# clients.
+# File descriptors that are reserved for other uses than client connections: an eighth of all, but not more than this
+# number. Beyond: further descriptors are for client connections.
 FILES_RESERVED_AT_MOST = 1_024
 # Seconds in which a refused connection must send its request. Beyond: the connection is closed.
 REFUSAL_WAIT = 1.0
@@ -74,8 +75,8 @@ REFUSAL_WAIT = 1.0
 MAX_ORIGIN = 1_024
 # Bytes of an object whose Table row is computed on the event loop. Beyond: a thread computes it.
 ROW_INLINE = 128 * 1024
-# Bytes of an object times its columns with a search, for a row computed on the event loop. Beyond: a thread computes
-# it.
+# Bytes of an object, multiplied by the number of columns whose JSONPath searches the object, of a Table row computed on
+# the event loop. Beyond: a thread computes it.
 ROW_SEARCHED = 32 * 1024
 # Fields and list items of a document encoded on the event loop. Beyond: a thread encodes it.
 MEMBERS_INLINE = 1_000
@@ -111,7 +112,8 @@ SHUTDOWN_DRAIN = 3.0
 SHUTDOWN_CANCELLED = 0.5
 # Seconds in which a stopping server accepts connections of the kernel's queue. Beyond: the kernel resets them.
 SHUTDOWN_ACCEPT = 0.02
-# Seconds in which a new connection of a stopping server must send a request. Beyond: the connection is closed.
+# Seconds in which a connection without a request must send its first request to a stopping server. Beyond: the
+# connection is closed.
 SHUTDOWN_FIRST = 0.2
 # Seconds in which clients must read the last responses. Beyond: connections are closed.
 SHUTDOWN_CLOSE = 1.0

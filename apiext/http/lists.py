@@ -1,4 +1,7 @@
-"""Encode lists item by item, join the items in pieces, and yield to the event loop in between (SRV-018)."""
+"""Encode lists item by item, join the items in pieces, and yield to the event loop in between (SRV-018).
+
+The view of an entry is the JSON of the object in the requested version; its keys are sorted.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -37,7 +40,7 @@ from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
-"""Encodes one object of a list; returns an awaitable if a thread does it."""
+"""Encodes one object of a list; returns an awaitable if a thread encodes it."""
 MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
 Maker = Callable[[Subject, Ages], MakeItem]
@@ -78,7 +81,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
 
 
 async def _formed(subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Maker) -> Reply:
-    """Return a list in another representation, whose encoded segments are cached."""
+    """Return a Table or a PartialObjectMetadataList; the segments cache their encoded items."""
     wanted = subject.wanted
     form = (subject.served.codec.view, wanted.kind, wanted.version, subject.include)
     pieces = await segments.in_form(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
@@ -103,7 +106,7 @@ async def joined(
 ) -> list[bytes]:
     """Encode the items and join them in pieces, yielding to the event loop; slow items are encoded in a thread."""
     found: list[bytes] = []
-    until = perf_counter() + server_limits.LOOP_BUDGET / 2  # inlined LoopBudget, which costs a coroutine for each item
+    until = perf_counter() + server_limits.LOOP_BUDGET / 2  # no LoopBudget, which costs a coroutine for each item
     for at in range(0, len(entries), storage_limits.SEGMENT):
         items: list[bytes] = []
         for entry in entries[at : at + storage_limits.SEGMENT]:
@@ -164,8 +167,8 @@ def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
 
     def make(entry: Entry) -> bytes:
         view = entry.uncached_view(viewer)
-        if view.startswith(prefix):  # keys of a view are sorted
-            return b"{" + view[len(prefix) :]  # as kube-apiserver, items of such lists have no kind
+        if view.startswith(prefix):
+            return b"{" + view[len(prefix) :]  # as kube-apiserver: items of lists of built-in kinds have no kind
         document: Document = orjson.loads(view)
         return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
 
@@ -180,7 +183,7 @@ def _pretty_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _as_pretty(item: bytes) -> bytes:
-    return pretty(item).replace(b"\n", b"\n    ")  # JSON has no other newlines
+    return pretty(item).replace(b"\n", b"\n    ")  # newlines in strings are escaped
 
 
 def _yaml_frame(subject: Subject, page: Page) -> Frame:
@@ -226,7 +229,10 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 
 
 def _long_from(subject: Subject) -> int:
-    """Return the size in bytes from which a thread computes the row: a searching column reads the complete object."""
+    """Return the bytes of an object from which a thread computes its row.
+
+    A column whose JSONPath searches the object reads it completely, so the number is smaller with such columns.
+    """
     if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
         return documents_limits.MAX_BODY * storage_limits.SEGMENT  # larger than any object
     searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
@@ -244,7 +250,7 @@ def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
     if subject.include == "None":
         return lambda view, revision: encode_in_order(
             row(subject, orjson.loads(view), ages)
-        )  # the view has sorted keys, so the row has them, too
+        )  # without sorting: the keys of the view are sorted already
     cut, needs_only_metadata = metadata_cutter(subject.served), _needs_only_metadata(subject)
     head, plain = _partial_head(subject), _WITHOUT_FLOATS.issuperset
 
@@ -272,7 +278,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
     return _frame_of(
         {"kind": PARTIAL_LIST, "apiVersion": version, "metadata": metadata_of(page)},
         b'"items":',
-        b"null",  # as kube-apiserver
+        b"null",  # as kube-apiserver, if the list is empty
     )
 
 
@@ -297,10 +303,10 @@ def _partial_head(subject: Subject) -> bytes:
 def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
     """Return a function (view, revision) → (bytes of the metadata, document with only the metadata).
 
-    The function returns None if it cannot find the metadata. The document usually has no managedFields. The keys of a
-    view are sorted. So metadata usually follows apiVersion and kind, and its last keys are resourceVersion, which every
-    view has, and uid. The bytes up to these keys are the metadata if they are valid JSON. A match within an annotation
-    or a nested object ends too early to be valid JSON.
+    The function returns None if it cannot find the metadata. The document usually has no managedFields. Since the keys
+    of a view are sorted, metadata usually follows apiVersion and kind. Its last keys are resourceVersion, which every
+    view has, and uid. The bytes up to the end of the uid are the metadata if they are valid JSON. If the search finds
+    these keys in an annotation or a nested object, the bytes end too early to be valid JSON.
     """
     api_version, kind = orjson.dumps(served.model.api_version), orjson.dumps(served.model.kind)
     start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (api_version, kind)
@@ -338,14 +344,17 @@ ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Maker]] = {
     (JSON, "Table", False): (_table_frame, _table_item),
     (JSON, PARTIAL_LIST, False): (_partial_frame, _partial_item),
 }
-"""(encoding, kind, indentation) → functions for the frame and the items; other lists are encoded as one document."""
+"""(encoding, kind, indentation) → functions for the frame and the items.
+
+Lists in other forms of JSON and YAML are encoded as one document, lists in protobuf by ``_protobuf``.
+"""
 
 FINISHED: Mapping[tuple[str, str, bool], Callable[[bytes], bytes]] = {
     (JSON, "", True): _as_pretty,
     (YAML, "", False): _as_yaml,
     (YAML, "", True): _as_yaml,
 }
-"""(encoding, kind, indentation) → last step for each item."""
+"""(encoding, kind, indentation) → function that converts each encoded item to its final form."""
 
 
 async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> list[bytes]:

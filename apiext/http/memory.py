@@ -1,11 +1,11 @@
 """The memory budget of requests: a request reserves memory before its body is decoded.
 
 From a body, the server creates a document, a normalized document, sets of fields and a response. They need up to a
-hundred times the bytes of the body. Several hundred requests run concurrently, so that bodies of the allowed size could
-exceed the memory, and the kernel would kill the process. So the server first estimates the need of a request
-(``weight`` of its body and of the stored object that it changes), and reserves this memory with ``Memory.hold``. This
-call raises a 429 while other requests have reserved the memory, and a 413 if the need exceeds the share of one user.
-The requests of one user can only reserve this share of the budget, so that one user cannot block all users.
+hundred times the bytes of the body. Several hundred requests run concurrently, so bodies of the allowed size could
+exceed the memory, and the kernel would kill the process. So the server first estimates the memory that a request needs:
+the ``weight`` of its body and of the stored object that it changes. Then it reserves this memory with ``Memory.hold``.
+This call raises a 429 while other requests have reserved the memory, and a 413 if the request needs more than the share
+of one user. All requests of a user together can reserve this share of the budget, so a user cannot block all users.
 
 ``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for responses, which stay in
 memory while a slow client reads. ``http.connection.ApiHandler.answer`` releases the memory after the response. Bodies
@@ -57,7 +57,7 @@ class Prices(NamedTuple):
 
 
 ITEMS = Prices(quote=250, comma=110, other=270, node=800)
-"""For objects whose list items may have field managers: built-in kinds, list types ``map`` and ``set``, applies."""
+"""For objects whose list items may have field managers: built-in kinds, list types ``map`` and ``set``, and applies."""
 
 WHOLE = Prices(quote=80, comma=40, other=270, node=400)
 """For custom objects in which each list has one set of field managers."""
@@ -68,7 +68,7 @@ _NO_NODE = _ALL.translate(None, b"{[:,?-\n")
 
 
 class Holder(Protocol):
-    """A request that reserves memory; ``promised`` is the number of bytes."""
+    """A request that reserves memory; ``promised`` is the number of reserved bytes."""
 
     user: User
     promised: int
@@ -77,10 +77,9 @@ class Holder(Protocol):
 async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
     """Return an upper estimate of the memory in bytes to decode and validate a body, and to encode the response.
 
-    ``prices`` is WHOLE for custom objects in which each list has one set of field managers: they need half of the
-    memory or less.
+    ``prices`` is WHOLE for custom objects in which each list has one set of field managers: they need less memory.
     """
-    if encoding == APPLY:  # the manager owns each list item
+    if encoding == APPLY:  # an apply may record its manager for each list item
         prices = ITEMS
     need = 0
     loop_budget = LoopBudget()
@@ -123,10 +122,10 @@ def memory_of_machine(path: Path = _MACHINE) -> int:
 class Memory:
     """Reserved bytes of all requests, and of each user.
 
-    ``free_memory`` reports the memory of a control group, by default that of this process. ``total`` is the budget of
-    the requests of this process, by default half of the control group's limit, and at most a quarter of the machine's
-    memory, divided by ``workers``. ``given`` is the memory of this process, and ``share`` is the budget of one user, in
-    bytes.
+    ``free_memory`` reports the memory of a control group, by default that of this process. All other values are in
+    bytes. ``total`` is the budget of the requests of this process. By default it is half of the control group's limit,
+    or a quarter of the machine's memory if that is less, divided by ``workers``. ``given`` is the memory that this
+    process may use, and ``share`` is the budget of one user.
     """
 
     __slots__ = ("_memory", "_users", "_workers", "given", "promised", "share", "total")
@@ -146,7 +145,7 @@ class Memory:
         return self._memory.is_limited
 
     def fits(self, more: int) -> bool:
-        """Report whether ``more`` bytes can be reserved besides the reserved memory."""
+        """Report whether ``more`` bytes can be reserved in addition to the reserved memory."""
         promised = self.promised + more
         return promised <= self.total and self._memory.fits(promised * self._workers)
 
@@ -176,14 +175,14 @@ _NO_MEMORY = "the server has too little memory left for this list; try again, as
 
 
 class ListBudget:
-    """Limits the memory of lists; ``slots`` is a semaphore for the number of concurrently encoded long lists."""
+    """Limits the memory of lists; the semaphore ``slots`` limits the number of long lists encoded concurrently."""
 
     def __init__(self, memory: Memory) -> None:
         self.slots = asyncio.Semaphore(limits.LISTS_AT_ONCE)
         self._memory = memory
 
     def fits(self, size: int) -> bool:
-        """Report whether ``size`` bytes fit besides the reservations of requests."""
+        """Report whether ``size`` bytes can be reserved in addition to the reserved memory."""
         return self._memory.fits(size)
 
     def held(self, page: Page) -> AbstractContextManager[None]:

@@ -54,9 +54,10 @@ def message_class(name: str) -> Any:
 
 
 def short_messages(raw: bytes) -> int:
-    """Return an upper bound of the number of messages with fewer than 32 bytes.
+    """Return about the greatest possible number of messages with fewer than 32 bytes.
 
-    The bound is the number of bytes that may be the length of such a message.
+    This is the number of bytes that may be the length of such a message. The lengths 9, 10 and 13 do not count, since
+    these bytes are also tab, line feed and carriage return, of which a string may have many.
     """
     return len(raw) - len(raw.translate(None, _LENGTHS))
 
@@ -362,7 +363,7 @@ _SCALARS: Mapping[int, Callable[[Any], Put]] = {
 
 
 def _time(value: str | None) -> Document:
-    if value is None:  # a value of a map: Go's zero time
+    if value is None:  # null as a value of a map is Go's zero time
         return {}
     return {"seconds": int(datetime.fromisoformat(value).timestamp())}
 

@@ -1,4 +1,7 @@
-"""Accept and Content-Type: the encoding and representation that a client requests, and those of its body (NEG rows)."""
+"""Accept and Content-Type: the form of the response that a client requests, and the encoding of its body.
+
+The rows NEG-… of BEHAVIOUR.md list the behaviour.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +33,8 @@ TRANSFORMS: Mapping[str, frozenset[str]] = {
 }
 """Representations that a client may request → encodings of each (TAB-001, PAR-001)."""
 
-# Number of alternatives up to which Go uses insertion sort. The order depends on the algorithm, since the comparison is
-# inconsistent.
+# Number of alternatives of an Accept header up to which Go uses insertion sort. The algorithm matters, since two
+# alternatives may both compare as better than the other (``_better``).
 _SORTED_BY_INSERTION = 12
 
 P = ParamSpec("P")
@@ -60,7 +63,7 @@ def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str,
 class Wanted(Struct, frozen=True):
     """The requested form of a response: encoding, representation (empty: the object itself), and indentation.
 
-    ``plain`` is true if stored views can be sent unchanged.
+    ``plain`` is true for the object itself in JSON without indentation: the server can send cached bytes unchanged.
     """
 
     encoding: str = JSON
@@ -111,7 +114,7 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
 
 
 def _better(one: Clause, other: Clause) -> bool:
-    """Report whether an alternative sorts before another; as upstream, both may sort before each other."""
+    """Report whether an alternative sorts before another; as upstream, two may each sort before the other."""
     if one.quality > other.quality or (one.type != "*" and other.type == "*"):
         return True
     return one.subtype != "*" and other.subtype == "*"
@@ -151,8 +154,8 @@ def _quality(text: str) -> float:
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
     """Return the best form for an Accept header; None if no offered encoding is acceptable.
 
-    ``offered`` are the encodings of the object itself. Other representations have the encodings in TRANSFORMS. The form
-    is a Table only if ``tables`` is true.
+    ``offered`` are the encodings of the object itself. Other representations have the encodings in TRANSFORMS; they are
+    acceptable only if ``transforms`` is true, and a Table only if ``tables`` is true, too.
     """
     if not header:
         return PLAIN
@@ -201,7 +204,10 @@ def stream(header: str, *, typed: bool) -> Wanted:
 
 
 def for_status(header: str) -> Wanted | None:
-    """Return the form of a Status; None if the client accepts no encoding of it (NEG-007)."""
+    """Return the form of a Status; None if the client accepts no encoding of it (NEG-007).
+
+    An Accept header with too many parts counts as absent.
+    """
     if _has_many_parts(header):
         return PLAIN
     return negotiate(header, ENCODINGS, transforms=False)
@@ -209,12 +215,12 @@ def for_status(header: str) -> Wanted | None:
 
 @_cached
 def _passes(header: str, offered: tuple[str, ...]) -> bool:
-    """Report whether a header has one of some media types; parameters are ignored."""
+    """Report whether a header contains one of the ``offered`` media types; parameters are ignored."""
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
 
 
 def check_consumed(content_type: str, accepted: tuple[str, ...]) -> None:
-    """Raise a 415 if a route of the built-in API does not accept the declared media type.
+    """Raise a 415 if a route of the built-in API does not accept the media type in Content-Type.
 
     Upstream: the router validates the header before the body is read, even for an empty body.
     """
@@ -248,7 +254,7 @@ def not_acceptable(offered: Sequence[str]) -> status.StatusError:
 
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
-    """Report whether to indent JSON: for ``?pretty=``, else for browsers, curl and Wget (NEG-005)."""
+    """Report whether to indent JSON: as ``?pretty=`` says, or without it for browsers, curl and Wget (NEG-005)."""
     if query_values and query_values[0]:
         return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)

@@ -37,9 +37,10 @@ class Issuer(Struct, frozen=True):
         return parts.scheme == "https" and not parts.query and not parts.fragment
 
     def shown(self, path: str, host: str) -> Reply | None:
-        """Return the configuration or the keys for a request to ``host``.
+        """Return the response with the configuration or the keys for a request to ``host``.
 
-        Return None for other paths, and if the issuer is not published. Raises a 404 for paths below these paths.
+        Return None for other paths, and if the issuer is not published. Raise a 404 for a path below CONFIGURATION or
+        KEYS. The response is a 400 if ``host`` is malformed and the configuration would quote it.
         """
         if not self.is_published:
             return None

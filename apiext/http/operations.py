@@ -48,7 +48,7 @@ class Operations(Protocol):
         """Return a page of a collection."""
 
     def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
-        """Return the error of a read whose object cannot be converted to the requested version."""
+        """Return the error of a get whose object cannot be converted to the requested version."""
 
     async def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
         """Return the error of a list with objects that cannot be converted."""
@@ -76,7 +76,7 @@ class Operations(Protocol):
 
 
 class VerbOperations:
-    """The operations of a server; most methods return the coroutine of a verb, which saves a further coroutine."""
+    """The operations of a server. Most methods return the coroutine of a verb, instead of awaiting it in their own."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -103,14 +103,14 @@ class VerbOperations:
         return collection.state.cached(namespace, name)
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return (resource, number of cached objects) of each resource."""
+        """Return (resource, number of cached objects) of each resource whose cache is ready."""
         for resource in self._verbs.catalog.current.resources.values():
             collection = self._verbs.store.collection(resource.group_resource)
             if collection is not None and collection.state.ready:
                 yield resource.group_resource, collection.state.count(None)
 
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Handle a request that upstream forwards to a node, pod or service; return None for an empty log."""
+        """Return for the empty log of a pod; raise StatusError for other requests that upstream forwards."""
         return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
@@ -122,7 +122,7 @@ class VerbOperations:
         return api.list_objects(self._verbs, call)
 
     def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
-        """Return the error of a read whose object cannot be converted to the requested version."""
+        """Return the error of a get whose object cannot be converted to the requested version."""
         return converting.undecodable(self._verbs, call, (entry,), error)
 
     def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:

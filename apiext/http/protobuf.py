@@ -27,14 +27,14 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("meta.k8s.io/v1", "PartialObjectMetadata"): "PartialObjectMetadata",
     ("meta.k8s.io/v1beta1", "PartialObjectMetadata"): "PartialObjectMetadata",
 }
-"""(apiVersion, kind) → name of the message; the table of built-in kinds has further messages."""
+"""(apiVersion, kind) → name of the message; ``messages`` adds those of the built-in kinds."""
 
 _LIST = "List"
 
 
 @cache
 def messages() -> Mapping[tuple[str, str], str]:
-    """Return (apiVersion, kind) → name of the message."""
+    """Return (apiVersion, kind) → name of the message, for all kinds with a message."""
     actions = {
         (f"{below['accepts']['group']}/v1", below["accepts"]["kind"]): below["accepts"]["kind"]
         for row in rows()
@@ -65,6 +65,7 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
+    # an apiVersion with two slashes, or with nothing after the slash, counts as absent
     if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:  # upstream: such an apiVersion has no version
         api_version = wanted[0]
     name, item = messages().get((api_version, kind)), _item_message(api_version, kind)
@@ -126,7 +127,7 @@ def _open(raw: bytes) -> Any:
     if len(raw) == len(PREFIX):
         raise DecodeError("empty body")
     envelope = raw[len(PREFIX) :]
-    # the library treats a field of a wrong type as unknown
+    # the library would skip a field of a wrong type as unknown, but Go reports an error
     wrong = protobuf_errors.fault(descriptor("Unknown"), envelope)
     if wrong != protobuf_errors.UNKNOWN:
         raise DecodeError(wrong)

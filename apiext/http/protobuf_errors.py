@@ -1,4 +1,4 @@
-"""Error texts of Go's protobuf decoder for malformed messages, found by walking over their fields."""
+"""Error texts of Go's protobuf decoder for malformed messages. A walk over the fields of a message finds its error."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ class _Walk:
         self._left = limits.WALKED_FIELDS
 
     def message(self, descriptor: Any, raw: bytes, depth: int) -> None:
-        """Raise the first error of a message."""
+        """Raise the first error of a message; return if the walk finds none."""
         at = 0
         while at < len(raw):
             self._left -= 1

@@ -113,7 +113,7 @@ class HttpProtocol(web.RequestHandler):
 
     @property
     def is_upgraded(self) -> bool:
-        """Report whether the following bytes are not HTTP."""
+        """Report whether the bytes after the last request belong to another protocol that it requested."""
         return self._upgraded
 
     @property
@@ -131,7 +131,11 @@ class HttpProtocol(web.RequestHandler):
         return self._request_count
 
     def parses_next(self) -> bool:
-        """Report whether arriving bytes begin or continue a head while no request runs."""
+        """Report whether arriving bytes belong to the next head, and can be parsed now.
+
+        Return False while a request runs or waits, while the client does not read responses, and if the connection
+        closes.
+        """
         waiter = self._waiter
         return not (
             waiter is None
@@ -276,7 +280,7 @@ class HttpProtocol(web.RequestHandler):
                     stays_open = await self.answer(request)
             except Exception as error:
                 self.refuse(504 if isinstance(error, TimeoutError) else 500, error)
-            if self._upgraded:  # aiohttp parses the bytes after an upgrade that was declined
+            if self._upgraded:  # aiohttp's method parses the bytes after the request if the upgrade was declined
                 await self.finish_response(request, _WRITTEN, None)
         except ConnectionError:
             return False
@@ -343,5 +347,5 @@ class Listener(web.Server):
         self.make = make
 
     def __call__(self) -> web.RequestHandler:
-        # the event loop accepts any protocol
+        # the cast is for mypy: the event loop accepts any protocol
         return cast(web.RequestHandler, self.make(self, self._loop, self._kwargs))

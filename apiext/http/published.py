@@ -28,8 +28,8 @@ T = TypeVar("T")
 class Builder:
     """Computes documents of a catalog, slow ones in threads, and caches them with the catalog.
 
-    One thread computes large documents. Another thread computes all other slow documents, which would have to wait
-    otherwise.
+    One thread computes large documents. Another thread computes the other slow documents, so that they do not wait for
+    large documents.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Builder:
             pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.compute_once, key, make)
             self._pending[name] = pending
             pending.add_done_callback(lambda done: self._done(name, done))
-        built: T = await asyncio.shield(pending)  # further clients may wait for the same work
+        built: T = await asyncio.shield(pending)  # a cancelled request must not cancel the work for further requests
         return built
 
     def _pool(self, large: bool) -> ThreadPoolExecutor:
@@ -88,7 +88,7 @@ class Conditional:
         self._changes: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
-        """Return a 304 if the client's ETag, or else its date, shows that it has the document; else None."""
+        """Return a 304 if the client's ETag, or without one its date, shows that it has the document; else None."""
         given = exchange.headers.get("If-None-Match", "")
         if given:
             tags = {each.strip().removeprefix("W/") for each in given.split(",")}
@@ -184,7 +184,7 @@ _OPENAPI_PROTOBUF = {
     "v2": "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "v3": "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
 }
-# version → (requested media type, Content-Type); the first pair is for wildcards
+# version → (requested media type, Content-Type) of each form; a wildcard selects the first form
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {
     version: (
         (JSON, JSON),
@@ -218,6 +218,7 @@ class Publisher:
         if len(parts) > 1:
             return await self._legacy(exchange, parts, catalog)
         encoding = wants_aggregated(exchange.accept)
+        # in upstream, the handler of ``/apis/`` does not serve aggregated discovery
         if encoding and exchange.path != "/apis/":  # upstream: another handler has the path with the slash
             reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
         elif parts[0] == "api":
@@ -243,7 +244,7 @@ class Publisher:
         return reply
 
     async def _legacy(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Return a document of legacy discovery, which is encoded once for each form."""
+        """Return a document of legacy discovery; each form of a document is encoded once."""
         make = _legacy(parts, catalog)
         if make is None:
             return None
@@ -276,7 +277,7 @@ class Publisher:
         return await self._v2(exchange, catalog) if version == "v2" and not path else None
 
     async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
-        """Handle ``/openapi/v2``: JSON, or protobuf for kubectl; a 406 for other media types (OAS-001)."""
+        """Handle ``/openapi/v2`` in JSON or protobuf; return a 406 for other media types (OAS-001)."""
         form = _form(exchange.accept, _FORMS["v2"])
         varies = [
             ("Vary", "Accept-Encoding"),
@@ -302,7 +303,7 @@ class Publisher:
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
-        """Return a document of OpenAPI v3; redirect a wrong hash to the current hash (OAS-002)."""
+        """Return a document of OpenAPI v3, or for a wrong hash a redirect to the current hash (OAS-002)."""
         from apiext.discovery import openapi_v3
 
         tag = openapi_v3.document_tag(catalog, path, self.version)

@@ -1,4 +1,7 @@
-"""Representations of an object or a list: the object itself, a Table, or its metadata only (TAB, PAR, SRV-018 rows)."""
+"""Representations of an object or a list: the object itself, a Table, or its metadata only.
+
+The rows TAB-…, PAR-… and SRV-018 of BEHAVIOUR.md list the behaviour.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import time
@@ -29,7 +32,7 @@ _INTERNAL = "Internal error occurred: "
 class Subject(Struct, frozen=True):
     """The representation of an object or a list: served version, endpoint, requested form, includeObject of a Table.
 
-    ``clock`` returns the time in seconds since the epoch, from which the ages in a Table are computed.
+    ``clock`` returns the current time in seconds since the epoch. The ages in a Table are computed from it.
     """
 
     served: ServedVersion
@@ -124,7 +127,10 @@ def is_small(document: View) -> bool:
 
 
 def written(wanted: Wanted, document: View) -> bytes:
-    """Return a document in the requested encoding; JSON ends with a newline unless it is indented."""
+    """Return a document in the requested encoding; JSON ends with a newline unless it is indented.
+
+    Raise a 406 for a kind that has no protobuf message.
+    """
     if wanted.encoding == negotiation.YAML:
         return encode_yaml(document)
     if wanted.encoding == negotiation.PROTOBUF:
@@ -188,7 +194,7 @@ _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
 
 
 def _as_text(document: View) -> Any:
-    """Encode an object for a row of JSON, since in a Table it may be nested deeper than orjson supports."""
+    """Encode an object for a row in JSON before the Table, in which it may be nested deeper than orjson supports."""
     return orjson.Fragment(encode(document))
 
 
@@ -218,7 +224,7 @@ def _list_of_object(subject: Subject, document: View) -> Document:
 
 
 def _internal(served: ServedVersion, kind: str) -> str:
-    """Return the Go type of a built-in resource upstream."""
+    """Return the name of upstream's internal Go type of a built-in kind, such as ``*core.Pod``."""
     return f"*{served.names.stored_resource.group.partition('.')[0] or 'core'}.{kind}"
 
 

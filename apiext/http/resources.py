@@ -42,7 +42,7 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
-# Least number of bytes that may wait in the transport of a watch, even if the user has many watches.
+# Bytes that may wait in the transport of each watch, even if its user has so many watches that the share is smaller.
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
@@ -67,6 +67,7 @@ class Target(Struct, frozen=True):
     def __post_init__(self) -> None:
         endpoint, model = self.endpoint, self.endpoint.model
         # upstream: the status of a definition has no columns
+        # Answers that are not stored are those of reviews.
         # upstream: answers that are not stored have no Table
         tables = not endpoint.review and (endpoint.name, self.served.names.resource) != ("status", _DEFINITIONS)
         force_setattr(self, "typed", model.typed and protobuf.has_message(model.api_version, model.kind))
@@ -156,7 +157,7 @@ async def _segments(
 ) -> Reply:
     """Return a list of all objects: the segments unchanged, or their cached gzip blocks."""
     if page.convert is None and segments.pending > storage_limits.SEGMENT:
-        async with resources.lists.slots:  # many clients may request the same list
+        async with resources.lists.slots:  # limits the work: many clients may request the same list
             await segments.prepare()
     else:
         await segments.prepare(page.convert)
@@ -181,10 +182,12 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
+        # an error of the options replaces the error of the form, which is the media type and the representation
         api.validate_watch(_call(exchange, target))  # upstream: options are validated before the form of a stream
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
+        # a stream of lists
         return Reply(200, streams.content_type(subject, transport.form(wanted)))  # upstream: such a stream ends at once
     form = transport.form(wanted)
     name = (served.names.group, served.names.version, served.names.resource)
@@ -253,7 +256,9 @@ _GZIPPED = Transport(
     head=lambda date, exchange, content: stream_head(content, date, exchange.audit_id, exchange.warnings, GZIP_HEAD),
     sink=GzipSink,
 )
-"""A watch that begins with the initial state, for a client that accepts gzip (upstream: the gate WatchListCompression).
+"""The transport of a watch that begins with the initial state, for a client that accepts gzip.
+
+Upstream: the feature gate WatchListCompression.
 """
 
 
@@ -301,6 +306,7 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
     encoding = _encoding(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
+        # validates the options
         api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
     await _weigh(resources, exchange, target, raw, encoding)
     return await _outcome(subject, await resources.operations.create(call, await _body(target, encoding, raw)))
@@ -311,6 +317,7 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
+        # validates the options
         api.write_options(call, "UpdateOptions")  # upstream: before the media type of the body is validated
     encoding = _encoding(exchange, target)
     await _weigh(resources, exchange, target, raw, encoding)
@@ -411,7 +418,7 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
     """Return a stored object in the requested representation; a thread converts a large object."""
     if subject.wanted.plain or len(entry.raw) < server_limits.WORK_INLINE:
         return representations.entry_reply(subject, entry, code)
-    raw = representations.shown(subject, entry)  # before the thread starts: the view may be cached
+    raw = representations.shown(subject, entry)  # not in the thread, since this may cache the JSON in the entry
     return await asyncio.to_thread(representations.shown_reply, subject, raw, code)
 
 
@@ -419,7 +426,7 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    if exchange.sender.packed:  # aiohttp accepts "gzip, chunked", and decodes neither
+    if exchange.sender.packed:  # aiohttp accepts the transfer encoding "gzip, chunked", but does not decompress it
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     connection = exchange.connection
     if (coming := connection.declared_size()) > limits.UNWEIGHED:
@@ -464,6 +471,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
         try:
             document, duplicates = await _decoded(encoding, raw, decode)
             beyond = ""
+        # the number is decoded nevertheless, so that an error of kind or version comes first
         except OverflowingNumber as error:  # upstream: reported after kind and version
             decode, beyond = _from_json_beyond, str(error)
             document, duplicates = await _decoded(encoding, raw, decode)
@@ -516,7 +524,7 @@ BODIES: Mapping[str, Decode] = {
     YAML: _from_yaml,
     PROTOBUF: _from_protobuf,
 }
-"""Encoding of a body → function that returns its document and its duplicate keys."""
+"""Encoding of a body → function that decodes it."""
 
 
 async def _delete_options(resources: Resources, exchange: Exchange, target: Target) -> Document | None:

@@ -105,7 +105,10 @@ def page_not_found() -> Reply:
 
 
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
-    """Return a StatusError in the client's encoding; indented JSON if it accepts no encoding (ERR-01, NEG-007)."""
+    """Return the response of a StatusError in the client's encoding (ERR-01, NEG-007).
+
+    It is indented JSON if the client accepts none of the encodings.
+    """
     document = error.document()
     wanted = negotiation.for_status(exchange.accept)
     if wanted is None:
@@ -152,7 +155,7 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(texts: Sequence[str]) -> list[str]:
-    """Truncate the texts; omit all texts after the text that exceeds the limit."""
+    """Truncate each text, and omit the rest once the truncated texts reach limits.MAX_WARNINGS characters."""
     cut: list[str] = []
     whole = total = 0
     for text in texts:

@@ -25,14 +25,14 @@ NOT_ALLOWED = "the server does not allow this method on the requested resource"
 NOT_YET = (
     "the request has been made before all known HTTP paths have been installed, please try again"  # upstream's text
 )
-# upstream routes these only with a name, and create only without a name
+# upstream routes update and patch only with a name, and create only without a name
 _BY_NAME = frozenset(("create", "update", "patch"))
 _READS = frozenset(("GET", "HEAD"))
 # methods that upstream's proxy subresource forwards, besides those of the verbs
 _OF_PROXIES = frozenset(("HEAD", "OPTIONS"))
 # first parts of paths whose documents list the served resources
 _COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))
-_DOTS = frozenset((".", ".."))  # not valid in keys of etcd: upstream responds with a 500
+_DOTS = frozenset((".", ".."))  # namespaces that are a 404 here, and in upstream a 500: keys of etcd cannot have them
 _METRIC_VERBS = {
     "get": "GET",
     "list": "LIST",
@@ -41,6 +41,7 @@ _METRIC_VERBS = {
     "update": "PUT",
     "patch": "PATCH",
     "delete": "DELETE",
+    # the label is the HTTP method, unlike that of a list
     "deletecollection": "DELETE",  # upstream: the method is the label
 }
 
@@ -268,7 +269,7 @@ def is_builtin(catalog: Catalog, group: str) -> bool:
 
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
-    """Raise the 405, 415 and 406 of upstream's router for built-in resources, which precede the handler (ERR-14)."""
+    """Raise the 405, 415 or 406 of upstream's router for built-in resources, before the handler runs (ERR-14)."""
     method = "GET" if info.verb == "watch" else exchange.method
     forwarded = target.endpoint.name == "proxy" and exchange.method in _OF_PROXIES
     if not forwarded and (info.verb not in target.endpoint.verbs or exchange.method != method or method == "HEAD"):
@@ -290,7 +291,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None
-    none = info.verb == "proxy" and _is_own(catalog, info)  # only custom resources have such paths
+    none = info.verb == "proxy" and _is_own(catalog, info)  # only custom resources have paths with the prefix proxy
     if none or resource is None or served is None or not _in_scope(served, info, resource):
         if not _is_own(catalog, info):
             return responses.page_not_found()
@@ -345,6 +346,7 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
     if info.verb == "list" and info.name and not served.model.typed:
+        # a list of one object, which the field selector names
         return "GET"  # upstream: counted as a read of one object
     if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"

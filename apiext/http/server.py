@@ -47,7 +47,7 @@ class Settings(Struct, frozen=True):
     certificate: ServingCertificate | None = None  # the certificate of ``tls``, if it may change
     version: str = "v1.35.0"
     anonymous: bool = False
-    workers: int = 1  # processes that share the port and the memory
+    workers: int = 1  # processes behind one port; each gets an equal part of the memory budget
     access_log: AccessLog | None = None  # writes a line for each request
     proxies: "Proxies | None" = None
     issuer: Issuer | None = None
@@ -60,7 +60,7 @@ def _chain(settings: Settings, *, audited: bool, authorizes: bool) -> list[Filte
         chain.insert(1, logging_to(settings.access_log))
     add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
     if add_headers is not None:
-        chain.insert(1, add_headers)  # before the filters that reject requests, so that pages can read their errors
+        chain.insert(1, add_headers)  # outside the filters that reject requests, so that pages can read their errors
     return chain
 
 

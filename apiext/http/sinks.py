@@ -132,7 +132,7 @@ class WatchSink:
         return not self.closed
 
     def lost(self) -> None:
-        """Close the sink: the client has disconnected."""
+        """Close the sink: the client has disconnected, or the stream has ended."""
         if not self.closed:
             self._close()
 
@@ -194,7 +194,7 @@ class GzipSink(WatchSink):
         """Send framed events compressed."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # this write already has the columns, or is not a Table
+        columns, self._columns = self._columns, b""  # hidden from super().write, which cannot parse compressed events
         if data:
             plain, packed = _LAST.compressed(data)
             first = b"" if self._size else _MEMBER
@@ -247,7 +247,7 @@ class UnchunkedSink(WatchSink):
         """Send framed events without their framing."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # this write already has the columns, or is not a Table
+        columns, self._columns = self._columns, b""  # hidden from super().write, which parses the framing
         super().write(unchunked(data))
         self._columns = columns
 

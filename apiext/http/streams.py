@@ -48,9 +48,9 @@ class EncodedAhead:
         return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._encoded else None
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Encode the large objects, then call ``then`` with all entries.
+        """Encode the large objects in a thread, then call ``then`` with all entries.
 
-        The creation of the frames raises errors of the encoding.
+        If the encoding fails, ``take`` encodes the objects again, and raises the error.
         """
         large = [entry for entry in entries if self.now(entry) is None]
 
@@ -171,11 +171,11 @@ def error_frame(subject: Subject, error: StatusError, form: Form | None = None) 
 
 
 def _view(entry: Entry, viewer: Viewer) -> bytes:
-    return entry.view(viewer)  # a converted entry overrides the method
+    return entry.view(viewer)  # not Entry.view(entry, viewer): a converted entry overrides the method
 
 
 def _object(subject: Subject, view_of: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
-    """Return a function that encodes an object in the representation; ``view_of`` returns the view of an entry."""
+    """Return a function that encodes an object in the representation; ``view_of`` returns the JSON of an entry."""
     viewer, encoding = subject.served.codec.view, subject.wanted.encoding
     if encoding == negotiation.JSON and not subject.wanted.kind:
         return lambda entry: view_of(entry, viewer)

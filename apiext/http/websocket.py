@@ -53,10 +53,10 @@ def check(headers: Headers) -> None:
 
 
 def is_foreign(exchange: Exchange) -> bool:
-    """Report whether a page of another, not allowed origin opens a WebSocket.
+    """Report whether a page of another origin opens a WebSocket, unless --cors-allowed-origins allows the origin.
 
-    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only its own
-    token proves that the script is authorized.
+    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only a token
+    that the script itself sends proves that it is authorized.
     """
     origin = exchange.headers.get("Origin", "")
     if not origin or exchange.connection.is_allowed_page or not is_requested(exchange):

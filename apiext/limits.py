@@ -21,7 +21,8 @@ LOG_FLUSH = 1.0
 THREADS_END = 2.0
 # Processes behind one port. Beyond: the start fails.
 WORKERS = 64
-# Names that a supervisor tries to bind if processes of other users have bound the first names. Beyond: the start fails.
+# Names of unix sockets that a supervisor tries to bind if processes of other users have bound the first names. Beyond:
+# the start fails.
 WORKER_NAMES = 16
 # Seconds in which workers must end, besides --shutdown-delay-duration. Beyond: they are killed.
 WORKER_STOP = 20.0

@@ -61,7 +61,7 @@ def set_verbosity(verbosity: int, *, quiet: bool) -> None:
 
 
 def note(event: str, **values: str) -> None:
-    """Log an event with --v=2 or more: a failure that changes no response, or only its text."""
+    """Log a failure that changes no response, or only the text of a response; only with --v=2 or more."""
     if _VERBOSE.isEnabledFor(logging.INFO):
         _VERBOSE.info(event, extra=fields(**values))
 

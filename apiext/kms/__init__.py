@@ -1,1 +1,1 @@
-"""KMS plug-ins on this machine: the calls of plug-ins, and decrypted data keys in memory (OPS-003)."""
+"""KMS plug-ins on this machine: the calls to plug-ins, and decrypted data keys in memory (OPS-003)."""

@@ -14,7 +14,8 @@ from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 KEY, SEED = 0, 1
 """The kinds of an encrypted data key: an AES-GCM key, or a seed from which the key of each value is derived."""
 
-# the tag of the first field in Go's order; the bytes after this field are equal for all values with a data key
+# The tag of the encrypted data, the first field in Go's order. The bytes after this field are equal in all values that
+# have the same data key.
 _DATA = b"\x0a"
 MALFORMED = "proto: cannot parse invalid wire-format data"
 
@@ -24,9 +25,10 @@ class InvalidEnvelope(ValueError):
 
 
 class Envelope(NamedTuple):
-    """A parsed stored value. ``source`` is the encrypted data key, ``kind`` its kind, and ``key_id`` the plug-in's key.
+    """A parsed stored value. ``data`` is the encrypted object, ``source`` the encrypted data key, ``kind`` its kind.
 
-    ``digest`` is equal for all values with the same data key.
+    ``key_id`` is the id of the key with which the plug-in has encrypted the data key. ``digest`` is equal for all
+    values with the same data key.
     """
 
     data: bytes
@@ -60,7 +62,10 @@ def packed(data: bytes, rest: bytes) -> bytes:
 
 
 def split(raw: bytes) -> tuple[bytes, bytes] | None:
-    """Return the encrypted data and the unparsed tail of a stored value, None if the data is not the first field."""
+    """Return the encrypted data and the unparsed tail of a stored value.
+
+    Return None if the data is not the first field, or empty, or truncated.
+    """
     if raw[:1] != _DATA:
         return None
     size, shift, at = 0, 0, 1
@@ -94,7 +99,7 @@ def unpacked(raw: bytes) -> Envelope:
 
 
 def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
-    """Validate an encrypted data key; raise InvalidEnvelope."""
+    """Validate an encrypted data key, the id of the plug-in's key, and the annotations; raise InvalidEnvelope."""
     if kind not in (KEY, SEED):
         raise InvalidEnvelope(f"unknown encryptedDEKSourceType: {kind}")
     why = "failed to validate encrypted DEK source: encrypted DEK source is"
@@ -127,7 +132,7 @@ def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
 
 
 def _domain_faults(name: str) -> list[Any]:
-    """Return the validation errors of a fully qualified domain name."""
+    """Return the validation errors of the name of an annotation, which is a fully qualified domain name."""
     if not name:
         return [fields.required("annotations")]
     name = name.removesuffix(".")

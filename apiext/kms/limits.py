@@ -1,12 +1,12 @@
 """Limits of KMS plug-ins."""
 
-# Seconds for which /readyz uses a good Status. Beyond: the server calls Status again. Upstream:
+# Seconds for which /readyz uses a successful Status call. Beyond: the server calls Status again. Upstream:
 # kmsPluginHealthzPositiveTTL.
 KMS_TTL = 20.0
-# Seconds for which /readyz uses a failed Status, and reads use a failed decryption of a data key. Beyond: the server
-# calls the plug-in again. Upstream: kmsPluginHealthzNegativeTTL.
+# Seconds for which /readyz uses a failed Status call, and for which the server does not retry a failed decryption of a
+# data key. Beyond: the server calls the plug-in again. Upstream: kmsPluginHealthzNegativeTTL.
 KMS_TTL_FAILED = 3.0
-# Seconds for which a data key encrypts without a good Status. Beyond: writes fail. Upstream:
+# Seconds after a Status response with the id of its key for which a data key encrypts. Beyond: writes fail. Upstream:
 # kmsv2PluginWriteDEKSourceMaxTTL.
 KMS_WRITES = 180.0
 # Bytes of a key id. Beyond: the server refuses the response of the plug-in. Upstream: KeyIDMaxSize.

@@ -39,7 +39,7 @@ def code_name(code: int) -> str:
 
 
 class PluginError(Exception):
-    """A call of a plug-in has failed. ``reached`` is true if the plug-in itself reported the error."""
+    """A call to a plug-in has failed. ``reached`` is true if the plug-in itself reported the error."""
 
     def __init__(self, code: int, message: str, reached: bool) -> None:
         super().__init__(code, message, reached)
@@ -68,7 +68,10 @@ def socket_of(endpoint: str) -> str:
 
 
 class Plugin:
-    """A plug-in. A call opens a connection if there is none. ``timeout`` is the maximum time of a call in seconds."""
+    """The client of a plug-in. A call opens a connection if there is none.
+
+    ``timeout`` is the maximum time of a call in seconds.
+    """
 
     def __init__(self, name: str, endpoint: str, timeout: float) -> None:
         self.name = name

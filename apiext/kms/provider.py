@@ -48,7 +48,7 @@ _CACHE_LOCK = threading.Lock()  # several threads use the caches, since threads 
 class KeyUnavailable(Exception):
     """A data key is not available.
 
-    ``status`` is the label in metrics. ``tried``: an immediate retry would fail, too.
+    ``status`` is the label in metrics. ``tried`` is true if an immediate retry would fail, too.
     """
 
     def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
@@ -228,10 +228,11 @@ class Provider:
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
 
     async def _use_key(self, key_id: str) -> str:
-        """Use a data key of this key of the plug-in for new values. Return the error of a failed call, else "".
+        """Encrypt new values with a data key that the plug-in encrypts with its key ``key_id``.
 
-        If the current data key has this key id, extend its time. Otherwise generate a data key. The time begins before
-        the call, so that it never ends too late. After an error, the last data key is used until it expires.
+        If the current data key has this key id, extend its validity. Otherwise generate a data key, and call the
+        plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return the error of
+        a failed call, else "". After an error, the last data key is used until it expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current

@@ -49,7 +49,7 @@ _NONE: _Changes = ({}, {}, {})
 
 
 def compare(type_: Type, left: Any, right: Any) -> Comparison:
-    """Return the changes from left to right; both must fit the type."""
+    """Return the changes from the left value to the right value; both values must fit the type."""
     return Comparison(*_changes(type_, left, right)[1])
 
 
@@ -93,7 +93,7 @@ def _map_changes(type_: MapType, left: dict[str, Any], right: dict[str, Any]) ->
         elif old != new or not same_json(old, new):  # ``!=`` is fast, since it stops at the first difference
             below = fields.get(name) or element or NOTHING
             if kind is dict is new.__class__ and old and new and below.map is not None and below.map.granular:
-                found = False, _map_changes(below.map, old, new)  # inlined from _changes
+                found = False, _map_changes(below.map, old, new)  # as _changes does, without a further call
             else:
                 found = _changes(below, old, new)
             _note(f"f:{name}", found, removed, modified, added)

@@ -16,7 +16,7 @@ _ANCIENT = "ancient-changes"
 
 
 class Manager(NamedTuple):
-    """The identity of a manager; the API version belongs only to the identity of updaters.
+    """The identity of a manager. Only the identity of an updater contains the API version.
 
     Managers sort in upstream's order.
     """

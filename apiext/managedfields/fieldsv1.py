@@ -9,7 +9,7 @@ from apiext.managedfields import limits
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check
 
-MAX_DEPTH = 240  # levels of a set, so that the whole object has fewer than orjson's 254 (upstream: no limit)
+MAX_DEPTH = 240  # levels of a set, so that the object has fewer than 254 levels, orjson's limit (upstream: no limit)
 
 
 _CANONICAL = {SELF}

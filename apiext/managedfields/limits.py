@@ -2,7 +2,7 @@
 
 # Path elements of managedFields in a cache. Beyond: new elements are not cached.
 FIELD_ELEMENTS = 8_192
-# Shapes of maps, by names and types of their fields, in a cache. Beyond: the oldest is evicted.
+# Shapes of maps (names and classes of their fields) in a cache. Beyond: the least recently used is evicted.
 SHAPES_SEEN = 512
 # Shapes of new objects whose managedFields are cached. Beyond: the cache is cleared.
 OWNERSHIPS_SEEN = 256

@@ -43,7 +43,7 @@ class ApplyError(Exception):
 class BadApply(Exception):
     """The error of an invalid body of an apply, for example of another kind, or with values of wrong types.
 
-    Upstream responds with a 500 to values that do not fit.
+    Upstream responds with a 500 to values of wrong types.
     """
 
 
@@ -266,7 +266,7 @@ def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
 
 
 def _are_readable(given: Any) -> bool:
-    """Return whether managedFields can be decoded; as in upstream, other values count as missing."""
+    """Return whether managedFields can be decoded; as upstream, the caller ignores managedFields that cannot."""
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         return False
     try:
@@ -307,7 +307,7 @@ def _applied(
 
 
 def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
-    """Raise the conflicts, except conflicts with fields of kubectl's earlier client-side apply (SSA-016)."""
+    """Raise the conflicts, except those about fields of kubectl's earlier client-side apply (SSA-016)."""
     allowed = _last_applied_fields(writer, live)
     if allowed is None:
         raise conflicts
@@ -317,7 +317,7 @@ def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
 
 
 def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
-    """Return the fields of the last-applied annotation that the live object still has.
+    """Return the fields of the last-applied annotation that have the same values in the live object.
 
     Return None without a usable annotation.
     """
@@ -339,7 +339,10 @@ def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
 
 
 def _with_last_applied(annotations: View, patch: View) -> Document:
-    """Return the annotations with kubectl's last-applied annotation updated, or without it if it is too long."""
+    """Return the annotations with kubectl's last-applied annotation updated.
+
+    Omit this annotation if all annotations together would have more than MAX_ANNOTATIONS bytes.
+    """
     metadata = dict(patch.get("metadata") or {})
     own = metadata.pop("annotations", None)
     if isinstance(own, dict):

@@ -72,7 +72,7 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
                 i, j, wanted = i + 1, j + 1, next(shared, None)
                 continue
             if left[i] in after and wanted is not None and wanted != left[i]:
-                i += 1  # an item of both lists, but not the next in the applied order
+                i += 1  # an item of both lists, but not the next one in the applied order
                 continue
         if i < len(left):
             if left[i] not in after:
@@ -92,7 +92,11 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
 
 
 def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
-    """Return the value without these paths. As upstream, replace a container without remaining fields by null."""
+    """Return the value without these paths.
+
+    As upstream, null replaces a map or list if nothing remains in it, or if it is atomic and ``deleted`` has a path
+    below it.
+    """
     if value.__class__ is dict:
         return _remove_members(type_.map, value, deleted) if type_.map is not None and type_.map.granular else None
     if value.__class__ is list:
@@ -101,10 +105,11 @@ def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
 
 
 def with_emptied(type_: Type, config: Any, pruned: Any) -> Any:
-    """Return the pruned object with an empty container in place of each null of ``remove``.
+    """Return the pruned value, with empty maps and lists in place of nulls of ``remove``.
 
-    Replace null only if the configuration has a container there. Upstream leaves null, which most schemas refuse, so an
-    applier could not empty a container that no other manager owns.
+    ``config`` is the applied configuration. Where it has a granular map or list, and the pruned value has null or
+    nothing, the result has an empty map or list. Null items of lists stay. Upstream leaves all nulls. Most schemas
+    refuse null, so an applier could not empty a map or list that no other manager owns.
     """
     if config.__class__ is dict and type_.map is not None and type_.map.granular:
         found = {} if pruned is None or pruned is MISSING else pruned

@@ -119,7 +119,7 @@ def _value_order(item: Any) -> tuple[Any, ...]:
 
 
 def printed(path: Sequence[str], *, owned: bool = False) -> str:
-    """Return a path as error texts print it, such as ``.spec.list[name="a"].v``, with long names cut.
+    """Return a path as error texts print it, such as ``.spec.list[name="a"].v``; long names are truncated.
 
     ``owned`` is true for a path from managedFields. Upstream decodes such paths from JSON, so all their numbers are
     floats.
@@ -143,6 +143,7 @@ def _printed(element: str, owned: bool) -> str:
 def _literal(item: Any, owned: bool) -> str:
     if isinstance(item, str):
         return go_quote(item)
+    # a float in Go: also each number of managedFields, and an integer over int64
     if isinstance(item, float) or (item.__class__ is int and (owned or item > _INT_MAX)):  # upstream: a float
         return go_float(float(item))
     if isinstance(item, list):

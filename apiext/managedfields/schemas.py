@@ -79,7 +79,7 @@ def with_meta(type_: MapType) -> MapType:
 
 
 def convert(schema: View, preserve: bool = False) -> Type:
-    """Return the merge type for values of a schema.
+    """Return the merge type for values of a schema; raise _UnknownType.
 
     ``preserve`` is true if a schema around this schema preserves unknown fields.
     """

@@ -64,7 +64,7 @@ class Faults:
 
 
 class TypeFault(ValueError):
-    """The error of a value that does not fit its type; the text is upstream's, cut to the limit of a response."""
+    """The error of a value that does not fit its type; the text is upstream's, truncated to the limit of a response."""
 
     def __init__(self, faults: Faults) -> None:
         lines: list[str] = []
@@ -90,7 +90,7 @@ def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = No
 
 
 def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
-    """Return whether the parts of a value at these paths are leaves that fit the type; False means unknown."""
+    """Return True if the parts of a value at these paths are leaves that fit the type, False if this is unknown."""
     if type_ is None or not type_.granular or value.__class__ is not dict or is_member(paths):
         return False
     for element, below in paths.items():
@@ -139,9 +139,10 @@ def _map_faults(
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        if other is not None and item.__class__ is list and same_json(item, other):  # for maps, the check is as fast
+        # only for lists: the check of a map is as fast as the comparison
+        if other is not None and item.__class__ is list and same_json(item, other):
             continue
-        if item.__class__ is dict and member.map is not None:  # inlined from _faults
+        if item.__class__ is dict and member.map is not None:  # as _faults does, without a further call
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
         else:
             faults = _faults(member, item, duplicates, other)
@@ -220,7 +221,7 @@ def _go_type(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """Return a JSON value as Go's %#v prints it; other values provide the text as ``go_syntax``."""
+    """Return a JSON value as Go's %#v prints it; values that are not JSON have the text as attribute ``go_syntax``."""
     if isinstance(value, dict):
         members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{members}}}"
@@ -304,9 +305,9 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 
 
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
-    """Return the set for the current type: a member that became atomic is owned as a whole.
+    """Return the set for the current type: if a field became atomic, the paths below it are replaced by its own path.
 
-    Upstream calls such changes of types SSA schema changes. The set of a root that became atomic stays unchanged, since
+    Upstream calls such changes of types SSA schema changes. If the root became atomic, the set stays unchanged, since
     the root has no owner.
     """
     found: dict[str, Any] | None = None

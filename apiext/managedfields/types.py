@@ -162,17 +162,20 @@ def _set_element(item: Any) -> str:
 
 
 def is_granular_map(type_: Type, value: Any) -> bool:
-    """Return whether a value is a granular map that is not empty."""
+    """Return whether a value is a map that is not empty, and its type is granular."""
     return value.__class__ is dict and bool(value) and type_.map is not None and type_.map.granular
 
 
 def is_granular_list(type_: Type, value: Any) -> bool:
-    """Return whether a value is a granular list that is not empty."""
+    """Return whether a value is a list that is not empty, and its type is granular."""
     return value.__class__ is list and bool(value) and type_.list is not None and type_.list.granular
 
 
 def same_json(left: Any, right: Any) -> bool:
-    """Return whether two containers have the same JSON. The test is fast, but false for some equal containers."""
+    """Return whether two containers have the same JSON.
+
+    The test is fast, but returns False for some equal containers, such as those whose keys have another order.
+    """
     return left is right or (left.__class__ is right.__class__ and orjson.dumps(left) == orjson.dumps(right))
 
 

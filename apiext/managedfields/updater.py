@@ -32,7 +32,7 @@ class MissingVersion(Exception):
 
 
 Losses = tuple[FieldSet, FieldSet]
-"""(changed and added fields, deleted fields): the fields that other managers lose by a write."""
+"""(changed and added fields, deleted fields) of a write: other managers lose these fields."""
 
 
 class Conflicts(Exception):
@@ -106,7 +106,7 @@ def compared(write: Write, live: View, new: View) -> Comparison:
     """
     changes = compare(write.type, live, new)
     before = union(changes.removed, changes.modified)
-    # all other fields of the live object equal the fields of the new object
+    # all other fields of the live object are equal in the new object, which fits its type
     if before and not leaves_fit(write.type.map, live, before):
         check(write.type, part_at(write.type, live, before))
     return changes
@@ -251,14 +251,15 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
 
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
-    """Restore the fields of the pruned object that a manager owns, version by version."""
+    """Restore in the pruned object those fields of the merged object that a manager owns, version by version."""
     sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
         sets.setdefault(one.api_version, []).append(one.fields)
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
+    # The version ``first`` comes first. Then versions in which metadata has an owner, since a conversion response
+    # without metadata is an error.
     # upstream: the order of all versions after the first is random
-    # Versions in which metadata has an owner come first, since a conversion response without metadata is an error.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")
@@ -272,7 +273,10 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
 
 
 def _with_dangling(versions: Versions, merged: View, pruned: View, api_version: str, last: FieldSet) -> View:
-    """Restore the fields of the pruned object that the applier did not own before this apply."""
+    """Restore in the pruned object those fields of the merged object that are not in ``last``.
+
+    ``last`` are the fields that the applier owned before this apply.
+    """
     doing = f"{_PRUNING}failed add back dangling items: failed to convert pruned object{_LAST}"
     pruned = converted(versions, pruned, api_version, doing)
     type_ = versions.type_of(api_version)

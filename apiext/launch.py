@@ -99,7 +99,10 @@ def refused(listening: Listening, error: OSError) -> Exception:
 
 
 def explain(error: BaseException, exits: Exits) -> int:
-    """Log the reason of a failure in one line; return the exit code."""
+    """Log the reason of a failure; return the exit code.
+
+    The reason is one line if ``exits`` has the type of the exception. Otherwise it is a bug, with a traceback.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     for kind, code in exits:

@@ -8,12 +8,12 @@ WORK_INLINE = 16 * 1024
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
-# Threads for large objects that one user, one definition or the expressions of policies can use. Beyond: work waits.
+# Those of these threads that one user, one definition or the expressions of policies can use. Beyond: work waits.
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000
 # Seconds between log lines about slow requests, failed TLS handshakes, or denials by one webhook. Beyond: the next line
-# has their number.
+# has the number of omitted lines.
 LOG_EVERY = 1.0
 # Seconds in which a stopping server writes the remaining log lines. Beyond: they are dropped.
 LOG_FLUSH = 1.0
@@ -28,7 +28,7 @@ WORKER_NAMES = 16
 WORKER_STOP = 20.0
 # Seconds of the longest pause before a worker is restarted. Beyond: the pause does not grow.
 WORKER_LAST_PAUSE = 10.0
-# Seconds in which workers of a killed supervisor must release the port. Beyond: the start fails.
+# Seconds in which workers of a killed supervisor must release the port. Beyond: the start of the next supervisor fails.
 WORKER_LEAVE = 3.0
 # Seconds between heartbeats of a worker. Beyond: the heartbeat counts as missed.
 WORKER_BEAT = 1.0

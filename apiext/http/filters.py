@@ -109,7 +109,7 @@ class Gate(Struct, eq=False):
     proxies: "Proxies | None" = None
     pages: Check | None = None  # raises a 403 for requests of pages of other origins
     deadlines: Deadlines = field(default_factory=Deadlines)
-    # True for mutating verbs, False for all others → number of running requests
+    # True for mutating verbs, else False → number of running requests
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
     _authenticated: Slot = field(default_factory=Slot)  # the counter of successful authentications

@@ -1,6 +1,6 @@
 """Limits of connections, requests and responses."""
 
-# Bytes of the body of a rejected request that are read and discarded. Beyond: the connection is closed, as by Go.
+# Bytes by which a body exceeds its limit and is still read and discarded. Beyond: the connection is closed, as by Go.
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
@@ -23,11 +23,11 @@ KEEPALIVE = 90.0
 MAX_HEADERS = 2_000
 # Bytes of a request head. Beyond: 431. Upstream: DefaultMaxHeaderBytes of Go.
 MAX_HEAD = 1024 * 1024
-# Bytes of all unfinished request heads; a sixteenth of the memory if that is less. Beyond: the connection with the
-# largest head is closed.
+# Bytes of memory of all unfinished request heads; a sixteenth of the server's memory if that is less. Beyond: the
+# connections with the largest heads are closed.
 UNFINISHED_HEADS = 32 * 1024 * 1024
 # Connections without an authenticated request; with TLS, they need 100 MiB. Beyond: the oldest idle connection is
-# closed.
+# closed, or the new connection if none is idle.
 UNAUTHENTICATED = 2_000
 # Bytes of a request head. Beyond: the connection closes after the response, since its parser keeps the head in memory.
 LARGE_HEAD = 128 * 1024

@@ -47,7 +47,7 @@ class MetricsExpiry:
     def _is_deleted(self, group: str, resource: str) -> bool:
         """Report whether a resource or group was not served at this check and the previous check."""
         catalog = self._live.current
-        if not group or group.startswith("."):  # the group of a built-in resource
+        if not group or group.startswith("."):  # the core group, or the group of the server's own objects
             return False
         if catalog.resource(group, resource) is not None if resource else group in self._groups():
             return False

@@ -45,8 +45,8 @@ class FieldError(Struct, frozen=True):
 class Errors(list[FieldError]):
     """A list of field errors that stops growing after the first error over the limits of a response.
 
-    Then ``+=`` also stops consuming a generator. A body can have a million errors, and each error may need more memory
-    than its value.
+    Then ``+=`` consumes no more errors of a generator. A body can have a million errors, and each error may need more
+    memory than its value.
     """
 
     _size = 0
@@ -93,7 +93,7 @@ def as_many_as_shown(errors: Iterable[FieldError]) -> Iterator[FieldError]:
 def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
     """Sort errors by text; return them up to the first error over the limits of a response.
 
-    The function never has more than about twice as many errors in memory.
+    The function never has more than about twice as many errors in memory as it may return.
     """
     found: list[FieldError] = []
     count = size = 0
@@ -183,7 +183,7 @@ def not_found(path: str, value: Any, detail: str = "") -> FieldError:
 
 
 def forbidden(path: str, detail: str) -> FieldError:
-    """Return the error of a field that may not have this value."""
+    """Return the error of a field that may not be set, or not to this value."""
     return FieldError(FORBIDDEN, path, f"Forbidden: {detail}" if detail else "Forbidden")
 
 

@@ -2,19 +2,20 @@
 
 # Bytes of all annotations of an object. Beyond: 422. Upstream: TotalAnnotationSizeLimitB.
 MAX_ANNOTATIONS = 262_144
-# Bytes of a request line or of one header, characters of a selector. Beyond: 431, or 400 for a selector.
+# Bytes of a request line or of one header, and characters of a selector. Beyond: 431, but for a selector 400.
 MAX_LINE = 65_536
-# Namespaces in a cache. Beyond: the oldest is evicted, or the cache is cleared.
+# Namespaces in each cache about namespaces. Beyond: the least recently used is evicted, or the cache is cleared.
 NAMESPACES_SEEN = 256
 # Causes (field errors) in one Status. Beyond: the rest is left out.
 MAX_FIELD_ERRORS = 1_000
 # Characters of the causes in one Status. Beyond: the rest is left out.
 MAX_FIELD_ERROR_BYTES = 1024 * 1024
-# Parsed field selectors and label names in a cache. Beyond: the oldest is evicted.
+# Parsed field selectors in a cache, and names of labels in another. Beyond: the least recently used is evicted.
 SELECTORS_SEEN = 64
 # Bytes of a field manager's name. Beyond: 422. Upstream: FieldManagerMaxLength.
 MAX_MANAGER = 128
-# Parsed times, and printed durations, in a cache. Beyond: the oldest is evicted.
+# Entries in each cache of times: parsed times, normalized times, printed durations. Beyond: the least recently used is
+# evicted.
 TIMES_SEEN = 1024
 # Characters of a time in the cache of parsed times. Beyond: the time is not cached.
 TIME_TEXT = 40

@@ -25,7 +25,7 @@ from apiext.meta.syntax import (
 from apiext.text.quotes import go_quote
 
 NameValidator = Callable[[str], list[str]]
-# validation of the metadata of an update: only the changes, or all fields as on create
+# the two validations of the metadata of an update: CHANGE validates the changes, WHOLE all fields as on create
 CHANGE, WHOLE = "change", "whole"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
@@ -34,7 +34,7 @@ class _Position:
     """The position of a value in a document: Go's struct and dotted path for errors, a path for unknown fields.
 
     For an item of a list, ``above`` is the position of the list, and ``index`` is the index of the item. Paths are
-    joined only for errors.
+    joined only when they are printed.
     """
 
     __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
@@ -62,7 +62,10 @@ class _Position:
         return self._go_path if above is None else f"{above.go_path}{self._go_path}"
 
     def type_error(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
-        """Return the error of a field of a wrong type; ``form`` (by default ``go``) is as in DecodeError.misfit."""
+        """Return the error of a field of a wrong type; its Go type is ``go``.
+
+        ``form`` is the form of the Go type for ``DecodeError.misfit``: map, slice, struct, or by default ``go``.
+        """
         kind = json_kind(value)
         if kind == "number" and go == "int64":
             shown = str(value) if value.__class__ is int else encode(value).decode()
@@ -123,7 +126,7 @@ def _time(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not str:
         error = position.type_error(value, name, "string")
         error.restored = (
-            # the Go type has its own decoder
+            # not the text of ``misfit``, since metav1.Time has its own decoder
             f"json: cannot unmarshal {json_kind(value)} into Go value of type string"
         )
         raise error
@@ -252,6 +255,7 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, position)
     except DecodeError:
+        # Report upstream's error instead of this one.
         # upstream: decodes custom objects in sorted order and reports the first error, but first an invalid time
         members = metadata if go_path else orjson.loads(encode(metadata))
         _check_times(members, position)
@@ -312,7 +316,7 @@ def validate(
     name, namespace = metadata.get("name"), metadata.get("namespace")
     found = Errors()
     if prefix := metadata.get("generateName"):
-        dashed = len(prefix) > 1 and prefix.endswith("-")  # a trailing dash stands for the generated suffix
+        dashed = len(prefix) > 1 and prefix.endswith("-")  # valid, since the generated suffix follows the dash
         faults = name_validator(f"{prefix[:-2]}a" if dashed else prefix)
         found += (invalid(f"{path}.generateName", prefix, fault) for fault in faults)
     if not name:
@@ -440,7 +444,7 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
             current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if not controller:
                 controller = current
-            elif room > 0:  # upstream prints all owners in each error, so their size is quadratic
+            elif room > 0:  # each error prints all owners, as in upstream, so the total size is quadratic
                 shown = shown or orjson.dumps([_ordered(owner, _OWNER) for owner in owners]).decode()
                 room -= len(shown)
                 found.append(

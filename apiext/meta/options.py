@@ -109,10 +109,10 @@ class ListOptions(Struct, frozen=True):
         return self.send_initial_events
 
     def errors(self) -> list[FieldError]:
-        """Return the validation errors of the combination (RV-004).
+        """Return the errors of options that may not be combined, or have an unknown value (RV-004).
 
-        As in upstream, the parameter ``watch`` selects the rules. So the old watch paths are validated as lists, and a
-        deletecollection with ``watch`` is validated as a watch.
+        As in upstream, the parameter ``watch`` selects the rules. So a watch with an old path (``/watch/…``) is
+        validated as a list, and a deletecollection with ``watch`` is validated as a watch.
         """
         return self._watch_errors() if self.watch else self._list_errors()
 
@@ -146,6 +146,7 @@ class ListOptions(Struct, frozen=True):
             found.append(forbidden(where, text))
         if match and match != "NotOlderThan":
             found.append(not_supported(where, match, ("NotOlderThan",)))
+        # true if upstream itself sets sendInitialEvents, and with it resourceVersionMatch
         # upstream: sets sendInitialEvents of a watch without a revision or from 0 before the validation
         given = self.send_initial_events is None and self.resource_version in ("", "0")
         if self.continue_token and (match or given):

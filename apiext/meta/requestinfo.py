@@ -64,6 +64,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     namespace: str | None = None
     if parts[first] == "namespaces" and len(parts) > first + 1:
         inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
+        # In /apis, also if no resource follows. In /api, the path then names an object of the resource ``namespaces``.
         if inside or prefix == "apis":  # upstream: the segment after namespaces is always a namespace
             namespace = parts[first + 1] or None
         first += 2 * inside

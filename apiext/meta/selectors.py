@@ -243,7 +243,7 @@ def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
 
 
 class FieldSelector(Struct, frozen=True):
-    """Terms (field path, ``=`` or ``!=``, value), in upstream's order."""
+    """A conjunction of terms (field path, ``=`` or ``!=``, value), sorted by their text, as in upstream."""
 
     terms: tuple[tuple[str, str, str], ...] = ()
 

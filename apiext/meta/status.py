@@ -1,4 +1,4 @@
-"""Errors of the API: metav1.Status, with a function for each kind of error (ERR rows)."""
+"""Errors of the API: metav1.Status, with a function for each kind of error (rows ERR-… of BEHAVIOUR.md)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # set for a list with a new continue token (RV-007), and for a webhook's denial
+        # set in the 410 of a list that contains a new continue token (RV-007), and in a webhook's denial
         self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # True adds X-Content-Type-Options: nosniff
 
@@ -80,7 +80,7 @@ def already_exists(resource: GroupResource, name: str) -> StatusError:
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a create with a generateName whose name already exists (ERR-04)."""
+    """Return the 409 of a create whose name, generated from generateName, already exists (ERR-04)."""
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
@@ -113,7 +113,7 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
-    """Return the first errors, at least one, so that the size of the response is bounded."""
+    """Return the first errors, at least one, since the size of a response is limited."""
     if len(errors) < 2:
         return errors
     sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])

@@ -152,7 +152,10 @@ class Ages:
         self._known: dict[str, str] = {}
 
     def of(self, stamp: str) -> str:
-        """Return the age of an RFC 3339 time: ``<invalid>`` if malformed or future, ``<unknown>`` if zero."""
+        """Return the age of an RFC 3339 time, ``<unknown>`` for Go's zero time.
+
+        Return ``<invalid>`` for a malformed time, and for a time two seconds or more in the future.
+        """
         known = self._known.get(stamp)
         if known is None:
             known = self._known[stamp] = self._shown(stamp)

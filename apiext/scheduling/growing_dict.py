@@ -8,7 +8,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-PART = 512  # average number of keys of a part after which the next part is split
+PART = 512  # average number of keys in a part; when it is exceeded, one part is split
 
 
 class GrowingDict(Generic[K, V]):
@@ -28,7 +28,7 @@ class GrowingDict(Generic[K, V]):
     def _part(self, key: object) -> dict[K, V]:
         at = hash(key) & self._mask
         parts = self._parts
-        # A part that does not exist yet has its keys in the part from which it will be split.
+        # The keys of a part that does not exist yet are in the part that will be split to make it.
         return parts[at] if at < len(parts) else parts[at & self._mask >> 1]
 
     def __len__(self) -> int:

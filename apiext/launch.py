@@ -32,11 +32,11 @@ Exits = Sequence[tuple[type[BaseException], int]]
 
 
 class PortInUseError(Exception):
-    """The error if the configured port is in use, or if the user may not use it."""
+    """The error if the configured port is in use, or if the server has no permission to use it."""
 
 
 class StoppedError(Exception):
-    """A signal that stopped the server before it was ready."""
+    """The error if a signal stopped the server before it was ready."""
 
     def __init__(self) -> None:
         super().__init__("a signal stopped the server before it was ready")
@@ -101,7 +101,8 @@ def refused(listening: Listening, error: OSError) -> Exception:
 def explain(error: BaseException, exits: Exits) -> int:
     """Log the reason of a failure; return the exit code.
 
-    The reason is one line if ``exits`` has the type of the exception. Otherwise it is a bug, with a traceback.
+    If ``exits`` has the type of the exception, the reason is one line. Other exceptions are bugs; the log has their
+    traceback.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

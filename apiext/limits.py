@@ -8,7 +8,7 @@ WORK_INLINE = 16 * 1024
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
-# Those of these threads that one user, one definition or the expressions of policies can use. Beyond: work waits.
+# Threads, of all THREADS, that one user, one definition, or the expressions of policies can use. Beyond: work waits.
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000

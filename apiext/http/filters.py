@@ -107,9 +107,9 @@ class Gate(Struct, eq=False):
     requests: RequestConfig = RequestConfig()
     auditor: Auditor | None = None
     proxies: "Proxies | None" = None
-    pages: Check | None = None  # raises a 403 for requests of pages of other origins
+    pages: Check | None = None  # raises a 403 for requests that may come from web pages of other origins
     deadlines: Deadlines = field(default_factory=Deadlines)
-    # True for mutating verbs, else False → number of running requests
+    # number of running requests: with the key True those of mutating verbs, with False the rest
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
     _authenticated: Slot = field(default_factory=Slot)  # the counter of successful authentications

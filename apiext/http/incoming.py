@@ -117,7 +117,7 @@ class Incoming(HttpProtocol):
         A connection that closes after this request still reads the request's body. It closes immediately if an
         unfinished head or unfinished trailers after the body exceed the limit.
         """
-        if self._pieces:  # of a head; then the client stopped reading responses, so ``parses_next`` became false
+        if self._pieces:  # collected before the client stopped reading responses, which made ``parses_next`` false
             data = self._joined(data)
         tail = self._tail
         self._keep_tail(data)

@@ -75,8 +75,8 @@ REFUSAL_WAIT = 1.0
 MAX_ORIGIN = 1_024
 # Bytes of an object whose Table row is computed on the event loop. Beyond: a thread computes it.
 ROW_INLINE = 128 * 1024
-# Bytes of an object, multiplied by the number of columns whose JSONPath searches the object, of a Table row computed on
-# the event loop. Beyond: a thread computes it.
+# Bytes of an object whose Table row is computed on the event loop, multiplied by the number of columns whose JSONPath
+# searches the object. Beyond: a thread computes it.
 ROW_SEARCHED = 32 * 1024
 # Fields and list items of a document encoded on the event loop. Beyond: a thread encodes it.
 MEMBERS_INLINE = 1_000
@@ -119,9 +119,9 @@ SHUTDOWN_FIRST = 0.2
 SHUTDOWN_CLOSE = 1.0
 # Seconds of a TLS handshake. Beyond: the connection is closed.
 HANDSHAKE = 10.0
-# Proxy addresses in an audit event. Beyond: the event has only the first addresses. Upstream: no limit.
+# Addresses of X-Forwarded-For in an audit event. Beyond: the event has only the first addresses. Upstream: no limit.
 AUDIT_ADDRESSES = 100
-# Characters of a proxy's address. Beyond: it is not used as an address.
+# Characters of an address that a proxy reports in a header. Beyond: it is not used as an address.
 ADDRESS_TEXT = 64
 # Seconds of a request other than a watch. Beyond: it is logged as slow.
 SLOW_REQUEST = 1.0

@@ -231,7 +231,7 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 def _long_from(subject: Subject) -> int:
     """Return the bytes of an object from which a thread computes its row.
 
-    A column whose JSONPath searches the object reads it completely, so the number is smaller with such columns.
+    The number is smaller if several columns have a JSONPath that searches the object, since each reads it completely.
     """
     if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
         return documents_limits.MAX_BODY * storage_limits.SEGMENT  # larger than any object

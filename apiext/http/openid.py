@@ -40,7 +40,7 @@ class Issuer(Struct, frozen=True):
         """Return the response with the configuration or the keys for a request to ``host``.
 
         Return None for other paths, and if the issuer is not published. Raise a 404 for a path below CONFIGURATION or
-        KEYS. The response is a 400 if ``host`` is malformed and the configuration would quote it.
+        KEYS. The response with the configuration is a 400 instead if ``host`` is malformed.
         """
         if not self.is_published:
             return None

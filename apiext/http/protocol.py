@@ -253,7 +253,7 @@ class HttpProtocol(web.RequestHandler):
             except BaseException:
                 self.force_close()
                 raise
-            if late and self._parser is not None:  # the parser has counted the message, since its body is complete
+            if late and self._parser is not None:  # the parser counts a message only when its body is complete
                 self._parser.message_consumed()
                 self.data_received(b"")
         if not self._force_close:

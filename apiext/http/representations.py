@@ -85,12 +85,12 @@ def _unreadable(fault: str) -> status.StatusError:
 
 
 def entry_reply(subject: Subject, entry: Entry, code: int = 200) -> Reply:
-    """Return a stored object in the requested representation."""
+    """Return the response with a stored object in the requested representation."""
     return shown_reply(subject, shown(subject, entry), code)
 
 
 def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
-    """Return the JSON of an object in the requested representation."""
+    """Return the response with an object (``raw``, its JSON) in the requested representation."""
     if subject.wanted.plain:
         return Reply(code, negotiation.JSON, (raw, b"\n"), compressible=True)
     if subject.wanted.pretty and not subject.wanted.kind and subject.wanted.encoding == negotiation.JSON:
@@ -99,7 +99,7 @@ def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
 
 
 def document_reply(subject: Subject, document: Document, code: int = 200) -> Reply:
-    """Return a document in the requested representation; a Status is not converted."""
+    """Return the response with a document in the requested representation; a Status is not converted."""
     wanted = subject.wanted
     if wanted.kind and not status.is_status(document):
         if isinstance(document.get("items"), list) and document.get("kind") == subject.served.names.list_kind:

@@ -42,7 +42,8 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
-# Bytes that may wait in the transport of each watch, even if its user has so many watches that the share is smaller.
+# Bytes that may wait in the transport of any watch, even if its user has so many watches that an equal part of
+# limits.UNREAD_OF_A_USER is less.
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
@@ -187,7 +188,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
-        # a stream of lists
+        # events contain objects, not lists
         return Reply(200, streams.content_type(subject, transport.form(wanted)))  # upstream: such a stream ends at once
     form = transport.form(wanted)
     name = (served.names.group, served.names.version, served.names.resource)

@@ -10,7 +10,7 @@ NAMESPACES_SEEN = 256
 MAX_FIELD_ERRORS = 1_000
 # Characters of the causes in one Status. Beyond: the rest is left out.
 MAX_FIELD_ERROR_BYTES = 1024 * 1024
-# Parsed field selectors in a cache, and names of labels in another. Beyond: the least recently used is evicted.
+# Parsed field selectors in a cache, and label names in another cache. Beyond: the least recently used is evicted.
 SELECTORS_SEEN = 64
 # Bytes of a field manager's name. Beyond: 422. Upstream: FieldManagerMaxLength.
 MAX_MANAGER = 128

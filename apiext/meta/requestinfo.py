@@ -25,8 +25,9 @@ class RequestInfo(NamedTuple):
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
     this server does not support) or empty (an unknown method). For other requests, ``verb`` is the method in lower
     case. ``namespace`` is None if the path has no namespace or an empty one, and for the core resource ``namespaces``.
-    ``name`` of a list or watch without a name in the path is the name that its field selector requires. ``named`` is
-    true if the path contains the name. ``rest`` are the path segments after the subresource.
+    Without a name in the path, ``name`` is the name that the field selector of a list requires, or of a watch with the
+    parameter ``watch``. ``named`` is true if the path contains the name. ``rest`` are the path segments after the
+    subresource.
     """
 
     is_resource: bool

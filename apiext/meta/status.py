@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # set in the 410 of a list that contains a new continue token (RV-007), and in a webhook's denial
+        # set in a 410 with a new continue token for a list (RV-007), and in a webhook's denial
         self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # True adds X-Content-Type-Options: nosniff
 

@@ -29,7 +29,7 @@ UNFINISHED_HEADS = 32 * 1024 * 1024
 # Connections without an authenticated request; with TLS, they need 100 MiB. Beyond: the oldest idle connection is
 # closed, or the new connection if none is idle.
 UNAUTHENTICATED = 2_000
-# Bytes of a request head. Beyond: the connection closes after the response, since its parser keeps the head in memory.
+# Bytes of memory of a request head. Beyond: the connection closes after the response, since its parser keeps the head.
 LARGE_HEAD = 128 * 1024
 # Lists of several segments that are encoded concurrently. Beyond: they wait.
 LISTS_AT_ONCE = 4

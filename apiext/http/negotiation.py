@@ -97,9 +97,11 @@ class Clause(Struct, frozen=True):
 
 @_cached
 def parse_accept(header: str) -> tuple[Clause, ...]:
-    """Return the alternatives, best first: higher q first, then specific types before wildcards.
+    """Return the alternatives, best first: those with a higher q, and specific types before wildcards.
 
-    Malformed alternatives are ignored. A q that is not a number counts as 0; q=0 does not exclude an encoding.
+    If these two rules contradict each other, the later alternative in the header comes first, as in upstream. In a
+    header with more than _SORTED_BY_INSERTION alternatives, a higher q then comes first. Malformed alternatives are
+    ignored. A q that is not a number counts as 0; q=0 does not exclude an encoding.
     """
     found = [clause for part in header.split(",") if (clause := _clause(part.strip())) is not None]
     if len(found) > _SORTED_BY_INSERTION:

@@ -427,7 +427,8 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    if exchange.sender.packed:  # aiohttp accepts the transfer encoding "gzip, chunked", but does not decompress it
+    # compressed by Content-Encoding, or by a Transfer-Encoding such as "gzip, chunked", which aiohttp accepts
+    if exchange.sender.packed:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     connection = exchange.connection
     if (coming := connection.declared_size()) > limits.UNWEIGHED:

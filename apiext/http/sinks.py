@@ -194,7 +194,7 @@ class GzipSink(WatchSink):
         """Send framed events compressed."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # hidden from super().write, which cannot parse compressed events
+        columns, self._columns = self._columns, b""  # super().write must not search compressed events for a placeholder
         if data:
             plain, packed = _LAST.compressed(data)
             first = b"" if self._size else _MEMBER
@@ -247,7 +247,7 @@ class UnchunkedSink(WatchSink):
         """Send framed events without their framing."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # hidden from super().write, which parses the framing
+        columns, self._columns = self._columns, b""  # super().write must not parse the framing, which is removed here
         super().write(unchunked(data))
         self._columns = columns
 

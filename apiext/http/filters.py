@@ -139,7 +139,7 @@ class Gate(Struct, eq=False):
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
         """Drop the metrics of deleted resources, in steps: the caller can yield to the event loop after each step.
 
-        Cached slots are dropped first. Otherwise a request could count in a slot that is no longer in /metrics.
+        Drop the cached counters first. Otherwise a request could increment a counter that is no longer in /metrics.
         """
         for number, key in enumerate(tuple(self._counters)):
             if is_deleted(key[0].group, key[0].resource):
@@ -150,7 +150,7 @@ class Gate(Struct, eq=False):
         yield from self.telemetry.drop_deleted(is_deleted)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
-        """Return the user of a request; raise a 401 for an invalid credential, or without a needed one (AUT-002).
+        """Return the user of a request; raise a 401 for an invalid credential, or if a needed one is missing (AUT-002).
 
         Raise UnconfirmedCredential if the credential is invalid for the cache, which may be older than the store.
         """
@@ -279,7 +279,7 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Set the user of a request; raise a 401 for an invalid credential, or without a needed one.
+    """Set the user of a request; raise a 401 for an invalid credential, or if a needed one is missing.
 
     As upstream, first raise a 400 for a malformed timeout parameter (AUT-006).
     """

@@ -15,7 +15,8 @@ from apiext.scheduling.slices import Slices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# Bytes of the first piece of a head that are parsed at once. All other pieces are collected until the head is complete.
+# If the first piece of a head has at most this number of bytes, it is parsed at once. All other pieces are collected
+# until the head is complete.
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"

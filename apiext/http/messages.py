@@ -27,7 +27,7 @@ from apiext.system.descriptors import Pool, class_of, pool_of
 EMBEDDED = ""
 """The JSON name of an embedded Go struct: its fields are fields of the object itself in JSON."""
 _ZERO_TIME = -62135596800  # seconds of 0001-01-01, Go's zero time
-_LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # lengths of short messages; strings contain few such bytes
+_LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # lengths of short messages; strings have few of these bytes
 _VARINT, _DOUBLE, _LENGTH = 0, 1, 2  # wire types
 
 Reader = Callable[[Any], Any]

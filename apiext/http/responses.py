@@ -105,7 +105,7 @@ def page_not_found() -> Reply:
 
 
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
-    """Return the response of a StatusError in the client's encoding (ERR-01, NEG-007).
+    """Return the response with a StatusError in the client's encoding (ERR-01, NEG-007).
 
     It is indented JSON if the client accepts none of the encodings.
     """

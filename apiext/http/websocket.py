@@ -53,7 +53,7 @@ def check(headers: Headers) -> None:
 
 
 def is_foreign(exchange: Exchange) -> bool:
-    """Report whether a page of another origin opens a WebSocket, unless --cors-allowed-origins allows the origin.
+    """Report whether a page of another origin, which --cors-allowed-origins does not allow, opens a WebSocket.
 
     Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only a token
     that the script itself sends proves that it is authorized.

@@ -6,8 +6,8 @@ KMS_TTL = 20.0
 # Seconds for which /readyz uses a failed Status call, and for which the server does not retry a failed decryption of a
 # data key. Beyond: the server calls the plug-in again. Upstream: kmsPluginHealthzNegativeTTL.
 KMS_TTL_FAILED = 3.0
-# Seconds for which a data key encrypts after the last Status response that names the same key of the plug-in. Beyond:
-# writes fail. Upstream: kmsv2PluginWriteDEKSourceMaxTTL.
+# Seconds for which a data key encrypts new values after the last Status response with its key id. Beyond: writes fail.
+# Upstream: kmsv2PluginWriteDEKSourceMaxTTL.
 KMS_WRITES = 180.0
 # Bytes of a key id. Beyond: the server refuses the response of the plug-in. Upstream: KeyIDMaxSize.
 KMS_KEY_ID = 1024

@@ -20,7 +20,7 @@ class LoopBudget:
 
     @property
     def exhausted(self) -> bool:
-        """True if the task must yield. A hot loop tests this before it calls ``pause``, which saves a coroutine."""
+        """True if the task must yield. Hot loops test this first, since each call of ``pause`` creates a coroutine."""
         return perf_counter() > self._until
 
     async def pause(self) -> None:
@@ -31,7 +31,10 @@ class LoopBudget:
 
 
 async def collect(items: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
-    """Return the items for which ``wanted`` returns True. Yield to the event loop between items."""
+    """Return the items for which ``wanted`` returns True.
+
+    Between two items, yield to the event loop if the budget is exhausted.
+    """
     loop_budget, found = LoopBudget(), list[T]()
     for item in items:
         if wanted(item):

@@ -27,9 +27,9 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
     """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads. Return its result.
 
-    A caller with both holders passes the user first, then the definition. So the requests of one user that
-    wait for a definition do not block other users of this definition. The thread counts for the holders until the work
-    ends, even if the caller is cancelled.
+    A caller that names a user and a definition passes the user first. So at most THREADS_SHARE requests of one user
+    wait for the threads of the definition, and they do not block other users of the definition for long. The thread
+    counts for the holders until the work ends, even if the caller is cancelled.
     """
     loop = asyncio.get_running_loop()
     known = _shares.setdefault(loop, {})
@@ -46,7 +46,8 @@ async def in_thread(work: Callable[[], T], *holders: str) -> T:
     def ended(done: asyncio.Future[T]) -> None:
         _release(known, taken)
         if not done.cancelled():
-            # marks the exception as retrieved; ``shield`` raises it in the caller, unless the caller was cancelled
+            # asyncio logs an exception that no code retrieves: ``shield`` raises it in the caller, but not in a
+            # cancelled caller
             done.exception()
 
     working.add_done_callback(ended)

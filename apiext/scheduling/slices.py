@@ -9,11 +9,11 @@ from apiext import limits
 
 
 class Slices:
-    """Calls the first ``at_once`` functions of an iteration of the event loop at once.
+    """Calls functions, and limits their work in one iteration of the event loop.
 
-    Later iterations call the remaining functions.
-
-    Each later iteration calls functions for half of LOOP_BUDGET.
+    The first ``at_once`` functions of an iteration are called immediately. Further functions are queued for later
+    iterations, and each of these calls functions of the queue for half of LOOP_BUDGET. While the queue is not empty,
+    all new functions are queued.
     """
 
     __slots__ = ("_at_once", "_left", "_now")
@@ -24,7 +24,7 @@ class Slices:
         self._now = 0  # number of calls of ``put`` in this iteration of the event loop
 
     def put(self, work: Callable[[], None]) -> None:
-        """Call ``work`` at once, or in a later iteration of the event loop."""
+        """Call ``work`` immediately, or queue it for a later iteration of the event loop."""
         if not self._now and not self._left:
             asyncio.get_running_loop().call_soon(self._step)
         self._now += 1

@@ -51,12 +51,15 @@ def _padded(dotted: str) -> bool:
 
 
 def ipv4(text: str) -> bool:
-    """Return whether the text is an IP address that contains a dot; it may contain leading zeros."""
+    """Return whether the text is an IP address that contains a dot, perhaps with leading zeros.
+
+    As upstream, this includes an IPv6 address that ends with an IPv4 address.
+    """
     return "." in text and _sloppy_ip(text)
 
 
 def ipv6(text: str) -> bool:
-    """Return whether the text is an IP address that contains a colon and has no zone."""
+    """Return whether the text is an IPv6 address without a zone. An IPv4 address at its end has no leading zeros."""
     return ":" in text and _first_sign(text) == ":" and _ipv6(text, sloppy=False)
 
 
@@ -70,7 +73,7 @@ def _sloppy_ip(text: str) -> bool:
 
 
 def cidr(text: str) -> bool:
-    """Return whether the text is an IP address, a slash and a prefix length; it may contain leading zeros."""
+    """Return whether the text is an IP address, a slash and a prefix length; leading zeros are allowed in both."""
     address, slash, length = text.partition("/")
     if not slash or not (length.isascii() and length.isdigit()) or len(length.lstrip("0")) > 3:
         return False

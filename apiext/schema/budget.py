@@ -15,8 +15,8 @@ class OverBudget(ValueError):
 class Budget(threading.local):
     """A counter of the work that is still allowed for one object; each thread has its own counter.
 
-    Call ``refill`` before each object and ``spend`` during the work. ``brief`` is the smaller allowance for work on the
-    event loop.
+    Call ``refill`` before each object and ``spend`` during the work. ``brief`` is a smaller allowance for work on the
+    event loop (0: the same allowance, ``full``). ``text`` is the text of OverBudget.
     """
 
     def __init__(self, full: int, text: str, brief: int = 0) -> None:
@@ -27,15 +27,15 @@ class Budget(threading.local):
         self._cut = False
 
     def refill(self) -> None:
-        """Restore the full allowance, for the next object."""
+        """Restore the allowance for the next object: ``brief`` on the event loop, else ``full``."""
         self._cut = self._brief < self.full and current().brief
         self.left = self._brief if self._cut else self.full
 
     def spend(self, amount: int) -> None:
         """Subtract an amount.
 
-        Raise BudgetExhausted if the work exceeds only the allowance of the event loop and may start again in a thread.
-        Raise OverBudget if it exceeds the full allowance.
+        Raise BudgetExhausted if the work exceeds ``brief``: a thread may start it again with the full allowance. Raise
+        OverBudget if the work exceeds ``full``.
         """
         self.left -= amount
         if self.left < 0:
@@ -53,7 +53,7 @@ class Budget(threading.local):
 
     @property
     def spent(self) -> int:
-        """Return the amount that was subtracted since a ``refill`` to the full allowance."""
+        """Return the amount subtracted since the last ``refill``, if this restored the full allowance."""
         return self.full - self.left
 
 

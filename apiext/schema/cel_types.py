@@ -13,15 +13,15 @@ from apiext.schema.work_budget import DECLARING, current
 REQUEST = 3 * 1024 * 1024  # bytes of the largest object in cost estimates (upstream: MaxRequestSizeBytes)
 ROOT_NAME = "selfType1"
 _META_SIZES = (("name", 253), ("generateName", 252))
-_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # maximal characters, minimal bytes of JSON
+_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # format → (maximal characters, minimal bytes)
 _MULTIBYTE = 4  # maximal bytes of a character
 
 
 class Types:
     """The declared types of one schema.
 
-    ``least`` maps each type to the minimal size of its values, in bytes of JSON. ``copied`` counts the nodes that
-    macros copy in expressions over these types.
+    ``least`` maps each type to the minimal size of its values, in bytes of JSON. ``copied`` counts the AST nodes that
+    macros copy in all rules of the schema.
     """
 
     __slots__ = ("copied", "least")
@@ -31,7 +31,10 @@ class Types:
         self.least: dict[Declared, int] = {}
 
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:
-        """Return the type of a node, or None if expressions cannot read it; ``root`` is true for a resource."""
+        """Return the type of a node, or None if expressions cannot read it.
+
+        ``root`` is true for the schema of whole objects and for an embedded resource.
+        """
         if node.int_or_string:
             most = node.strings.max_length * _MULTIBYTE if node.strings.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)

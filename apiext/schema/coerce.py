@@ -32,8 +32,9 @@ def coerce(
 ) -> list[str]:
     """Normalize embedded resources at and below a node in place; return the sorted paths of unknown metadata fields.
 
-    Raise CoerceError with upstream's text if a field has a wrong type. With ``drop_invalid``, delete the field instead;
-    ``metadata`` that is not an object stays unchanged. ``root`` is true if the value is a whole custom object.
+    Raise CoerceError with upstream's text if apiVersion, kind, metadata or a field of metadata has a wrong type. With
+    ``drop_invalid``, delete the field instead; ``metadata`` that is not an object stays unchanged. ``root`` is true if
+    the value is a whole custom object.
     """
     unknown: list[str] = []
     _coerce(node, value, path, drop_invalid, unknown, root)
@@ -93,10 +94,10 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 
 
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
-    """Return the errors of embedded resources at and below a node. Ratcheting does not apply to them (MET-005).
+    """Return the errors of embedded resources at and below a node, also those of unchanged resources (MET-005).
 
-    Type errors occur only if ``coerce`` was not called before, that is, for applies and for objects of another kind.
-    Return at most one error more than a response shows.
+    Type errors occur only if ``coerce`` was not called before, as for the result of an apply. Return at most one error
+    more than a response shows.
     """
     return list(as_many_as_shown(_errors(node, value, path, root)))
 

@@ -26,11 +26,12 @@ class CompiledSchema:
     """The schema of one version. Its structural form and each function are compiled at first use.
 
     Methods that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
-    definition; if it is true, no field is pruned (PRU-006, B1-007). ``warm`` is true after the first evaluation of the
-    rules. ``readable`` is true after ``prepare``. ``is_normal(document)`` is a fast path: true means that ``prune``,
-    ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that no float is outside metadata. False
-    means unknown; ``is_normal`` always returns False before ``prepare(quickly=True)``. ``growth`` is the maximal number
-    of bytes of defaults in one list item or map value; it is known when the schema is warm.
+    definition; if it is true, no field is pruned (PRU-006, B1-007). ``warm`` is true as soon as ``rules`` has evaluated
+    the rules, or has found that there are none. ``readable`` is true after ``prepare``. ``is_normal(document)`` is a
+    fast path: true means that ``prune``, ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that
+    no float is outside metadata. False means unknown; ``is_normal`` always returns False before
+    ``prepare(quickly=True)``. ``growth`` is the maximal number of bytes of defaults in one list item or map value; it
+    is 0 until ``rules`` computes it.
     """
 
     __slots__ = (
@@ -84,7 +85,7 @@ class CompiledSchema:
         return coerce.applies_to(self.root)
 
     def prune(self, document: Document) -> list[str]:
-        """Delete unknown fields and return their sorted paths; the object's metadata stays unchanged (PRU rows)."""
+        """Delete unknown fields and return their sorted paths; metadata stays unchanged (PRU-001…008)."""
         if self.preserve_unknown_fields:
             return []
         return sorted_paths(pruner(self.root, root=True)(document))
@@ -146,10 +147,10 @@ class CompiledSchema:
         return changed
 
     def validate(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of values, embedded resources and list types of an object (VAL, MET-004, LST rows).
+        """Return the errors of values, embedded resources and list types of an object (VAL-001…012, MET-004).
 
-        With ``old``, omit the errors of unchanged values (RAT rows), and the errors of list types if ``old`` has such
-        errors (LST-003). This method validates neither metadata nor rules.
+        With ``old``, omit the errors of unchanged values (RAT-001), and the errors of list types if ``old`` has errors
+        of list types, too (LST-003). This method does not validate the object's metadata, and evaluates no rules.
         """
         root = self.root
         refill()
@@ -164,7 +165,7 @@ class CompiledSchema:
         return report.limited(errors) if errors else errors
 
     def structure_errors(self, new: View, old: View | None, *, embedded: bool = True) -> list[FieldError]:
-        """Return only the errors of embedded resources and list types (MET-004, LST rows).
+        """Return only the errors of embedded resources and list types (MET-004, LST-001…003).
 
         If ``embedded`` is false, omit the errors of embedded resources.
         """
@@ -174,10 +175,10 @@ class CompiledSchema:
     def rules(
         self, new: View, old: View | None, errors: Sequence[FieldError] = (), name: str = ""
     ) -> tuple[list[FieldError], list[str]]:
-        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings).
+        """Evaluate the rules of the whole object; return (errors, warnings).
 
-        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object; some of
-        them prevent the evaluation (CEL-015). ``name`` is the name of the definition, for the log.
+        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object; errors of
+        some kinds prevent the evaluation (CEL-015). ``name`` is the name of the definition, for the log.
         """
         scope = self._scope
         if scope is None:
@@ -200,7 +201,10 @@ class CompiledSchema:
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of a status write: of values in the status, and of list types in the whole object."""
+        """Return the errors of a status write: of values in the status, and of list types in the whole object.
+
+        Errors are omitted as by ``validate``.
+        """
         root = self.root
         refill()
         errors: list[FieldError] = []

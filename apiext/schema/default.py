@@ -21,10 +21,11 @@ Defaulter = Callable[[Any], bool]
 class Default:
     """The prepared default of a node: pruned, and completed with the defaults of its inner fields.
 
-    ``size`` is the number of bytes for which ``value`` counts. ``max_size`` is the maximal number after all inner
-    defaults are filled in. Inner defaults can multiply the size. If they add more than MAX_KEPT_DEFAULT bytes, they are
-    not cached, but filled in for each object (``fill_later``), and count against the limit of the object. ``pruned`` is
-    true if the default had unknown fields, which are errors in a new definition (DEF-002).
+    An object may get at most MAX_DEFAULTED bytes of defaults; each copy of ``value`` counts as ``size`` bytes.
+    ``max_size`` is the maximal number of bytes of a copy after all inner defaults are filled in. Inner defaults can
+    multiply the size. If they add more than MAX_KEPT_DEFAULT bytes, they are not cached, but filled into each copy
+    (``fill_later``), and count against the limit of the object. ``pruned`` is true if the default had unknown fields,
+    which are errors in a new definition (DEF-002).
     """
 
     __slots__ = ("fill_later", "is_container", "max_size", "nullable", "pruned", "size", "value")
@@ -170,12 +171,12 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
 
 
 def growth(node: Structural) -> int:
-    """Return the maximal number of bytes that defaults add to one list item or map value below a node."""
+    """Return the maximal number of bytes that defaults add to one list item or map value that is not null."""
     return _max_sizes(node)[1]
 
 
 def _max_sizes(node: Structural) -> tuple[int, int]:
-    """Return the maximal bytes of defaults: of the fields of a node, and of one list item or map value below it."""
+    """Return the maximal bytes of defaults: in the fields of a node, and in one list item or map value below it."""
     found = node.compiled.get("default weights")
     if found is None:
         own = max_size = 0

@@ -23,15 +23,15 @@ applies_to = anywhere("has defaults", lambda node: node.default is not None, val
 
 
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
-    """Return the errors of the defaults of a schema; the caller must have parsed it with ``strip_formats=False``.
+    """Return the errors of the defaults of a schema. If ``pruned`` is false, ignore unknown fields (DEF-002).
 
-    If ``pruned`` is false, ignore unknown fields (DEF-002).
+    As upstream, all formats count, so the caller must have parsed the schema with ``strip_formats=False``.
     """
     return _Check(root, pruned).errors(root, path, _typed, False) if applies_to(root) else []
 
 
 def _typed(value: Any) -> Document:
-    """Return the fake object; add apiVersion and kind if the value lacks them."""
+    """Return a fake object with the fields of the value; add apiVersion and kind if the value lacks them."""
     return {"kind": "Validation", "apiVersion": "validation/v1", **value}
 
 
@@ -118,8 +118,8 @@ def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
 def _untyped(node: Structural, *, branch: bool = False) -> Structural:
     """Return the schema with which upstream validates a default.
 
-    It is the node without x-kubernetes-int-or-string. A ``branch`` of allOf, anyOf, oneOf or not is also without
-    ``additionalProperties: false``.
+    It and all schemas inside it are without x-kubernetes-int-or-string. A ``branch`` of allOf, anyOf, oneOf or not is
+    also without ``additionalProperties: false``.
     """
     name = "untyped branch" if branch else "untyped"
     known = node.compiled.get(name)

@@ -1,4 +1,4 @@
-"""Errors of the schemas of a definition, and warnings about these schemas."""
+"""Validate the schemas of a definition: return their errors, and warnings about them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,11 +19,11 @@ _RULES = "x-kubernetes-validations"
 
 
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
-    """Return the errors of a version's schema, with upstream's texts and order (SCH, STR and DEF rows).
+    """Return the errors of a version's schema, with upstream's texts and order (SCH-001…014, STR-001…012).
 
     ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. Structural errors come first; they
-    prevent the validation of defaults (STR-011). The error about keywords that no structural schema may contain is
-    returned only if there is no other error.
+    prevent the validation of defaults and of rules (STR-011). Errors of defaults prevent the validation of rules. The
+    error about keywords that no structural schema may contain is returned only if there is no other error (STR-012).
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -63,7 +63,7 @@ def _too_much_to_match(schema: View) -> bool:
 
 
 def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
-    """Yield the string literals of expressions with the text ``matches`` or ``find``; each may be a pattern.
+    """Yield the string literals of expressions that contain ``matches`` or ``find``; each literal may be a pattern.
 
     Yield nothing if the rules exceed MAX_RULE_TEXT: the server refuses such rules before it compiles them.
     """
@@ -77,7 +77,7 @@ def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
-    if not options.limited_rules:  # the schema is already stored
+    if not options.limited_rules:  # the stored definition has the same schema
         return Check(parse(schema), path, broken, options).errors()
     rules = [rule for node in subschemas(schema) for rule in node.get(_RULES) or ()]
     if len(rules) > limits.MAX_RULES:
@@ -141,7 +141,7 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about sets of objects and sets of arrays, unless ``old`` has such sets (UPD-009)."""
+    """Return a warning about sets of objects and one about sets of arrays, unless ``old`` has the same (UPD-009)."""
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"

@@ -1,4 +1,4 @@
-"""Find the schema of a path in x-kubernetes-validations or selectable fields (CEL-018, CRD-034)."""
+"""Find the schema of the field at a path: the fieldPath of a rule, or a selectable field (CEL-018, CRD-034)."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _TOKEN = re.compile(r"'(?:.*?[^\\])??'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 
 NOWHERE = "does not refer to a valid field"
-_ANYTHING = Structural()  # schema of the values of a map that does not declare one
+_ANYTHING = Structural()  # schema of the values of a map whose ``additionalProperties`` is a bool
 
 
 class PathError(ValueError):
@@ -20,7 +20,7 @@ class PathError(ValueError):
 def follow(path: str, node: Structural, *, arrays: bool = True) -> tuple[str, Structural]:
     """Return the path as errors print it, and the schema of its field.
 
-    If ``arrays`` is false, refuse the bracket notation. Raise PathError if the path refers to no field of the schema.
+    Raise PathError if the path refers to no field of the schema. If ``arrays`` is false, raise it also for brackets.
     """
     tokens = _tokens(path)
     text = ""

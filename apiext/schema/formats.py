@@ -41,7 +41,7 @@ def _go_duration(text: str) -> bool:
 
 
 def duration(text: str) -> bool:
-    """Return whether the text is a duration for Go's ParseDuration, or in words, such as ``2 days``."""
+    """Return whether the text is a duration for Go's ParseDuration, or contains one in words, such as ``2 days``."""
     if _go_duration(text):
         return True
     found = False
@@ -122,7 +122,7 @@ def _hostname(text: str) -> bool:
     return all(len(label.encode("utf-8", "replace")) <= 63 for label in text.split("."))
 
 
-_HOSTNAME = searcher(  # upstream also limits each label to 63 characters: _hostname limits its bytes
+_HOSTNAME = searcher(  # upstream's pattern also limits the length of each label; here _hostname does this
     r"^([a-zA-Z0-9\p{S}\p{L}]-?[a-zA-Z0-9\p{S}\p{L}]*"
     r"|([a-zA-Z0-9\p{S}\p{L}]([a-zA-Z0-9-\p{S}\p{L}]*[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,})$"
 )

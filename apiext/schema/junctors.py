@@ -13,8 +13,8 @@ Source = Callable[[Structural], Mapping[type, Any]]
 def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
     """Return the tests of a node's junctors (allOf, anyOf, oneOf, not).
 
-    ``source`` returns the test of a branch for each class of values: True, or a function; a missing class fails. The
-    tests may raise OverBudget or BudgetExhausted.
+    ``source`` returns, for a branch, a mapping from a class of values to its test: True (all are valid), or a function.
+    A value whose class is missing is invalid. The tests may raise OverBudget or BudgetExhausted.
     """
     junctors = node.junctors
     found: list[Callable[[Any], bool]] = []

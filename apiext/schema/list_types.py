@@ -18,7 +18,8 @@ applies_to = anywhere("list types", lambda node: node.extensions.list_type in ("
 def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
     """Yield an error for each repeated item, in the order of the document. Call it only if ``applies_to(node)``.
 
-    In a list of type map, the first item that is not an object is an error, too.
+    In a list of type map, the first item that is neither an object nor null is an error; then repeated items of this
+    list are not reported.
     """
     if isinstance(value, dict):
         of_maps = node.map_values if applies_to(node.map_values) else None
@@ -86,5 +87,5 @@ def json_text(value: Any) -> str:
     """Return the JSON of a container for comparisons; as in Go, 1.0 and 1 have the same JSON."""
     try:
         return encode(value).decode()
-    except TypeError:  # too many levels for orjson (another server stored it): treat as unique
+    except TypeError:  # more levels than orjson supports, as another server may store: treat the item as unique
         return str(id(value))

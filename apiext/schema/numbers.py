@@ -34,7 +34,7 @@ def to_float(value: float) -> float:
 def is_json_integer(value: float) -> bool:
     """Return whether a float counts as an integer (VAL-004).
 
-    A float counts as an integer if it is integral and below 2^53, or slightly above a positive integer.
+    Its absolute value must be below 2^53. It must be integral, or slightly above a positive integer.
     """
     if not -_SAFE <= value <= _SAFE:
         return False
@@ -43,7 +43,7 @@ def is_json_integer(value: float) -> bool:
 
 
 def _number_type(node: Structural) -> tuple[str, str]:
-    """Return the type and format that determine the range, or two empty strings if no range applies."""
+    """Return the type and format that determine the range of valid numbers, or two empty strings for no range."""
     kind = node.type if not node.int_or_string else ""
     if kind == "integer":
         return kind, node.format if node.format in ("int32", "int64") else ""
@@ -101,7 +101,11 @@ def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool)
 
 
 def errors(node: Structural, value: float, path: str, field: str, base: str = "") -> list[FieldError]:
-    """Return the errors of an int or float, in upstream's order; ``base`` is the path of range errors."""
+    """Return the errors of an int or float, in upstream's order.
+
+    ``path`` is the path of the number in texts, ``field`` its path as the field of errors. ``base`` is the field of
+    errors about the range of a format.
+    """
     bounds = node.numbers
     kind, name = _number_type(node)
     found: list[FieldError | None] = []

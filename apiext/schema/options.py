@@ -20,8 +20,9 @@ _MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
 class Options(Struct, frozen=True):
     """The checks of a definition; all are enabled for a new definition.
 
-    If ``limited_rules`` is false, only the total cost of all rules is limited. ``known_expressions`` are the
-    expressions of the stored definition; they may use functions that new expressions may not use (UPD-003).
+    ``limited_rules`` is false for an unchanged schema. Then the total cost of its rules is limited, but not their
+    number, their text, their patterns, or the cost of one rule. ``known_expressions`` are the expressions of the stored
+    definition; they may use functions that new expressions may not use (UPD-003).
     """
 
     structural: bool = True

@@ -1,4 +1,4 @@
-"""Prune: delete the fields that a schema does not declare, and return their paths (PRU rows)."""
+"""Prune: delete the fields that a schema does not declare, and return their paths (PRU-001…008)."""
 
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
@@ -23,12 +23,12 @@ _MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
-    """Return the unknown fields of one object; if it has more than _MANY, only the first in alphabetical order."""
+    """Return the unknown fields of one object; if it has more than _MANY, only the alphabetically first MAX_UNKNOWN."""
     return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
 
 def add_item(removed: Removed, index: int, below: Removed) -> None:
-    """Add the deleted fields of an array item. If there are more than _MANY items, keep the first in sort order."""
+    """Add the deleted fields of an array item. Beyond _MANY items, keep only the first MAX_UNKNOWN, sorted by path."""
     removed.append((index, below))
     if len(removed) > _MANY:
         removed.sort(key=_key)
@@ -79,7 +79,7 @@ def prune_unknown(value: Any) -> Removed | None:
     """Prune a value without a schema: delete all fields of an object, or of all objects in an array (PRU-004)."""
     if value.__class__ is dict:
         return _all(value)
-    # for each open list: its index in the outer list, its remaining items, and the fields deleted from its items
+    # for each list of the current path: its index in the outer list, its remaining items, and their deleted fields
     stack: list[tuple[int, Any, Removed]] = [(0, enumerate(value), [])]
     while True:
         place, items, removed = stack[-1]

@@ -1,4 +1,4 @@
-"""Find the old value that corresponds to each new value of an update, and compare both (RAT-001, RAT-004)."""
+"""Find the old value that corresponds to each new value of an update, and compare the two (RAT-001, RAT-004)."""
 
 from time import perf_counter
 from typing import Any, Union
@@ -112,7 +112,7 @@ class Link:
 def keys_of(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
     """Return (class, value) of each key of an item of a list of type map.
 
-    Return None if a key is missing or not a scalar.
+    Return None if the item is not an object, or if one of its keys is missing or not a scalar.
     """
     if item.__class__ is not dict:
         return None

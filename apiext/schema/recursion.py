@@ -1,4 +1,4 @@
-"""Reserve Python stack frames for compiling a schema with up to MAX_SCHEMA_NESTING levels."""
+"""Raise Python's recursion limit while a schema with up to MAX_SCHEMA_NESTING levels is compiled."""
 
 from contextlib import AbstractContextManager
 
@@ -6,5 +6,8 @@ from apiext.cel.effort import SHALLOW, room_for
 
 
 def deep_recursion(root: bool = True) -> AbstractContextManager[None]:
-    """Reserve the frames for compiling a root schema; for an inner schema do nothing, since they are reserved."""
+    """Return a context that raises the recursion limit for a root schema, and does nothing for an inner schema.
+
+    An inner schema is compiled within the context of its root.
+    """
     return room_for(SHALLOW + 1 if root else 0)

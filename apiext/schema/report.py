@@ -1,8 +1,8 @@
-"""Report the errors of a value that failed the fast test: one per violation, with upstream's texts (VAL-002…011).
+"""Report the errors of a value that failed the fast test (``validate``), with upstream's texts (VAL-002…011).
 
-A junctor is one of allOf, anyOf, oneOf and not. The report repeats all checks of upstream's validator, since anyOf and
-oneOf report the errors of the branch with the most checks. Outside junctors, the report skips parts that pass the fast
-test.
+A junctor is one of allOf, anyOf, oneOf and not. As upstream, a failed anyOf or oneOf reports the errors of the branch
+for which upstream's validator counts most checks. So inside junctors, the report repeats and counts all checks of this
+validator. Outside junctors, the report skips parts that pass the fast test.
 """
 
 from collections.abc import Iterable
@@ -42,8 +42,8 @@ _BEYOND_ROOM = FieldError(INVALID, "", "")  # stands for an error that does not 
 class Report:
     """The errors of one validation, in order and without duplicates, and the number of checks (upstream: MatchCount).
 
-    ``cost`` is the size of the errors in a response: 1 for each error and for each KB. ``counted`` is true inside a
-    junctor. ``full`` is true if no further error fits into a response; then at most one further error is stored.
+    ``cost`` is the size of the errors in a response: 1 for each error and for each KiB. ``counted`` is true inside a
+    junctor. ``full`` is true if no further error fits into a response; then an error is stored only if it is the first.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
@@ -58,7 +58,8 @@ class Report:
     def add(self, error: FieldError) -> None:
         """Add one error.
 
-        Inside a junctor, its text counts as validation steps, since most errors of a junctor are never reported.
+        Inside a junctor, the text of the error counts as validation steps. Most errors of a junctor are never reported,
+        so the limits of a response do not bound them.
         """
         if self.counted and not self.full:
             STEPS.spend(len(error.body) // limits.STEP_TEXT)
@@ -84,7 +85,8 @@ class Report:
 class Reporter:
     """One validation of one value.
 
-    ``base`` is the path of the value in its object, as errors print it.
+    ``base`` is the path of the value in its object, as errors print it. ``left`` is the cost of the errors that still
+    fit into a response.
     """
 
     __slots__ = ("base", "left")

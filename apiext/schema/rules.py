@@ -1,4 +1,4 @@
-"""Compile the rules of a schema (x-kubernetes-validations), and evaluate them on objects (CEL rows)."""
+"""Compile the rules of a schema (x-kubernetes-validations), and evaluate them on objects (CEL-001…020)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -86,10 +86,11 @@ has_rules = anywhere("has rules", lambda node: node.extensions.rules)
 class Scope:
     """A node of a schema with rules at or below it.
 
-    ``declared`` is the CEL type of the node, created at first use. If rules stand at or above the parent, the type is a
-    part of the parent's type. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is
-    the schema from which the type is created, or None if upstream has no type for the node. ``evaluated_properties``
-    are the properties with a type and with evaluated rules. ``is_evaluated`` is true if a rule at or below the node is
+    ``step`` leads from the parent to the node: the name of a property, or one of _PARTS. ``declared`` is the CEL type
+    of the node, created at first use. If the parent or a node above it has rules, the type is a part of the parent's
+    type. ``type_name`` is the name of the type in the parent's type, such as ``selfType1.spec``. ``type_source`` is the
+    schema from which the type is created, or None if upstream has no type for the node. ``evaluated_properties`` are
+    the properties with a type and with evaluated rules. ``is_evaluated`` is true if a rule at or below the node is
     evaluated on objects.
     """
 
@@ -232,9 +233,9 @@ class _Compiler:
         grow(nodes)
 
     def _renamed(self, text: str) -> str:
-        """Replace the type names in an error text by names that begin at this node.
+        """Let the type names in an error text begin at this node, such as ``selfType1`` for ``selfType1.spec``.
 
-        Upstream compiles the rules of each node separately.
+        Upstream's texts have these names, since upstream declares the types of each node separately.
         """
         name = self.scope.type_name
         return text if name == ROOT_NAME else text.replace(name, ROOT_NAME)
@@ -280,8 +281,9 @@ def not_checked() -> FieldError:
 class Run:
     """One evaluation of all rules on one object: its errors, its warnings, and its remaining budget.
 
-    ``path`` is the path of the object in errors. ``link`` pairs the object with its old state, or is None. Methods
-    raise BudgetExhausted and Stopped (see WorkBudget).
+    ``budget`` is in CEL cost units, and negative as soon as the evaluation has ended early. ``path`` is the path of the
+    object in errors. ``link`` pairs the object with its old state; it is None without an old state. Methods raise
+    BudgetExhausted and Stopped (see WorkBudget).
     """
 
     __slots__ = (
@@ -379,7 +381,7 @@ class Run:
     def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
-            old = None  # as in upstream, neither the rule nor its messageExpression gets the old value
+            old = None  # as upstream: without a rule that uses oldSelf, messageExpressions do not get it, either
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.work.evaluate(program, given)
         if found.cost > self.budget:
@@ -404,9 +406,9 @@ class Run:
         self._add(_rule_error(where, kind, value, text, rule.reason), ratcheted)
 
     def _is_incomparable(self, program: Program, scope: Scope, given: dict[str, Any], error: str) -> bool:
-        """Return whether a transition rule fails only because parts of the old value have another type.
+        """Return whether a rule with oldSelf fails only because the old value does not have the types of the schema.
 
-        Such a rule cannot be evaluated. An error would prevent all later updates of the object.
+        The caller ignores such a failure: an error would prevent all later updates of the object.
         """
         if scope.declared is None or error.startswith(_OVER_LIMIT):
             return False
@@ -435,7 +437,8 @@ class Run:
                 self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
-            return usual, False  # upstream compiles the expression for an optional, but passes a plain value
+            # upstream compiles the expression with an optional oldSelf, but passes a plain value, so it always fails
+            return usual, False
         found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
@@ -469,7 +472,8 @@ class Run:
     def _unchanged(self, path: Path) -> bool:
         """Return whether the value at a path, or the nearest value above it with an old value, is unchanged (RAT-003).
 
-        Errors of unchanged values are only warnings. Only this method looks the link up, since rules seldom fail.
+        Errors of unchanged values are only warnings. The link of the value is looked up only here, after a failure,
+        since rules seldom fail.
         """
         link, above = self._link, None
         for step in steps(path):

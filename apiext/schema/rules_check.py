@@ -65,10 +65,10 @@ def close_estimate(program: Program, declared: Declared) -> int:
 
 
 class _Node:
-    """A node of a definition's schema: its path, the number of its values in an object, and its correlation.
+    """A node of a definition's schema with rules at or below it.
 
-    ``step`` is the last part of its path. ``times`` is the maximal number of values, or None without a limit.
-    ``uncorrelated_at`` is the outermost ancestor whose inner values cannot be correlated with old values, or None.
+    ``step`` is the last part of its path. ``times`` is the maximal number of its values in an object, or None without a
+    limit. ``uncorrelated_at`` is the outermost ancestor whose inner values cannot be matched with old values, or None.
     ``typeless`` is true if this node or a node above has no CEL type, although rules at or above that node need it.
     """
 
@@ -121,7 +121,7 @@ class _Node:
 
 
 def _max_values(node: Structural) -> int | None:
-    """Return the maximal number of values of one child schema, or None if it is unlimited."""
+    """Return how many values of a child schema one value of the node may contain, or None for no limit."""
     if node.type == "object" and node.additional is not None:
         return None if node.sizes.max_properties is None else max(node.sizes.max_properties, 0)
     if node.type == "array":
@@ -193,8 +193,8 @@ class Check:
     """The compiled rules of one schema, for the validation of its definition.
 
     ``path`` is the path of the schema. ``broken`` are the paths of nodes with schema errors; rules at or above these
-    nodes are not compiled. After ``errors``, ``warned`` has warnings if only the estimates of DIS-19 accept
-    the rules.
+    nodes are not compiled. After ``errors``, ``warned`` has warnings if the rules are too expensive by upstream's
+    estimate, but not by the closer estimate of DIS-19.
     """
 
     def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:
@@ -203,7 +203,8 @@ class Check:
         self.broken = sorted(broken)
         self.scope = scope_of(root)
         self.warned: list[str] = []
-        self._compiled: list[tuple[_Node, Compiled | None, int]] = []  # rule is None: the node has no CEL type
+        # (node, compiled rule, index of the rule); None instead of the rule: the node has no CEL type
+        self._compiled: list[tuple[_Node, Compiled | None, int]] = []
 
     def errors(self) -> list[FieldError]:
         """Return the errors of the rules, beginning with the rules of inner nodes."""

@@ -30,16 +30,16 @@ _SUSPECT = frozenset((
     "additionalProperties", "items", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
     "x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that can violate a rule.
+"""Keywords that can cause a violation, that is, an error of a function in ``_RULES``.
 
-A node without these keywords and with a known type violates no rule.
+A node without these keywords and with a known type has no violation.
 """
 
 _LEAF = frozenset((
     "type", "description", "title", "format", "nullable", "example", "enum", "maximum", "minimum", "maxLength",
     "minLength", "pattern", "required",
 ))  # fmt: skip
-"""Keywords that contain no schema and cannot violate a rule."""
+"""Keywords that contain no schema and cannot cause a violation."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -71,7 +71,7 @@ def errors(schema: View, path: str, options: Options = STRICT, broken: list[str]
 
 def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Iterator[FieldError]:
     first: tuple[Any, str, _Context, bool] = (schema, path, _Context(Forms()), True)
-    stack = [iter([first])]  # iterators, since all nodes with their paths need much memory
+    stack = [iter([first])]  # iterators, since a list of all nodes with their paths would need much memory
     while stack:
         for node, where, context, root in stack[-1]:
             if not isinstance(node, Mapping):
@@ -226,7 +226,7 @@ def _list_map(node: View, path: str, context: _Context, options: Options) -> Ite
 def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
     properties = items.get("properties") or {}
     seen: set[str] = set()
-    by_text: dict[str, FieldError] = {}  # each of these errors quotes all keys
+    by_text: dict[str, FieldError] = {}  # cached, since each of these errors quotes all keys
 
     def wrong(text: str) -> FieldError:
         if text not in by_text:

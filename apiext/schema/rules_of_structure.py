@@ -23,19 +23,20 @@ _PLAIN = frozenset((
     "maxProperties", "minProperties", "required", "externalDocs", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that never violate these rules in a schema with a type other than array, outside junctors (allOf, …)."""
+"""Keywords that are always valid in a structural schema with a type other than array, except inside allOf, not, …"""
 
 
 def errors(schema: View, path: str) -> list[FieldError]:
     """Return the structural violations of a schema, sorted by text (STR-011).
 
-    The schema must have passed ``unsupported``. Return at most one error more than fits into a response.
+    Call it only if ``unsupported`` returned "". Return at most one error more than fits into a response.
     """
     return first_by_text(_errors(schema, path))
 
 
 def _errors(schema: View, path: str) -> Iterator[FieldError]:
-    stack = [iter([(schema, path, "root")])]  # iterators, since all nodes with their paths need much memory
+    # iterators, since a list of all nodes with their paths would need much memory
+    stack = [iter([(schema, path, "root")])]
     while stack:
         for node, where, level in stack[-1]:
             for rule in _RULES:
@@ -151,9 +152,10 @@ def _set_only(node: View) -> dict[str, Any]:
 
 
 def _value_rules(node: View, path: str, skip_any: bool, skip_first: bool) -> Iterator[FieldError]:
-    """Yield the violations of a node's junctors and pattern.
+    """Yield the violations of a node's allOf, anyOf, oneOf, not and pattern.
 
-    ``skip_any`` and ``skip_first`` skip the two forms of int-or-string (STR-007).
+    ``skip_any``: the anyOf is the allowed form of int-or-string. ``skip_first``: the first branch of allOf has this
+    anyOf (STR-007).
     """
     for name, index, branch in _branches(node):
         where = child(path, name) if index is None else item(child(path, name), index)
@@ -211,7 +213,7 @@ def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
 
 
 def _completeness(node: View, outside: View, path: str, junctor: str) -> Iterator[FieldError]:
-    """Yield an error for each field that a junctor contains, but not the structure outside it (STR-006)."""
+    """Yield an error for each field inside allOf, anyOf, oneOf or not that is missing outside (STR-006)."""
     for name, index, branch in _branches(node):
         where = child(junctor, name) if index is None else item(child(junctor, name), index)
         yield from _covered(branch, outside, path, where)
@@ -267,6 +269,6 @@ def unsupported_here(node: View) -> str:
 
 
 def inner(node: View) -> list[Any]:
-    """Return the inner schemas that are part of a structural form; the caller must ignore values of other types."""
+    """Return the inner schemas that are part of a structural form; the caller must ignore values other than objects."""
     below = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
     return below + [branch for _, _, branch in _branches(node)]

@@ -73,9 +73,9 @@ class Extensions(Struct, frozen=True):
 class Structural(Struct, frozen=True, eq=False, weakref=True):
     """One node of a schema, also inside allOf, anyOf, oneOf and not.
 
-    ``default`` is None if it is not set (CRD-008). ``additional`` is None if it is absent, a bool, or the schema of map
-    values. ``format`` is empty if it has no effect on values. ``compiled`` is a cache of other modules: name → result
-    for this node.
+    ``default`` is None if it is not set (CRD-008). ``additional`` is the schema of map values, a bool, or None if
+    ``additionalProperties`` is absent. ``format`` is empty if it has no effect on values, unless ``parse`` was called
+    with ``strip_formats=False``. ``compiled`` is a cache of other modules: name → result for this node.
     """
 
     type: str = ""
@@ -172,7 +172,8 @@ def anywhere(
 ) -> Callable[[Structural | None], bool]:
     """Return a predicate that returns whether ``here`` is true for a node or for any node below it.
 
-    Each node caches the result under the name ``mark``. If ``values`` is false, ignore the schemas of map values.
+    It ignores schemas inside allOf, anyOf, oneOf and not, and, if ``values`` is false, schemas of map values. Each node
+    caches the result under the name ``mark``.
     """
 
     def among(node: Structural | None) -> bool:

@@ -1,4 +1,4 @@
-"""Fit old values to a schema in which fields have changed their types, for transition rules."""
+"""Fit old values to a schema in which fields have changed their types, for rules with oldSelf (transition rules)."""
 
 from collections.abc import Callable
 from typing import Any

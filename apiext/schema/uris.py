@@ -17,7 +17,7 @@ _PLAIN_HOST_CHAR = re.compile(rf"[{_HOST_CHARS} %]")
 
 
 def request_uri(text: str) -> bool:
-    """Return whether Go's url.ParseRequestURI accepts the text: an absolute URI or an absolute path."""
+    """Return whether Go's url.ParseRequestURI accepts the text: an absolute URI, an absolute path, or ``*``."""
     if not text or _CONTROL.search(text):
         return False
     if text == "*":

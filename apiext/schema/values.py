@@ -25,7 +25,8 @@ def kind_of(value: Any) -> tuple[str, str]:
 class Enum:
     """The items of an enum, grouped by class for look-up.
 
-    As in Go, a number is converted to the type of an item before the comparison, an int even to a string (VAL-009).
+    As in Go, a number is converted to the type of an item before the comparison (VAL-009). An int is even converted to
+    a string: the character with this code point.
     """
 
     __slots__ = ("containers", "flags", "floats", "integers", "texts")

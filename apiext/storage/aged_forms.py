@@ -53,7 +53,7 @@ class AgedForm:
     """Encoded entries in a form that contains ages.
 
     ``items`` are the entries with placeholders. ``counts`` has, for each entry, the number of placeholders up to its
-    end.
+    end. ``stamps`` are the timestamps of all placeholders, in order.
     """
 
     __slots__ = ("_between", "_counts", "_distinct", "_ends", "_last", "_stamps")

@@ -1,4 +1,4 @@
-"""Reads changes that are older than the cache from etcd, so that watches can start at old revisions (RV-017)."""
+"""Reads from etcd the changes that are no longer in memory, so that watches can start at old revisions (RV-017)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -21,7 +21,7 @@ from apiext.storage.store import Compacted, Entry, Unavailable
 class Backfills:
     """The reader of old changes from etcd, for the collections of one store.
 
-    If progress responses of etcd are unreliable, one watch of all keys below the root serves all callers.
+    If progress responses of etcd are unreliable, all callers share one etcd watch of all keys below the root.
     """
 
     def __init__(self, etcd: Etcd, root: str, touch: Callable[[], Awaitable[None]]) -> None:
@@ -34,7 +34,8 @@ class Backfills:
         """Add every change after the revision ``start`` to the history of a collection.
 
         Raises Compacted if etcd has compacted these changes, if they exceed limits.HISTORY_BYTES, or if the collection
-        is filled again meanwhile. Raises Unavailable if etcd does not send them, or if a value lacks its data key.
+        is filled again meanwhile. Raises Unavailable if etcd does not send them, or if a value cannot be decrypted
+        since no plug-in has decrypted its data key.
         """
         async with col.feed.backfilling:
             while start < col.feed.history.floor:
@@ -46,9 +47,10 @@ class Backfills:
                     await self._fill(col, start, watch)
 
     async def _shared_watch(self, start: int) -> "_PastWatch":
-        """Return a watch of all keys below the root that will deliver all events after a revision.
+        """Return a watch of all keys below the root that will deliver all events after the revision ``start``.
 
-        Only one such watch exists at a time. If it has passed the revision, wait for its end, then open the next watch.
+        Only one such watch exists at a time. If it has already passed this revision, wait for its end, then open the
+        next watch.
         """
         self._starts.append(start)
         try:
@@ -111,7 +113,8 @@ class _PastWatch:
         self.last_response = self._loop.time()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         below = prefix.encode()
-        # from `start`, not the revision after it: old etcd servers lose a deletion at the compacted revision itself
+        # From ``start``, not ``start + 1``: if etcd is compacted at ``start + 1``, a watch from there is allowed, but
+        # old etcd servers omit a deletion at this revision. A watch from ``start`` gets the error Compacted instead.
         self._handle = etcd.watch(
             below, prefix_end(below), max(1, start), prev_kv=True, on_batch=self._on_batch, on_end=self._on_end
         )
@@ -156,7 +159,7 @@ class _PastWatch:
 
 
 def _collections_of(key: str) -> Iterator[str]:
-    """Yield the key without its last segment, and without its last two: /a/ns/name → /a/ns/, /a/."""
+    """Yield the prefixes that the collection of a key may have: /a/b/c → /a/b/, and /a/ if ``b`` is a namespace."""
     for _ in range(2):
         key = key[: key.rfind("/", 0, -1) + 1]
         if key:
@@ -164,7 +167,7 @@ def _collections_of(key: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Converter of watch events with previous values to changes, up to the revision ``stop``."""
+    """Converts watch events, which contain the previous values, to changes, up to the revision ``stop``."""
 
     def __init__(self, col: Collection, start: int, stop: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -181,7 +184,7 @@ class _Reader:
     def on_batch(self, batch: Batch) -> None:
         """Add the events of a batch. If values may be encrypted, queue the batch for ``catch_up``.
 
-        At the revision ``stop``, ``done`` gets its result.
+        The future ``done`` ends when the reader has all events up to the revision ``stop``.
         """
         if self.col.values.encryption is None:
             self._read(batch)
@@ -205,7 +208,7 @@ class _Reader:
     def _values(self, batch: Batch) -> Iterator[tuple[str, bytes]]:
         """Yield (key, value) for the values of a batch to decrypt.
 
-        A previous value is necessary only for the first event of a key.
+        The previous value is necessary only for the first event of a key. For later events it is already decrypted.
         """
         prefix, seen = self.col.prefix.encode(), set(self._last)
         for event in batch.events:

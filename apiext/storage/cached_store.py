@@ -164,7 +164,10 @@ class CachedStore:
                 return self._progress.revision
 
     async def _caught_up(self, col: Collection | None) -> None:
-        """Wait until no change of a collection (None: of all) waits for its data key; raise NotReady at a timeout."""
+        """Wait until a collection is filled and none of its changes waits for a data key; raise NotReady at a timeout.
+
+        If ``col`` is None, wait only until no change of any collection waits for a data key.
+        """
         if col is not None:
             await col.caught_up()
             return
@@ -199,10 +202,13 @@ class CachedStore:
             raise col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error)) from error
 
     async def unchanged(self, col: Collection, revision: int) -> bool:
-        """Report whether the cache has the state of a revision. Waits, and raises the errors, as ``at_revision``."""
+        """Report whether the cache still has the state at a revision.
+
+        Waits for a future revision, and raises Compacted, FutureRevision, NotReady, Unavailable, as ``at_revision``.
+        """
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
-            # raises Compacted if etcd has compacted the revision, which the cache does not record
+            # the cache does not know which revisions are compacted, but this read raises Compacted
             await self._store.get(self.keys.absent, revision)
         return col.unchanged_since(revision)
 
@@ -315,14 +321,14 @@ class CachedStore:
     async def read_again(self, col: Collection) -> None:
         """Fill a collection again, and end its watches.
 
-        Do nothing during a fill, whose buffered changes would be lost.
+        Do nothing while another fill runs. A second fill would drop the changes that the first fill has buffered.
         """
         if col.state.ready:
             col.unready()
             await self.fills.fill(col)
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
-        """Return the value and revision of a key outside of collections, such as a guard; None if it does not exist."""
+        """Return the value and revision of a key outside of collections; None if the key does not exist."""
         kv = await self._store.get(key)
         return None if kv is None else (kv.value, kv.mod_revision)
 

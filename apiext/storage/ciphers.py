@@ -76,7 +76,7 @@ class _Cipher(Protocol):
         """Return the stored form of a value under a key of etcd; raise EncryptionError."""
 
     def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise EncryptionError."""
+        """Return the decrypted value and the key that decrypted it; raise EncryptionError."""
 
 
 class _Identity:
@@ -151,7 +151,10 @@ _CIPHERS: Mapping[str, Callable[[Secret], _Cipher]] = {AES_CBC: _AesCbc, AES_GCM
 
 
 class _Choice:
-    """Several ciphers, each with a prefix. The first cipher encrypts. The first cipher that succeeds decrypts."""
+    """Several ciphers, each with a prefix of its values. The first cipher encrypts.
+
+    The ciphers whose prefix a value has try to decrypt it, in order, until one succeeds.
+    """
 
     def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Cipher]], none: str) -> None:
         self._resource = resource
@@ -216,7 +219,7 @@ class _Encryption:
         return self._choice.encrypt(plain, key.encode())
 
     def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise EncryptionError."""
+        """Return the decrypted value and the key that decrypted it; raise EncryptionError."""
         return self._choice.decrypt(value, key.encode())
 
 
@@ -298,7 +301,7 @@ _ANY = GroupResource("*", "*")
 class CipherEncryptions:
     """The rules of a configuration.
 
-    A rule for the resource precedes a rule for its group and a rule for all resources.
+    A rule for a resource takes precedence over a rule for its group, and this over a rule for all resources.
     """
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:

@@ -134,7 +134,8 @@ class Collection:
         this result of ``select`` as the initial events; raises Compacted if later changes are not in memory.
         """
         state, history = self.state, self.feed.history
-        # a watch with initial events must send all objects, so an unreadable object is an error
+        # A watch with initial events must send all objects, so an unreadable object is an error. Between "\0" and "\0"
+        # there is no key: then only an unfilled collection is an error.
         state.require_readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         if start is not None and not initial and start > state.revision:
             raise FutureRevision(start, state.revision)
@@ -200,7 +201,10 @@ class Collection:
     # -- changes from the root watch and from writes
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
-        """Apply a change, or buffer it during a fill or behind a waiting change. The value of a deletion is None."""
+        """Apply a change. The value of a deletion is None.
+
+        Buffer the change during a fill, and while an earlier change of the collection waits for its data key.
+        """
         if not self.arrivals.open:
             self.arrivals.early.append((key, revision, value))
         elif revision > self.feed.floor and (names := split_relative(key, self.namespaced)):

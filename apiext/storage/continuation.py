@@ -35,7 +35,7 @@ class Continuation(NamedTuple):
 
 
 def encode(start: str, revision: int, *, cached: bool = True) -> str:
-    """Return the token of a page (RV-005). ``cached``: as upstream's cache, begin the key with a slash."""
+    """Return the token of a page (RV-005). ``cached``: begin the key with a slash, as upstream's watch cache does."""
     text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 

@@ -45,7 +45,7 @@ class _Needed:
 class ConvertedRoutes:
     """Routes to the watch groups of one version. The webhook converts both states of a change before it is delivered.
 
-    ``stored`` delivers positions of changes, which are queued in order until the changes are converted.
+    ``stored`` delivers the positions of changes in the history. This class queues them until the changes are converted.
     """
 
     def __init__(self, stored: Routes, history: History, pump: Pump, stage: Stage) -> None:
@@ -98,7 +98,7 @@ class ConvertedRoutes:
             self._pump.add(self)
 
     def when_advanced(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when ``end`` has advanced."""
+        """Call ``then`` once, when ``end`` may have advanced."""
         self._waiting.append(then)
 
     # -- called by the pump

@@ -14,7 +14,7 @@ from apiext.storage.state import CachedState
 from apiext.storage.store import NotReady, StoreError
 from apiext.storage.stored_values import StoredValues
 
-# Seconds until the first retry to decrypt values without a data key.
+# Seconds until the first retry to decrypt values whose data key no plug-in could decrypt.
 KMS_AGAIN_FIRST = 1.0
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class DecryptionBuffer:
         if early:
             self.held_revision = early[0][1]
 
-    # -- values without a data key
+    # -- values whose data key no plug-in could decrypt
 
     def retry_later(self, key: str, reason: str) -> None:
         """Start a task that retries the decryption of values whose data key no plug-in could decrypt."""

@@ -1,4 +1,7 @@
-"""Dispatches events of the root watch to their collections, in order. A thread decrypts large values first."""
+"""Dispatches events of the root watch (the etcd watch of the whole prefix) to their collections, in order.
+
+A thread decrypts large values first.
+"""
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping

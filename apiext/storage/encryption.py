@@ -72,7 +72,7 @@ class Encryption(Protocol):
         """Encrypt the value of an etcd key; raise EncryptionError."""
 
     def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise EncryptionError."""
+        """Return the decrypted value of an etcd key, and the key that decrypted it; raise EncryptionError."""
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Call plug-ins to decrypt the missing data keys of these values. Do nothing if ``waits`` is false."""
@@ -89,7 +89,10 @@ class Encryptions(Protocol):
 
 
 class Decrypted(NamedTuple):
-    """The encrypted ``value``, the result ``raw`` of its decryption, and its key ``secret``; or the error ``fault``."""
+    """An encrypted ``value``, and the result of its decryption ``by`` an Encryption.
+
+    The result is the JSON ``raw`` and the key ``secret``, or the error ``fault``.
+    """
 
     value: bytes
     by: Encryption
@@ -101,7 +104,7 @@ class Decrypted(NamedTuple):
 def decrypt_all(
     encryption: Encryption, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
 ) -> list[Decrypted]:
-    """Decrypt the values of keys below a prefix."""
+    """Decrypt and decode the values of keys. ``values`` are pairs of key and value; a key lacks the ``prefix``."""
     found = []
     for key, value in values:
         try:

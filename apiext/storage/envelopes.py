@@ -1,8 +1,8 @@
 """Encryption of values with keys of a KMS plug-in (OPS-003).
 
-Each new value has its own key, which is derived from the provider's seed and from 32 random bytes. These bytes precede
-the ciphertext. So no key is used twice with the same nonce. Old versions of kube-apiserver encrypted values with the
-data key itself.
+The data key of a provider is a seed. Each new value has its own key, which is derived from the seed and from 32 random
+bytes; these bytes precede the ciphertext. So each key encrypts only one value, and no key is used twice with the same
+nonce. Old versions of kube-apiserver encrypted values with the data key itself.
 """
 
 import hmac
@@ -45,7 +45,7 @@ class Enveloped:
 
     @property
     def secret(self) -> Secret:
-        """The key of the plug-in that encrypts new values."""
+        """The identity of the key that encrypts new values, with the plug-in's ``key_id`` instead of key bytes."""
         current = self.provider.current
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
 
@@ -61,7 +61,7 @@ class Enveloped:
         return packed(info + cipher.encrypt(plain, key), current.tail)
 
     def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise EncryptionError."""
+        """Return the decrypted value, and the identity of the key that decrypted it; raise EncryptionError."""
         try:
             ciphertext, by = self.provider.data_and_key(data)
         except KeyUnavailable as error:

@@ -135,7 +135,7 @@ class EtcdStore:
             raise store_error(error, revision) from error
 
     async def head(self) -> int:
-        """Return a revision that is not older than this call."""
+        """Return a revision that is at least etcd's newest revision at the time of this call."""
         try:
             return await self.etcd.head_revision()
         except errors.EtcdError as error:
@@ -198,7 +198,9 @@ async def _add_page(col: Collection, page: RangeResult, state: StoredState) -> N
     try:
         await _decode_page(col, page, state)
     finally:
-        if col.values.ahead:  # values remain if the request is cancelled, or if a key is not the key of an object
+        # ``prepare`` puts decrypted values into ``ahead``, and decoding takes them out. Values stay in ``ahead`` if the
+        # request is cancelled, or if a key is not the key of an object.
+        if col.values.ahead:
             for kv in page.kvs:
                 col.values.drop_ahead(kv.value)
 

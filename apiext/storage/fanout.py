@@ -1,4 +1,7 @@
-"""The watchers of one collection. Watchers with the same WatchGroup form a group, and share encoded frames."""
+"""The watchers of one collection. Watchers with equal WatchGroups form a group.
+
+A group encodes each event once: its watchers share the frames (the bytes of events).
+"""
 
 import asyncio
 import math
@@ -22,12 +25,12 @@ from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup, event_of
 from apiext.telemetry import Distribution, Slot
 
-# Age in seconds from which a watch gets its first bookmark.
+# A watch gets no periodic bookmark before it has this age in seconds.
 BOOKMARK_FIRST = 30.0
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
-_BLOCK_COST = 8  # the cost of encoding a block, in writes to one sink
+_BLOCK_COST = 8  # the cost of encoding a block (the joined frames of several changes), in writes to one sink
 
 
 class Watcher:
@@ -57,7 +60,7 @@ class Watcher:
         self.announce = 0
         self.cursor = 0
         self.ended = False
-        # event loop time of the first periodic bookmark; a shorter watch gets only the bookmark at its timeout
+        # event loop time of the first periodic bookmark; a watch that ends earlier gets one only at its timeout
         self.bookmarks_from = asyncio.get_running_loop().time() + BOOKMARK_FIRST if bookmarks else math.inf
         self.queued = False
         self.reached = 0
@@ -137,7 +140,7 @@ class Group:
     """The watchers of one WatchGroup. A pass writes one block of frames to all synced watchers, in several steps.
 
     ``_positions`` are the positions of changes that no pass has written yet and that the group may select. If there
-    are none, the group has reached the end of its source. Watchers in ``_ready`` have missed events.
+    are none, the group has reached the end of its source. Watchers in ``_ready`` may have missed events.
     """
 
     __slots__ = (
@@ -319,7 +322,7 @@ class Group:
     def bookmark_soon(self) -> None:
         """Write a bookmark to watchers that requested bookmarks, after the current pass.
 
-        End watches that are too slow.
+        End watches whose next change the history no longer has.
         """
         self._bookmark_due = True
         self._initial.clear()
@@ -448,7 +451,7 @@ class Group:
     # -- frames
 
     def _block(self, positions: Sequence[int], start: int, stop: int) -> tuple[int, bytes]:
-        """Return (end, frames): the frames of the changes from ``start`` up to ``end``, which is at most ``stop``.
+        """Return (end, frames): the frames of the changes from ``start`` to before ``end``, which is at most ``stop``.
 
         ``positions`` are the positions between ``start`` and ``stop`` whose changes the group may select.
         """

@@ -19,7 +19,10 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two attempts of a fill
 
 
 class Fills:
-    """Reads into the cache new collections, collections to read again, and all collections when the watch was lost."""
+    """Reads collections into the cache: new collections, and collections whose cached state is no longer usable.
+
+    After the end of the root watch, all collections are read again.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,10 @@ class Fills:
         self.complete = True
 
     async def fill(self, col: Collection) -> None:
-        """Read a collection at one revision. Meanwhile the collection buffers later events."""
+        """Read a collection at one revision. Meanwhile the collection buffers later events.
+
+        Retry until this succeeds, or until the collection is dropped.
+        """
         pause, began_waiting = _FIRST_PAUSE, perf_counter()
         labels = (col.resource.group, col.resource.resource)
         while not col.dropped:

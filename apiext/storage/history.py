@@ -108,9 +108,9 @@ class History:
             self._drop_dead()
 
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
-        """Insert all changes between ``floor`` and the first change.
+        """Insert all changes between the revision ``floor`` and the first change.
 
-        Keep them over the limits until ``restore_limits``.
+        They may exceed the limits until the second call of ``restore_limits``.
         """
         self._drop_dead()
         size = sum(change.entry.size + _OVERHEAD for change in changes)
@@ -134,8 +134,8 @@ class History:
     def age(self, wanted: int) -> None:
         """Drop changes before the position ``wanted`` that existed already two calls ago.
 
-        The last limits.EVENTS_KEPT changes remain, up to limits.EVENTS_KEPT_BYTES. If a watch needs a dropped change,
-        the server reads it from etcd.
+        ``wanted`` is the oldest position that an open watch needs. The last limits.EVENTS_KEPT changes remain, up to
+        limits.EVENTS_KEPT_BYTES. If a later watch needs a dropped change, the server reads it from etcd.
         """
         old = min(self._end_before, wanted, self._kept_from())
         self._end_before, self._last_end = self._last_end, self.end

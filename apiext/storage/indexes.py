@@ -132,7 +132,7 @@ class Index:
     def find(self, term: Term) -> Matches | None:
         """Return the matches of a condition; None if the index has too many values to test all of them without a pause.
 
-        The sets of keys have no key in common, and change with the index.
+        The sets of keys in the result have no key in common, and change with the index.
         """
         keys = self._keys
         if term.values is not None:
@@ -287,10 +287,10 @@ async def pick(
     *,
     outside: bool = False,
 ) -> list[Entry]:
-    """Return the first ``limit`` entries (0: all) that have one of ``keys`` (None: any key) and meet all conditions.
+    """Return the first ``limit`` entries (0: all) with a key in ``keys`` (None: any key) that meet all ``terms``.
 
-    If ``outside`` is true, return entries that have none of ``keys``. A batch is (keys, entries). This function yields
-    to the event loop. Meanwhile the batches must not change, but ``keys`` may.
+    If ``outside`` is true, return entries whose key is not in ``keys``. A batch is (keys, entries). This function
+    yields to the event loop. Meanwhile the batches must not change, but ``keys`` may.
     """
 
     async def pause() -> float:

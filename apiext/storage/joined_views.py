@@ -10,9 +10,12 @@ _FIELD = b'"resourceVersion":"%d",'
 
 
 class JoinedViews:
-    """The views of some entries, joined by commas. ``users`` is the number of entries that have no bytes of their own.
+    """The views of some entries, joined by commas.
 
-    ``text`` and ``keys`` never change. The position of a key in ``keys`` is the position of its view in ``text``.
+    A view is the JSON of an object as clients of one version get it. Usually this is the stored JSON with the
+    resourceVersion inserted; then an entry may refer to this object instead of having the stored bytes itself.
+    ``users`` is the number of these entries. ``text`` and ``keys`` never change. ``keys`` is sorted, and the n-th view
+    in ``text`` belongs to the n-th key.
     """
 
     __slots__ = ("_last", "ends", "keys", "text", "users", "viewer")
@@ -40,7 +43,7 @@ class JoinedViews:
         return self.text[start:end]
 
     def stored(self, key: str, revision: int) -> bytes:
-        """Return the stored bytes of the entry with this key, which was written at this revision."""
+        """Return the stored bytes of the entry with this key and revision: the view without the resourceVersion."""
         last, raw = self._last
         if last == key:
             return raw

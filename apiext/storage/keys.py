@@ -1,16 +1,19 @@
-"""Keys of objects in etcd, in the layout of kube-apiserver, and the names in a key (ETC-001, ETC-008)."""
+"""Keys of objects in etcd, in the layout of kube-apiserver except for DIF-033, and the names in a key (ETC-001)."""
 
 from apiext.meta.names import GroupResource
 
 
 class Keys:
-    """Keys below one prefix. The prefix gets a leading slash, and trailing slashes are removed."""
+    """Keys below a prefix such as ``registry``. ``root`` is the prefix with one slash at each end: ``/registry/``."""
 
     def __init__(self, prefix: str) -> None:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
 
     def path(self, resource: GroupResource) -> str:
-        """Return the path of a collection below the prefix: ``<group>/<plural>``, for the core group ``<plural>``."""
+        """Return the path of a collection below the root: ``<group>/<plural>``, or ``<plural>`` for the core group.
+
+        kube-apiserver omits the group also for the other built-in kinds (DIF-033).
+        """
         return f"{resource.group}/{resource.resource}" if resource.group else resource.resource
 
     def collection(self, resource: GroupResource) -> str:
@@ -22,15 +25,15 @@ class Keys:
         return f"{self.collection(resource)}{relative(namespace, name)}"
 
     def guard(self, definition_name: str) -> str:
-        """Return the guard key of a CustomResourceDefinition.
+        """Return the guard key of a CustomResourceDefinition: its value changes with the spec of the definition.
 
-        Every put of its objects compares the revision of the key.
+        Each put of an object of the definition compares the revision of this key in its transaction (decisions/0010).
         """
         return f"{self.root}.apiext/guards/{definition_name}"
 
     @property
     def absent(self) -> str:
-        """A key that never exists. It is below the prefix, so that the etcd user of the server may read it."""
+        """A key that never exists. It is below the root, so that the etcd user of the server may read it."""
         return f"{self.root}\0"
 
     @property
@@ -53,5 +56,8 @@ def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
 
 
 def bounds(namespace: str | None) -> tuple[str, str]:
-    """Return (first, end): the range of the keys of a namespace within the collection, without ``end`` ("": no end)."""
+    """Return (first, end): the range of the keys of a namespace within the collection; ``end`` is not in the range.
+
+    For None, return the range of all keys: two empty strings.
+    """
     return (f"{namespace}/", f"{namespace}0") if namespace else ("", "")

@@ -32,10 +32,11 @@ FORMS = 2
 HISTORY_BYTES = 64 * 1024 * 1024
 # Objects of a new list segment. Beyond: another segment begins; a segment is split above twice this number.
 SEGMENT = 100
-# Bytes of each part of a split list segment, which had more than twice this size. Beyond: the next part begins.
+# Bytes of one part of a list segment that is split, since it has more than twice this size. Beyond: the next part
+# begins.
 SEGMENT_BYTES = 1024 * 1024
-# Bytes of memory that stay free for running requests, at most an eighth of the limit of the control group. Beyond:
-# the server refuses requests.
+# Bytes of memory that stay free for running requests, but at most an eighth of the control group's memory limit.
+# Beyond: the server refuses requests that would need this memory.
 MEMORY_RESERVE = 48 * 1024 * 1024
 # Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
@@ -63,13 +64,14 @@ BLOCKS_CACHED = 4
 PUMP_BLOCK = 256 * 1024
 # Progress requests without a response. Beyond: the server writes a key whose event reports progress.
 PROGRESS_REQUESTS = 3
-# Caches filled at a time. Beyond: further caches wait.
+# Collections read into the cache at a time. Beyond: further collections wait.
 FILL_PARALLEL = 8
 # Bytes encrypted on the event loop (3 milliseconds with the slowest cipher). Beyond: a thread encrypts them.
 ENCRYPT_INLINE = 32 * 1024
 # Bytes encrypted without a release of the interpreter lock. Beyond: another block follows.
 ENCRYPTED_AT_ONCE = 64 * 1024
-# Used share of the quota of a store in this process. Beyond: the server logs a warning, and a full store stays full.
+# Fraction of the quota of a store in this process that is used. Beyond: the server logs a warning, and a store that was
+# out of space does not allow writes again.
 ETCD_NEARLY_FULL = 0.9
 # Unreadable objects that the error of a list names. Beyond: further objects are left out. Upstream: the same.
 ERRORS_LISTED = 100
@@ -83,18 +85,20 @@ ETCD_FIRST_PAGE = 16
 PART_BYTES = 4 * 1024 * 1024
 # Bytes of stored objects of a list that one call converts. Beyond: another call converts the remaining objects.
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
-# Share of their time to live within which objects share an etcd lease. Beyond: objects get another lease. Upstream:
-# the same.
+# Fraction of the time to live: objects written within this time share an etcd lease. Beyond: objects get another
+# lease. Upstream: the same.
 LEASE_SHARE = 0.05
-# Seconds within which objects share an etcd lease. Beyond: objects get another lease. Upstream: the same.
+# Seconds: objects written within this time share an etcd lease. Beyond: objects get another lease. Upstream: the same.
 LEASE_SHARED = 60
 # Objects of one etcd lease. Beyond: objects get another lease. Upstream: the same.
 LEASE_OBJECTS = 1_000
-# Seconds of the longest pause before values without a data key are decrypted again. Beyond: the pause grows no more.
+# Seconds of the longest pause between attempts to decrypt values whose data key no plug-in could decrypt. Beyond: the
+# pause grows no more.
 KMS_AGAIN_LAST = 10.0
-# Values without a data key that are tried after each pause. Beyond: further values are tried after the next pause.
+# Values that the server tries to decrypt in one of these attempts. Beyond: the next attempt tries further values.
 KMS_AGAIN_TRIES = 4
-# Delayed watch events delivered in one iteration of the event loop. Beyond: the next iteration delivers more.
+# Watch events that waited for a data key, delivered in one iteration of the event loop. Beyond: the next iteration
+# delivers more.
 KMS_HELD_SLICE = 64
 # Seconds without a response while the server reads old changes from etcd. Beyond: the watch fails with 503.
 BACKFILL_STALL = 10.0

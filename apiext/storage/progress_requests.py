@@ -1,4 +1,4 @@
-"""Requests for the progress of the root watch."""
+"""Requests for the progress of the root watch, that is, the etcd watch of all keys below the prefix."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class ProgressRequests:
-    """Requests the progress of the root watch from etcd if no event reports a revision that etcd has.
+    """Requests the progress of the root watch if etcd has a revision that a reader waits for, and the cache does not.
 
-    If etcd does not respond, or its progress responses are unreliable, this class writes a key below the root, whose
-    event reports the progress.
+    If etcd does not respond, or its progress responses are unreliable, this class writes a key below the root. The
+    event of this write reports the progress.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class ProgressRequests:
         self._touched = (0, 0)  # epoch of the watch and revision of the last write
 
     def request(self, revision: int, times: int) -> None:
-        """Start a task that requests progress up to a revision.
+        """Start a task that requests progress up to a revision, unless such a task runs or the watch is not open.
 
-        ``times`` is the number of requests for a waiting reader.
+        ``times`` is 1 for the first request, and increases with each further request while readers wait.
         """
         if not self._requesting and self._watch.is_complete:
             self._requesting = True
@@ -54,7 +54,8 @@ class ProgressRequests:
         try:
             kv = await self._store.get(self._key)
             result = await self._store.put(self._key, b"{}\n", kv.mod_revision if kv else 0, None)
-            if result.ok:  # not after a conflict, since the write of another server may be too old
+            # after a conflict, the event of the other server's write may be received already, so write again next time
+            if result.ok:
                 self._touched = (epoch, result.revision)
         except StoreError as error:
             log.warning("the progress of the watch could not be requested: %s", error)

@@ -14,9 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class RootWatch:
-    """The watch of all keys below the root. While the watch is open, it is complete. Each end increments ``epoch``.
+    """The watch of all keys below the root. Each end increments ``epoch``.
 
-    After an end, all collections must be read again at one revision. Then the watch opens again at this revision.
+    While the watch is open, the cache gets each change: the watch is complete. After an end, all collections must be
+    read again at one revision. Then the watch opens again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:
@@ -44,7 +45,7 @@ class RootWatch:
     def usable(self) -> WatchHandle | None:
         """The watch while it is complete, else None.
 
-        Without it, a write must not be applied to the cache before its event.
+        Before an incomplete watch is open again, a write must not be applied to the cache.
         """
         return self._watch if self._complete.is_set() else None
 
@@ -61,7 +62,7 @@ class RootWatch:
             self._watch = None
 
     def request_progress(self) -> bool:
-        """Request the progress of the watch; return False as WatchHandle.request_progress does."""
+        """Request the progress of the watch. Return False if responses are unreliable, or if there is no connection."""
         return self._watch is not None and self._watch.request_progress()
 
     async def wait_open(self) -> int:

@@ -1,4 +1,7 @@
-"""The bytes of a list: the joined views of each chunk, and deflate blocks that are parts of one gzip member."""
+"""The bytes of a list: the joined views of each chunk, and deflate blocks that are parts of one gzip member.
+
+A view is the JSON of an object as clients of one version get it. A chunk is a segment of about a hundred entries.
+"""
 
 import asyncio
 from array import array
@@ -89,7 +92,7 @@ class Segments:
         loop_budget = LoopBudget()
         for piece in pieces:
             if not made.keys() >= set(_lacking(piece, self._viewer)):
-                return  # meanwhile another list replaced the cached views of the chunk
+                return  # meanwhile another list replaced the cached views of the chunk; the caller converts again
             self._joined.append(_join(piece, self._viewer, made))
             await loop_budget.pause()
 
@@ -217,7 +220,7 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, V
 
 
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> None:
-    """Join the views of a chunk. Reuse the views of the base for entries that both have at the start and at the end."""
+    """Join the views of a chunk. Reuse those of its base for entries that both chunks have at the start or the end."""
     entries, base, source = chunk.entries, chunk.base, chunk.source
     if source is not None and source.viewer is viewer:
         chunk.joined, chunk.ends, chunk.viewer = source.text, source.ends, viewer

@@ -95,7 +95,8 @@ class Chunk:
     def record_replaced(self, previous: Entry | None, size: int) -> None:
         """Record that an entry of ``size`` bytes replaced the entry ``previous`` (None: the entry is new).
 
-        If few entries still use the joined views of ``previous``, give these entries own bytes, which frees the views.
+        For a removed entry, ``size`` is 0. If few entries still use the joined views of ``previous``, give these
+        entries bytes of their own, which frees the views.
         """
         if previous is None:
             was = 0
@@ -151,7 +152,7 @@ def _cut(entries: Iterable[tuple[str, Entry]]) -> Iterator[list[tuple[str, Entry
 
 
 class Snapshot:
-    """Entries in key order. Keys are relative to the collection. Python sorts them in the same order as etcd."""
+    """Entries in key order. Keys are relative to the collection. Python and etcd sort them in the same order."""
 
     __slots__ = ("_chunks", "_lasts", "index")
 

@@ -46,8 +46,8 @@ class CachedState:
     def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
         """Return the cached object, None if it does not exist; raise Malformed if it cannot be read (RV-020).
 
-        ``listed``: raise the error of a list. ``stale``: if the object cannot be read, return its last readable state,
-        if this server has cached it.
+        ``listed``: raise the error that a list would raise. ``stale``: if the object cannot be read, return its last
+        readable state, if this server has cached it.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -97,7 +97,8 @@ class CachedState:
     async def select(self, terms: Sequence[Term], namespace: str | None, start: str = "", limit: int = 0) -> Slice:
         """Return at most ``limit`` objects (0: all) from ``start`` on for which all conditions hold.
 
-        A large collection is searched with indexes. The result may be newer than the call. Its ``remaining`` is 0.
+        A large collection is searched with indexes. The result may have a newer revision than the cache had at the
+        call. Its ``remaining`` is 0.
         """
         narrowed = await self.indexes.narrow(terms) if len(self.snapshot) >= INDEX_FROM else None
         low, high = bounds(namespace)

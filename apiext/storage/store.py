@@ -183,8 +183,8 @@ def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Seq
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
     """Report whether a view is the stored bytes plus a resourceVersion, by its size and its first bytes.
 
-    The stored bytes may end in a newline that the view lacks.
-    A view of another version may have the same size, but begins with another apiVersion.
+    The stored bytes may end in a newline that the view lacks. A view of another version may have the same size, but
+    begins with another apiVersion.
     """
     more = len(view) - len(raw) - _FIELD_SIZE - len(str(revision))
     return more in (0, -1) and view.startswith(raw[:_COMPARED])
@@ -333,7 +333,7 @@ def _labels_of(raw: bytes) -> dict[str, str]:
 
 
 class Guard(NamedTuple):
-    """A key that must still have this mod_revision when a write commits."""
+    """A key that must still have this mod_revision when a write commits, such as the guard key of a definition."""
 
     key: str
     revision: int

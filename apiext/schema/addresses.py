@@ -51,7 +51,7 @@ def _padded(dotted: str) -> bool:
 
 
 def ipv4(text: str) -> bool:
-    """Return whether the text is an IP address that contains a dot, perhaps with leading zeros.
+    """Return whether the text is an IP address that contains a dot; its decimal numbers may have leading zeros.
 
     As upstream, this includes an IPv6 address that ends with an IPv4 address.
     """

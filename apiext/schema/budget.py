@@ -34,8 +34,8 @@ class Budget(threading.local):
     def spend(self, amount: int) -> None:
         """Subtract an amount.
 
-        Raise BudgetExhausted if the work exceeds ``brief``: a thread may start it again with the full allowance. Raise
-        OverBudget if the work exceeds ``full``.
+        On the event loop, raise BudgetExhausted if the work exceeds ``brief``: the caller starts it again in a thread,
+        with the full allowance. Raise OverBudget if the work exceeds ``full``.
         """
         self.left -= amount
         if self.left < 0:
@@ -53,7 +53,7 @@ class Budget(threading.local):
 
     @property
     def spent(self) -> int:
-        """Return the amount subtracted since the last ``refill``, if this restored the full allowance."""
+        """Return the amount subtracted since the last ``refill``; valid only if this restored the full allowance."""
         return self.full - self.left
 
 

@@ -69,7 +69,10 @@ class CompiledSchema:
         return self._root
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile all functions that convert a stored object; with ``quickly`` also compile ``is_normal``."""
+        """Compile all functions that convert a stored object; with ``quickly`` also compile ``is_normal``.
+
+        There is no ``is_normal`` for a schema that prunes no field or declares an embedded resource.
+        """
         root = self.root
         if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
             self.is_normal = normal_test(root, root=True)

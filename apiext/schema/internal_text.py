@@ -60,9 +60,10 @@ def _render(name: str, flags: str = "") -> Render:
 
 
 def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (Go name, value) of each field of a union type: ``schema``, and its alternative.
+    """Yield (Go name, value) of each field of a union type: ``schema``, and the alternative to a schema.
 
-    A JSONSchemaPropsOrBool with a schema also has ``allows: true``.
+    For example, the alternative in JSONSchemaPropsOrArray is an array of schemas. A JSONSchemaPropsOrBool with a schema
+    also has ``allows: true``.
     """
     for go, field, show in _fields(name):
         if field == "schema":

@@ -12,7 +12,7 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Test = Callable[[Any], bool]
-"""Returns true if a dict or list has no float, and pruning and deleting nulls would not change it.
+"""Returns true only if a dict or list has no float, and pruning and deleting nulls would not change it.
 
 False means unknown.
 """

@@ -8,7 +8,8 @@ from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
 from apiext.schema.work_budget import current
 
-_STEPS_OF_A_UNIT = 100  # pattern instructions × text bytes that count as one cost unit; a step takes 0.5 to 2 ns
+# Steps that count as one cost unit. A search has (pattern instructions × text bytes) steps; a step takes 0.5 to 2 ns.
+_STEPS_OF_A_UNIT = 100
 _UNITS_OF_AN_ELEMENT = 8
 _FEW_STEPS = 2_000  # a search with at most this number of steps is not counted
 _NOWHERE = (-1, -1)

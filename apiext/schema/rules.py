@@ -381,7 +381,7 @@ class Run:
     def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
-            old = None  # as upstream: without a rule that uses oldSelf, messageExpressions do not get it, either
+            old = None  # as upstream: if no rule of the node uses oldSelf, its messageExpressions do not get it, either
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.work.evaluate(program, given)
         if found.cost > self.budget:
@@ -437,7 +437,7 @@ class Run:
                 self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
-            # upstream compiles the expression with an optional oldSelf, but passes a plain value, so it always fails
+            # upstream compiles the expression for an optional oldSelf, but passes a plain value, so it fails
             return usual, False
         found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:

@@ -135,8 +135,8 @@ _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakV
 def intern(**values: Any) -> Structural:
     """Return the existing node with these fields, or create the node.
 
-    ``values`` also contains the fields of parts, such as ``maximum`` of Numbers. Children are compared by identity,
-    since equal children are the same object.
+    ``values`` are fields of Structural or of one of its parts, such as ``maximum`` of Numbers. Children are compared by
+    identity, since equal children are the same object.
     """
     key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
     found = _NODES.get(key)

@@ -100,7 +100,7 @@ class Collection:
                 return
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether the state at an earlier revision was the same."""
+        """Report whether the state at an earlier revision was the same as the current state."""
         state = self.state
         return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 

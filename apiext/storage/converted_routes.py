@@ -62,7 +62,7 @@ class ConvertedRoutes:
 
     @property
     def end(self) -> int:
-        """The position before which all changes were delivered to the groups."""
+        """The first position that is not delivered yet: the groups have all changes before it."""
         return self._pending[0] if self._pending else self._history.end
 
     def add(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> None:

@@ -194,7 +194,7 @@ class Group:
 
     @property
     def cursor(self) -> int:
-        """The position before which the synced watchers have all events when the current pass ends."""
+        """The position of the synced watchers: they have all events before it as soon as the current pass ends."""
         return self._positions[0] if self._positions else max(self._source.end, self._attached)
 
     # -- called by the fan-out
@@ -272,7 +272,7 @@ class Group:
 
     @property
     def oldest(self) -> int:
-        """The position before which every watcher has all events."""
+        """The first position that a watcher may still need: every watcher has all events before it."""
         behind = (watcher.cursor for watcher in self.members if not watcher.synced)
         return min((self._start if self._recipients else self.cursor, *behind))
 

@@ -20,7 +20,7 @@ _CACHED = (b"inactive_file", b"active_file")  # cached pages of files, which the
 class Files(Struct, frozen=True):
     """The files that contain the memory limit and the usage of a control group.
 
-    ``prefix`` is the prefix of the names in ``stat`` whose values include child groups.
+    In the file ``stat``, the names of the values that include child groups begin with ``prefix``.
     """
 
     limit: Path

@@ -13,7 +13,7 @@ class JoinedViews:
     """The views of some entries, joined by commas.
 
     A view is the JSON of an object as clients of one version get it. Usually this is the stored JSON with the
-    resourceVersion inserted; then an entry may refer to this object instead of having the stored bytes itself.
+    resourceVersion inserted; then an entry may refer to its JoinedViews, and need not have stored bytes of its own.
     ``users`` is the number of these entries. ``text`` and ``keys`` never change. ``keys`` is sorted, and the n-th view
     in ``text`` belongs to the n-th key.
     """

@@ -56,11 +56,11 @@ ROUTE_VALUES = 16
 PUMP_SLICE = 64
 # Bytes of encoded initial events cached for all watches. Beyond: the oldest events are evicted.
 INITIAL_BYTES = 32 * 1024 * 1024
-# Events of one block of a watch. Beyond: another block follows.
+# Events that a group of watches encodes as one block. Beyond: another block follows.
 BLOCK_EVENTS = 256
 # Blocks cached while watches of a group catch up. Beyond: all cached blocks are dropped.
 BLOCKS_CACHED = 4
-# Bytes of frames joined to one write of a watch. Beyond: another write follows.
+# Bytes of encoded events in one block, that is, in one write to a watch. Beyond: another block follows.
 PUMP_BLOCK = 256 * 1024
 # Progress requests without a response. Beyond: the server writes a key whose event reports progress.
 PROGRESS_REQUESTS = 3

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class ProgressRequests:
-    """Requests the progress of the root watch if etcd has a revision that a reader waits for, and the cache does not.
+    """Requests the progress of the root watch if etcd has a revision that a reader waits for, but the cache lacks it.
 
     If etcd does not respond, or its progress responses are unreliable, this class writes a key below the root. The
     event of this write reports the progress.

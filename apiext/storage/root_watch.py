@@ -45,7 +45,7 @@ class RootWatch:
     def usable(self) -> WatchHandle | None:
         """The watch while it is complete, else None.
 
-        Before an incomplete watch is open again, a write must not be applied to the cache.
+        While it is None, a write of this server must not be applied to the cache.
         """
         return self._watch if self._complete.is_set() else None
 

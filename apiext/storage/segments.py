@@ -32,7 +32,7 @@ Make = Callable[[Entry], bytes | Awaitable[bytes]]
 
 
 class Segments:
-    """The views of one list, of the state at the creation of this object. Views are made on first use."""
+    """The views of one list. Later changes of the collection do not affect them. Views are made on first use."""
 
     __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
 

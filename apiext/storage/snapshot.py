@@ -43,8 +43,8 @@ class Chunk:
     If ``shared`` is true, a reader may have the chunk, so its entries must not change. Otherwise entries are changed in
     place, since a copy of the chunk costs time for each entry.
 
-    ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` contains the bytes of entries that have no
-    own bytes. ``joined`` are the views of ``viewer`` joined by commas. ``ends`` are the offsets of the ends of these
+    ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` has the bytes of entries that have no bytes
+    of their own. ``joined`` are the views of ``viewer`` joined by commas. ``ends`` are the offsets of the ends of these
     views. ``block`` is (joined, deflate block, crc32). ``base`` is an earlier chunk whose joined views this chunk may
     reuse, None as soon as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is
     table rows.
@@ -233,7 +233,10 @@ class Snapshot:
         return chunk
 
     def pieces(self, low: str = "", high: str = "", limit: int = 0) -> list[Piece]:
-        """Return the first ``limit`` entries (0: all) from ``low`` up to, not including, ``high`` ("": no end)."""
+        """Return pieces with the first ``limit`` entries (0: all) from ``low`` to before ``high`` ("": no end).
+
+        Mark their chunks as shared.
+        """
         found = self._between(low, high, limit)
         heavy = [chunk for chunk, _, _ in found if not chunk.shared and chunk.stored_size() > 2 * limits.SEGMENT_BYTES]
         if heavy:

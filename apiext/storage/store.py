@@ -33,8 +33,8 @@ _LARGE = 16 * 1024  # bytes of a stored object; a lookup of the view of a larger
 class Entry(Struct, eq=False, gc=False):
     """One object at one revision: its stored bytes, and values that are derived from them on first use.
 
-    After a list, most entries refer to the joined views of the list instead of own bytes. Such an entry cuts its stored
-    bytes out of the joined views when a caller reads them.
+    After a list, most entries have no bytes of their own, but refer to the joined views of the list. Such an entry cuts
+    its stored bytes out of the joined views when a caller reads them.
 
     Python's garbage collector does not track entries (``gc=False``), since visiting 200,000 entries takes as long as a
     slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, labels,

@@ -200,6 +200,7 @@ def non_atomic_items(node: View, path: str) -> list[FieldError]:
     if items.get("type") == "array" and shown is not None and shown != "atomic":
         return [invalid(child(where, _LIST_TYPE), shown, text)]
     if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
+        # the error is about the map type of the items, but contains their list type
         return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream: prints the list type
     return []
 
@@ -239,6 +240,7 @@ def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
         elif (properties[key] or {}).get("type") in ("array", "object"):
             where = child(item(child(child(path, "items"), "properties"), key), "type")
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+            # the error is about the type of the key, but always contains "object"
             yield invalid(where, "object", text)  # upstream: prints the type of the items
         if key in seen:
             yield wrong("must not contain duplicate entries")

@@ -57,7 +57,7 @@ class OwnerStore(Protocol):
 
 
 class DecryptionBuffer:
-    """The changes of one collection that are buffered until a plug-in has decrypted the data key of the first change.
+    """The buffered changes of one collection. They wait until plug-ins have decrypted their data keys or have failed.
 
     ``held_revision`` is the revision of the first buffered change, 0 for an empty buffer.
     """

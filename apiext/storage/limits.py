@@ -95,7 +95,8 @@ LEASE_OBJECTS = 1_000
 # Seconds of the longest pause between attempts to decrypt values whose data key no plug-in could decrypt. Beyond: the
 # pause grows no more.
 KMS_AGAIN_LAST = 10.0
-# Values that the server tries to decrypt in one of these attempts. Beyond: the next attempt tries further values.
+# Values whose data key no plug-in could decrypt, in one attempt to decrypt them. Beyond: the next attempt tries further
+# values.
 KMS_AGAIN_TRIES = 4
 # Watch events that waited for a data key, delivered in one iteration of the event loop. Beyond: the next iteration
 # delivers more.

@@ -64,7 +64,7 @@ class Supervisor:
         self._served = False  # true once a worker has served
         self._serving = False  # true once all workers serve
         self._code = 0  # exit code of a worker that could not start
-        self._late_code = 0  # exit code of a worker that a signal ended before it served
+        self._late_code = 0  # exit code of a worker whose start failed while the server was stopping
 
     async def serve(self) -> int:
         """Start all workers, wait for a signal, stop them; return the exit code.
@@ -102,7 +102,10 @@ class Supervisor:
                 await self._finish(workers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
-        """Reserve the port; retry for limits.WORKER_LEAVE seconds, until workers of a killed supervisor have ended."""
+        """Reserve the port; retry for limits.WORKER_LEAVE seconds.
+
+        Workers of a killed supervisor may use the port until they have ended.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + limits.WORKER_LEAVE
         while True:
@@ -116,7 +119,7 @@ class Supervisor:
     async def _start(self) -> None:
         """Start the first worker, then all other workers; announce the server once all of them serve.
 
-        Return immediately if the server is stopped.
+        If the server stops meanwhile, return without the announcement.
         """
         first, *others = self._slots
         first.may_start.set()  # the first worker creates certificates, tokens, namespaces and default roles
@@ -155,9 +158,10 @@ class Supervisor:
             slot.release()
 
     def _ended(self, code: int) -> None:
-        """Handle the end of a worker: before all workers serve, all of them end, with its exit code.
+        """Handle the end of a worker; do nothing once all workers serve.
 
-        After a signal, a worker that has served ends with 0; all other workers had no time to start.
+        If the server is not stopping, stop it with the worker's exit code, or with 1 if the worker was killed. If the
+        server is stopping, a worker that ends with 0 has served, and a worker that ends with 1 had no time to start.
         """
         if self._serving:
             return
@@ -170,7 +174,10 @@ class Supervisor:
 
 
 class Slot:
-    """A worker process and its replacements; ``ready`` is a future of [URL, kubeconfig] of the first process."""
+    """A worker process and its replacements.
+
+    ``ready`` is a future of [URL, kubeconfig] of the first process that serves; of [] if the server stops before.
+    """
 
     def __init__(
         self, config: Config, progress: WorkerProgress, stop: asyncio.Event, ended: Callable[[int], None]
@@ -204,7 +211,7 @@ class Slot:
             pause = min(2 * pause, limits.WORKER_LAST_PAUSE)
 
     def release(self) -> None:
-        """Stop waiting for the start and for readiness."""
+        """End the waits for ``may_start`` and ``ready``, since the server stops."""
         self.may_start.set()
         if not self.ready.done():
             self.ready.set_result([])
@@ -243,9 +250,9 @@ class Slot:
         return code
 
     async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the worker if it hangs: its connections would wait forever, and it would get new connections.
+        """Kill the worker if it hangs: its clients would wait without end, and it would get new connections.
 
-        Missed heartbeats are counted, not seconds, so that a supervisor that was stopped itself kills no worker.
+        Missed heartbeats are counted, not seconds, so that a supervisor that was itself suspended kills no worker.
         """
         before, missed = 0, 0
         while missed < limits.WORKER_BEATS_MISSED:
@@ -270,7 +277,10 @@ class Slot:
 
 
 def share(config: Config, port: int, worker: Worker) -> Config:
-    """Return the configuration of one worker: its share of concurrent requests, and its own tasks."""
+    """Return the configuration of one worker, with its share of the limits of concurrent requests.
+
+    Only the first worker runs controllers and the compaction of etcd.
+    """
     first, requests = worker.number == 1, config.requests
     return replace(
         config,
@@ -290,12 +300,11 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 
 @contextlib.contextmanager
 def reserved(listening: Listening) -> Iterator[int]:
-    """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises the errors of
-    ``launch.refused``.
+    """Reserve the address for the workers, and yield its port. Raises the errors of ``launch.refused``.
 
-    Bound sockets that do not listen keep other programs from the address, and find a free port for port 0. Two
-    supervisors of one user would not notice each other before their workers listen. So each of them also binds a name
-    of a Unix socket, which only one process can have.
+    The workers listen at the address with SO_REUSEPORT. Bound sockets that do not listen keep other programs from the
+    address, and find a free port for port 0. Two supervisors of one user would not notice each other before their
+    workers listen. So each of them also binds a name of a Unix socket, which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -91,8 +91,8 @@ class Distribution:
 class _Expiring:
     """Label set → value; the values of deleted resources are dropped.
 
-    ``lasting`` checks label sets without a group and resource. A value is dropped after two consecutive checks without
-    its object, so that a scraper can read the last value.
+    ``lasting`` is set for families whose labels name an object instead of a group and resource. Their values are
+    dropped if two consecutive checks do not find the object, so that a scraper can read the last value.
     """
 
     labels: Labels
@@ -167,7 +167,7 @@ class HistogramFamily(_Expiring):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Use a distribution of another family for these label values; only this family's buckets are shown."""
+        """Use a distribution of another family for these label values, but show only this family's buckets."""
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:

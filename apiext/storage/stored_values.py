@@ -45,7 +45,10 @@ class StoredValues:
         self.ahead.clear()  # the old configuration has decrypted these values
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
-        """Return the entry of a stored value; raise ValueError. Return the cached entry if it is equal."""
+        """Return the entry of a stored value: the cached entry if it is equal, else a new entry.
+
+        Raise ValueError if the value cannot be decoded or decrypted.
+        """
         if self.encryption is not None:
             return self.decrypted(self.encryption, key, revision, value, cached)
         if cached is not None and cached.revision == revision and cached.raw == value:
@@ -64,7 +67,7 @@ class StoredValues:
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Call plug-ins to decrypt the data keys of values, then decrypt large values in a thread."""
+        """Call plug-ins to decrypt the data keys of values, then decrypt the values in a thread if they are large."""
         if self.encryption is not None and self.encryption.waits:
             await self.encryption.fetch([value for _, value in values])
         await self.decrypt_ahead(values)
@@ -79,7 +82,7 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop the result of a decryption in a thread, since it is not needed."""
+        """Drop the result of ``decrypt_ahead`` for a value of which no entry is needed."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
@@ -104,7 +107,7 @@ class StoredValues:
     def stale(self, entry: Entry) -> bool:
         """Report whether an entry is not encrypted with the current key.
 
-        The server must store such an object even if the object is unchanged.
+        A write stores such an object even if the write does not change it.
         """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 

@@ -1,4 +1,4 @@
-"""Decoding of stored values, descriptions of unreadable values, and the changes of a fill."""
+"""Decoding of stored values, descriptions of unreadable values, and the changes between two states of a cache."""
 
 from sys import intern
 from typing import Any
@@ -78,7 +78,11 @@ def _uid_of(entry: Entry) -> Any:
 def differences(
     before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
 ) -> list[Change]:
-    """Return the changes between two states, ordered by revision. A recreated object has DELETED, then ADDED."""
+    """Return the changes between two states, ordered by revision. A recreated object has DELETED, then ADDED.
+
+    ``before`` and ``after`` contain the readable objects. An object in ``broken`` is not deleted, but unreadable.
+    ``revision`` is the revision of all other deletions.
+    """
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)
         for key, entry in before.items()

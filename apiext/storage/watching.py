@@ -37,8 +37,8 @@ class WatchGroup(Struct, frozen=True):
     - ``first(entry)`` returns the bytes of an initial event; None: ``frame`` returns them.
     - ``stage`` prepares entries; None if they need no preparation.
     - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.
-    - ``second()`` returns the wall clock in whole seconds, since frames with ages are valid for one second; None if
-      frames contain no ages.
+    - ``second()`` returns the wall clock in whole seconds, since frames with the ages of objects (in tables) are valid
+      for one second; None if frames contain no ages.
     """
 
     key: Hashable

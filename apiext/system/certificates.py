@@ -18,9 +18,9 @@ _OPEN_FILES = "/proc/self/fd"
 def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
     """Change a context to accept the same certificates as Go, and return the context.
 
-    Certificates need not have the extensions of RFC 5280, and an intermediate certificate can be a root. Since Python
-    3.13, default contexts refuse certificates without these extensions. Many private authorities issue such
-    certificates.
+    Certificates need not have the extensions of RFC 5280, and an intermediate certificate can be trusted as a root.
+    Since Python 3.13, default contexts refuse certificates without these extensions. Many private authorities issue
+    such certificates.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -40,7 +40,8 @@ def write(path: Path, content: bytes) -> None:
     """Write a file atomically; only its owner may read it. Write to a stream, such as /dev/null, in place.
 
     Raises PermissionError if another user could exchange the file: a link of another user, a directory of another user,
-    or a file of another user in a directory to which all users may write. Raises OSError for other errors.
+    or a file of another user in a directory to which all users may write. Volumes and directories of a group of this
+    process are accepted, and root accepts all directories. Raises OSError for other errors.
     """
     path = target(path)
     if is_stream(path):  # a device such as /dev/null must not be replaced by a file
@@ -78,7 +79,7 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 
     If the directory is a mounted volume, its owner is trusted, and all users may have write access to the directory
     itself, as is usual for volumes of containers. A group of this process may have write access, as with volumes of a
-    pod.
+    pod. Other users may also have write access to a sticky directory in ``names``.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []
@@ -99,7 +100,10 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 
 
 def _check_directory(path: Path, found: os.stat_result) -> bool:
-    """Report whether all users may create files in a directory; raise PermissionError if they may replace ours."""
+    """Report whether a directory is sticky, and all users may create files in it.
+
+    Raise PermissionError if the directory is not sticky and belongs to another user, except as ``write`` describes.
+    """
     shared = bool(found.st_mode & stat.S_IWOTH)
     if found.st_mode & stat.S_ISVTX:
         return shared

@@ -24,7 +24,7 @@ class Directory:
         self.path = Path(self._temporary.name)
         unmarked = self.path / f".{MARK}"
         self.descriptor = os.open(unmarked, os.O_RDWR | os.O_CREAT, 0o600)
-        with suppress(OSError):  # without locks in the file system, such directories are not deleted later
+        with suppress(OSError):  # without locks in the file system, no later process deletes this directory
             fcntl.flock(self.descriptor, fcntl.LOCK_EX)
             unmarked.rename(self.path / MARK)  # other processes see only locked files
 
@@ -48,7 +48,7 @@ def sweep() -> None:
 
 
 def _remove(mark: Path) -> None:
-    """Delete a directory. Raise OSError if a process uses it."""
+    """Delete the directory of a mark, unless another user owns it. Raise OSError if a process uses the directory."""
     if mark.parent.is_symlink() or mark.parent.lstat().st_uid != os.getuid():
         return
     descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)

@@ -17,7 +17,7 @@ NAMESPACES = "/api/v1/namespaces"
 _ADMISSION = "/apis/admissionregistration.k8s.io/"  # group of webhooks and policies, which may deny later requests
 
 _PLAIN = ":"  # not escaped, since names of roles contain it
-# finalizers of the server itself, which deletes the objects of a definition before the definition
+# The server removes this finalizer itself, after it has deleted the objects of the definition.
 _CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)
 
 
@@ -75,7 +75,8 @@ def objects(api: Api) -> dict[str, Mapping[str, Any]]:
 
 
 def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for collection in resource.collections:  # the list of the storage version works without a conversion webhook
+    # If a conversion webhook fails, try the next version: the list of the storage version needs no webhook.
+    for collection in resource.collections:
         answer = api.get(collection, METADATA)
         if answer.code == 200:
             for item in answer.document.get("items") or ():
@@ -85,7 +86,7 @@ def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, An
 
 
 def empty(api: Api, kept: frozenset[str]) -> None:
-    """Delete all objects except those at the paths ``kept``, and remove their finalizers.
+    """Delete all objects except those at the paths ``kept``, and remove the finalizers of the deleted objects.
 
     Raise StillThere if objects are left after limits.RESET_WAIT seconds.
     """

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # imported when a test needs a server
     from apiext.testing.server import Server
 
 _SERVER = pytest.StashKey["Server"]()
-# Python clients, and kopf with them, set this from KUBECONFIG when they are imported
+# attribute that Python clients, also the client in kopf, set from KUBECONFIG when they are imported
 _READ_ONCE = "KUBE_CONFIG_DEFAULT_LOCATION"
 _READERS = [
     f"{client}.config{part}" for client in ("kubernetes", "kubernetes_asyncio") for part in ("", ".kube_config")

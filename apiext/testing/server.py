@@ -187,7 +187,7 @@ class Server:
     def reset(self) -> None:
         """Delete all objects that were created since the start, and remove their finalizers.
 
-        Objects that existed at the start stay unchanged. Raise StillThere after limits.RESET_WAIT seconds.
+        Objects that existed at the start are not deleted. Raise StillThere after limits.RESET_WAIT seconds.
         """
         inventory.empty(self.api, self._kept)
 

@@ -3,7 +3,8 @@
 import unicodedata
 from bisect import bisect
 
-# The code points that Unicode 15.0 does not assign, and its new format characters, in hexadecimal.
+# Code points in hexadecimal that are not printable in Unicode 15.0: those that it does not assign, which a newer Python
+# may print, and the format characters that it has added, which an older Python does not know.
 _SILENT = """
     378-379 380-383 38b 38d 3a2 530 557-558 58b-58c 590 5c8-5cf 5eb-5ee 5f5-5ff 70e 74b-74c 7b2-7bf 7fb-7fc 82e-82f
     83f 85c-85d 85f 86b-86f 88f 892-897 984 98d-98e 991-992 9a9 9b1 9b3-9b5 9ba-9bb 9c5-9c6 9c9-9ca 9cf-9d6 9d8-9db
@@ -76,7 +77,7 @@ def is_print(char: str) -> bool:
     at = bisect(_FIRST, code) - 1
     if at >= 0 and code <= _LAST[at]:
         return False
-    return char.isprintable() or unicodedata.category(char) == "Cn"  # Cn: unassigned in an older Python's Unicode
+    return char.isprintable() or unicodedata.category(char) == "Cn"  # Cn: an older Python does not know the character
 
 
 def all_print(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Send requests to a server; retry while the server restarts, and after Retry-After."""
+"""Send requests to a server; retry while the server restarts or is busy (429 and 503), also after Retry-After."""
 
 import http.client
 import json

@@ -63,10 +63,10 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 
 
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
-    """Return a kubeconfig with the cluster, user and context of another kubeconfig under a new name.
+    """Return ``known`` with the first cluster, user and context of ``given``, all under the name ``name``.
 
-    Entries with other names stay unchanged. With ``switch``, or without a current context, the new context
-    becomes the current context.
+    They replace entries of this name; entries with other names stay unchanged. With ``switch``, or without a current
+    context, the new context becomes the current context.
     """
     found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
     for many, one in _MANY.items():
@@ -92,9 +92,10 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
-    """Merge ``given`` into a file, or remove its entries if ``given`` is None. Raise KubeconfigError.
+    """Merge ``given`` into a file under a name; if ``given`` is None, remove the entries of this name.
 
-    The change holds client-go's lock. If nothing changes, the file is not written.
+    During the change, the lock file of client-go exists. If nothing changes, the file is not written. Raise
+    KubeconfigError.
     """
     file = file.resolve() if file.is_symlink() else file  # a symbolic link stays a symbolic link
     if given is None and not file.exists():

@@ -6,7 +6,7 @@ TOOL_TIMEOUT = 65.0
 TOOL_WAIT = 60.0
 # Concurrent requests of a migration. Beyond: the command fails.
 MIGRATE_MOST_PARALLEL = 64
-# Tries to migrate an object, after temporary failures. Beyond: the object counts as failed.
+# Attempts to migrate an object that fails temporarily. Beyond: the object counts as failed.
 MIGRATE_TRIES = 5
 # Changes of a definition, its status or one object during the migration. Beyond: the migration or the object fails.
 MIGRATE_RESTARTS = 16

@@ -1,4 +1,4 @@
-"""Split a file with manifests into documents, and decode these, as kubectl does."""
+"""Split a file with manifests into documents, and decode the documents, as kubectl does."""
 
 import glob
 import json

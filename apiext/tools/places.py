@@ -59,8 +59,8 @@ def _steps(path: str) -> list[str]:
 def _member(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
     """Return (line, value) of a field or list item, None if it does not exist.
 
-    If no field has exactly this name, upper and lower case are ignored: upstream's internal names differ in case
-    (JSONPath).
+    If no field has exactly this name, upper and lower case are ignored: errors have upstream's internal names, such as
+    JSONPath for jsonPath.
     """
     if isinstance(node, yaml.SequenceNode):
         if not step.isdecimal() or int(step) >= len(node.value):

@@ -25,8 +25,9 @@ _OTHER_PORT = "provided port is not in the valid range. The range of valid ports
 class Addresses:
     """The allocated addresses and node ports of services; ``clock()`` is in seconds.
 
-    A recently allocated address is reserved for a while, since its service may not be stored yet. Two servers may
-    allocate the same address at the same time. A lock guards the pool, since threads validate writes of large objects.
+    A recently allocated address is allocated again only if no other is free, since its service may not be stored yet.
+    Two servers may allocate the same address at the same time. A lock guards the pool, since threads validate writes of
+    large objects.
     """
 
     def __init__(self, ranges: ServiceRanges | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +54,7 @@ class Addresses:
         """Record a stored service."""
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
-        # invalid, since another program has stored it; reads report the error
+        # another program has stored an invalid service; reads report the error
         except (AttributeError, KeyError, TypeError, ValueError):
             taken = ()
         self.drop(key)

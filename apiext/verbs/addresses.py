@@ -1,7 +1,7 @@
 """Validate the addresses and node ports of services, and allocate missing ones.
 
 This server does not route traffic to them, but clients wait for them: ``helm --wait`` for an address, operators for
-ports. As upstream (core/service/storage/alloc.go), this comes before any other validation of a service.
+ports. As upstream (core/service/storage/alloc.go), this validation precedes any other validation of a service.
 """
 
 from collections.abc import Iterator, Sequence
@@ -105,7 +105,7 @@ def _families(spec: View, request: _Request, available: Sequence[str], name: str
     """Return the request with all families that the service gets; ``available`` are the families of the cluster."""
     given, families, policy = request
     faults = Errors()
-    # another client sets the endpoints, in any family
+    # a headless service without a selector: a client sets its endpoints, in any family
     unbound = services.is_headless(spec) and not spec.get("selector")
     if not unbound:
         if policy == _REQUIRE and len(available) < 2:

@@ -62,9 +62,9 @@ async def catch_up(verbs: Verbs) -> None:
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     """Prepare the response of a write, and wait until the server uses the written object.
 
-    After a write of a definition, wait until this server serves it. After the create of a namespace, wait for the
-    objects that controllers create in it. After a write of a built-in kind that configures the server, wait until all
-    workers of the port use it. A thread encodes large responses.
+    After a write of a definition, wait until this server serves it. After the create of a namespace, wait for its
+    default service account, if a controller creates it. After a write of a built-in kind that configures the server,
+    wait until all workers of the port use it. A thread encodes large responses.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:

@@ -62,7 +62,7 @@ Options of other kinds have only a path.
 
 
 def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
-    """Return the options of a connection that are not empty."""
+    """Return the options of a connection, without empty values."""
     found: Document = {}
     for field, form in _OPTIONS.get(kind, {"path": str}).items():
         values = query.get(field)
@@ -188,7 +188,7 @@ async def _unreached(verbs: Verbs, call: Call, name: str) -> status.StatusError:
     except status.StatusError as error:
         if error.code != 404:
             raise
-        # as kube-apiserver: with the resource of the pods
+        # as in kube-apiserver, this 404 about a node names the resource pods
         return status.not_found(call.served.names.group_resource, name)
     return _unreached_node(node)
 

@@ -58,7 +58,8 @@ def undecodable(
 ) -> Exception:
     """Return the error of a read of stored objects that cannot be decoded or converted.
 
-    Return the ``error`` itself if it is not about one of the entries, but about an object to store, or a definition.
+    If the error is not about one of the entries, but about an object to store, or a definition, return the error
+    itself, or a 500 for a ConversionError.
     """
     if isinstance(error, FailedConversion):
         raw = error.raw

@@ -156,6 +156,7 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
         # upstream: reports no conflict here, although a create without dry run has a conflict
+        # This server reports the conflict in both cases (DIF-070).
         except Malformed as error:
             existing = Entry(*key, error.revision, b"")
     if existing is not None:

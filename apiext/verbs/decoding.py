@@ -50,6 +50,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
     """Return the notes about a body that has duplicate fields."""
     if not _typed(call):
         return [*body.duplicates, *notes]
+    # Duplicate fields inside the fields of ``places`` are not reported.
     # upstream: Go types do not search unknown fields, nor fields with a decoder of their own
     places = [(path, '".[') for path in unknown]
     places += [(path, ".[") for path in call.served.model.custom_decoded(body.document)]
@@ -232,6 +233,7 @@ def restore_patched(
     except DecodeError as error:
         fault = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
         raise _bad_patch(quoted(), fault.restored or str(fault)) from error
+    # The paths of unknown fields are not escaped here.
     # upstream: errors of a strategic merge patch show them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)

@@ -47,6 +47,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     outcome = await commit(verbs, call, read, deletion.decide, deletion.renew)
     if not deletion.ends:
         return outcome
+    # The first commit has marked the pod with its deletionTimestamp; the second commit deletes the pod.
     try:  # upstream: watchers get the mark before the deletion, and admission is called for both
         return await commit(verbs, call, deletion.marked_state, deletion.decide, deletion.renew)
     except status.StatusError as refusal:
@@ -70,7 +71,7 @@ class Deletion:
 
     @property
     def ends(self) -> bool:
-        """Return whether the object must be deleted next, since its stored deletionTimestamp has no grace period."""
+        """Return whether this request has marked a pod with a grace period of 0, so that it must delete the pod."""
         return self._marked is not None and self._grace is not None and self._grace.ends
 
     async def marked_state(self) -> State:
@@ -82,7 +83,10 @@ class Deletion:
         return State(self._marked, confirmed=False)
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the delete of an object in this state; after a conflict, it must be the same object."""
+        """Decide on the delete of an object in this state; after a conflict, ``_pin`` checks the preconditions first.
+
+        Raise a 404 if ``entry`` is None.
+        """
         call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
             await self._pin(self._decided, entry)
@@ -128,14 +132,20 @@ class Deletion:
         return Put(key, entry.revision, raw, guards, answer)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Reload the changed definition; return None without a change: no error of a delete depends on a definition."""
+        """Reload the changed definition, and return the Decide of a retry.
+
+        If ``changed`` is None, return None without a check: no error of a delete depends on the definition.
+        """
         if changed is None:
             return None
         await refresh(self._verbs, self._call)
         return self.decide
 
     async def _pin(self, decided_on: Entry, now: Entry | None) -> None:
-        """Delete only the object that admission reviewed; raise a 409 if another writer has replaced it (ERR-06)."""
+        """Raise a 409 if, after a conflict, the object does not fit the preconditions (ERR-06).
+
+        For definitions and namespaces, the uid of the object that admission reviewed becomes a precondition.
+        """
         verbs, call = self._verbs, self._call
         self._decided = None
         if self.marker is not _mark:
@@ -150,7 +160,8 @@ class Deletion:
     def _metadata_only(self, entry: Entry) -> Document | None:
         """Return only the metadata of an object, or None if the delete needs the complete object.
 
-        The metadata is enough if the object is not a pod and has no finalizer, and no admission plug-in applies.
+        The metadata is enough for a custom object whose metadata ``decode_metadata`` can read, if no admission plug-in
+        applies, and this delete leaves no finalizer.
         """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):
@@ -245,6 +256,7 @@ def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
         return Outcome(200, entry=entry)
     resource = call.served.names.group_resource
     details = {
+        # may differ from the name in the URL, since admission can rename an object
         "name": old["metadata"].get("name"),  # upstream: the name in the object
         "group": resource.group,
         "kind": resource.resource,
@@ -370,7 +382,10 @@ def set_terminating(document: Document, now: str) -> Document:
 
 
 def _has_content(namespace: View) -> bool:
-    """Return whether a terminating namespace has content; then another delete calls no admission plug-in."""
+    """Return whether a terminating namespace has spec.finalizers, which stay until its content is deleted.
+
+    Another delete of such a namespace calls no admission plug-in.
+    """
     return bool(namespace["metadata"].get("deletionTimestamp") and (namespace.get("spec") or {}).get("finalizers"))
 
 

@@ -70,6 +70,7 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     await _load_newest(verbs, policy)
     role = policy.role(reference)
     if role is None:
+        # the 404 about a role names the resource of the binding
         # upstream: reports the resource of the request
         raise status.not_found(call.served.names.group_resource, reference.name)
     await _confirm(policy, call, new, role.rules)

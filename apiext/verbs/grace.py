@@ -18,13 +18,13 @@ class Grace:
     __slots__ = ("_seconds_left", "ends")
 
     def __init__(self) -> None:
-        self._seconds_left = 0  # remaining grace period of a deletion in progress, in seconds
-        # true if the pod has no remaining grace period and no finalizer: the server stores its deletionTimestamp, then
-        # deletes it
+        self._seconds_left = 0  # deletionGracePeriodSeconds of a deletion in progress, else 0
+        # true if ``marked`` has set a grace period of 0, and the pod has no finalizers: the server stores its
+        # deletionTimestamp, then deletes it
         self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Return whether a pod is already being deleted, at the requested time or earlier."""
+        """Return whether a pod is being deleted with a grace period over 0 that this delete does not shorten."""
         self._seconds_left = _remaining(pod)
         if not self._seconds_left:
             return False
@@ -32,9 +32,9 @@ class Grace:
         return requested is None or requested >= self._seconds_left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Return the pod with its deletionTimestamp; None if it has one, its grace period has ended, and it has no
-        finalizers.
+        """Return the pod with its new deletionTimestamp and grace period.
 
+        Return None if the pod already has a deletionTimestamp with a grace period of 0, and has no finalizers.
         ``kept`` is the pod with its finalizers, or None if it has none. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
@@ -71,7 +71,7 @@ def _period(options: DeleteOptions) -> int | None:
 
 
 def _granted(pod: View, options: DeleteOptions) -> int:
-    """Return the grace period of a pod in seconds, 0 if it has no node or has ended."""
+    """Return the grace period of a pod in seconds, 0 if the pod has no node or has ended."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return 0

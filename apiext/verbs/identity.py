@@ -147,7 +147,7 @@ def check_type(
 
 
 def has_usual_type(call: Call, document: View) -> bool:
-    """Fast path: report whether a custom object has the requested kind and version, and only usual fields."""
+    """Fast path: report whether a custom object has the requested version, a kind, and only usual fields."""
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False

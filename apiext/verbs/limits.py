@@ -1,6 +1,6 @@
 """Limits of requests on objects."""
 
-# Seconds that a watch from a future resourceVersion waits for this version. Beyond: 410, and the client lists again.
+# Seconds that a watch from a future revision waits until the store has it. Beyond: 410, and the client lists again.
 AHEAD_WAIT = 1.0
 # Seconds of one write of an object while other writes wait. Beyond: the next write begins.
 WRITER_TURN = 1.0

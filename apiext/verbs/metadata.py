@@ -96,6 +96,7 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
         wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
     kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
     wanted = kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
+    # equal sets: only the order of the finalizers may differ
     return wanted if set(wanted) != set(now) else list(now)  # upstream: keeps their order
 
 

@@ -1,4 +1,4 @@
-"""Common steps of writes: the cached collection, the object for admission and reads, and fields hidden by a version."""
+"""Common steps of writes: the cached collection, the object for admission and reads, fields that a version hides."""
 
 from collections.abc import Callable
 
@@ -65,7 +65,7 @@ def with_hidden(
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
         return new
-    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # no field is hidden
+    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # stored in this version
         return new
     stored = viewing.parse(raw)
     source = versions.get(str(stored.get("apiVersion")).rpartition("/")[2])
@@ -77,7 +77,10 @@ def with_hidden(
 
 
 async def without_managed_fields(call: Call, new: Document) -> bytes | None:
-    """Delete managedFields of an object that the store rejects as too large."""
+    """Delete managedFields of an object that the store rejects as too large, and return its bytes.
+
+    Return None if the object has no managedFields.
+    """
     if new["metadata"].pop("managedFields", None) is None:
         return None
     return await threads.encoded(call, new)

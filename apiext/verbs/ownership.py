@@ -114,16 +114,17 @@ def writer(
     now: str,
     conversions: dict[tuple[bytes, str], Document] | None = None,
 ) -> Writer:
-    """Return the manager of a write to an endpoint (empty for the object itself) at a time (RFC 3339).
+    """Return the Writer that records a write to an endpoint in managedFields under the name of a manager.
 
-    ``conversions`` are the cached results of the conversion webhook. A missing result raises Needed.
+    ``endpoint`` is empty for the object itself. ``now`` is the time of the write (RFC 3339). ``conversions`` are the
+    cached results of the conversion webhook. A missing result raises Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
 
 
 def kind_writer(endpoint: Endpoint, name: str, now: str) -> Writer:
-    """Return the manager of a write to an endpoint with another kind, at a time (RFC 3339)."""
+    """Like ``writer``, for an endpoint with another kind, such as Scale."""
     model = endpoint.model
     versions = _OneVersion(model.api_version, model.merge_type)
     return Writer(versions, model.api_version, model.kind, name, endpoint.name, now)
@@ -162,7 +163,7 @@ def claim(call: Call, document: Document, options: WriteOptions, now: str) -> No
 
 
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:
-    """Return the new object of a PUT, which may have a resourceVersion and a uid, with its managedFields."""
+    """Return the object that a PUT creates, with its managedFields; keep a resourceVersion and a uid of the body."""
     found: Document = clone(document)
     claim(call, found, options, now)
     return found
@@ -275,9 +276,9 @@ _DECODING = "error decoding patch: "
 class Application:
     """An applied configuration: the change of an existing object, or the object to create.
 
-    The constructor raises a 400 for a body that is not YAML. ``change`` and ``creation`` raise a 400 if the
-    configuration is not an object, or if it begins with a brace and is not YAML: upstream reads the object before it
-    decodes such a body.
+    The constructor raises a 400 for a body that is not YAML, unless the body begins with a brace: upstream reads the
+    object before it decodes such a body. So ``change`` and ``creation`` raise this 400, and the 400 for a configuration
+    that is not an object.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:

@@ -69,7 +69,7 @@ def _literally(raw: bytes, decoded: Any) -> Any:
 
 
 class _Literally(json.JSONDecoder):
-    """A JSON decoder that keeps the client's text of numbers and strings, since a value has several forms."""
+    """A JSON decoder that keeps the client's text of numbers and strings, such as ``1.0`` and ``"\\u0041"``."""
 
     def __init__(self) -> None:
         super().__init__(parse_int=_literal, parse_float=_literal)

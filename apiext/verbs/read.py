@@ -1,4 +1,4 @@
-"""Get and list: choose the source, the revision and the part to read (RV rows)."""
+"""Get and list: choose the source, the revision and the part to read (RV-… in BEHAVIOUR.md)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -76,6 +76,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
     collection = collection_of(verbs, call)
+    # The limit of a list of one object by its name is ignored; it does not turn resourceVersion into an exact revision.
     # upstream: only lists of several objects have pages, and only their limit makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     query = ListQuery(
@@ -117,7 +118,10 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Read at one revision: selected objects from the cache if no object has changed since, else from the store."""
+    """Read at one revision, from the store.
+
+    Read selected objects from the cache if no object has changed since this revision.
+    """
     try:
         part = None
         if selection.matches is not None and await verbs.store.unchanged(collection, plan.revision):

@@ -1,4 +1,7 @@
-"""Label and field selectors as conditions on stored entries; indexes find the entries of some of them (SEL rows)."""
+"""Label and field selectors as conditions on stored entries; for some conditions, an index finds the entries.
+
+The rows SEL-… in BEHAVIOUR.md describe them.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -38,12 +41,18 @@ class Selection(Struct, frozen=True):
 
     @property
     def by_labels(self) -> bool:
-        """Return whether there is a label selector; a conversion webhook may change labels."""
+        """Return whether there is a label selector.
+
+        A conversion webhook may change labels, so callers test the converted objects.
+        """
         return bool(self.key[0])
 
     @property
     def route(self) -> Term | None:
-        """Return the term by which an index finds candidates: the name, else the term with the fewest values."""
+        """Return the term by which an index finds candidates: the name, else the term with the fewest values.
+
+        Return None if no term lists the accepted values.
+        """
         return _narrowest(self.terms)
 
     @property
@@ -87,7 +96,7 @@ def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
 
 
 def by_name(selection: Selection) -> tuple[Term, ...]:
-    """Return the terms that are independent of the version and revision of an object."""
+    """Return the terms on names and namespaces, which are equal in all versions and revisions of an object."""
     return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
 
 

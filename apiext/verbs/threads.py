@@ -29,10 +29,10 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Run ``work`` on the event loop for a small object, else in a thread; return its result.
 
     If ``work`` exceeds the budget of the event loop, it runs again in a thread. So it must have no side effect before
-    it raises BudgetExhausted. The thread is stopped when the request ends, or with a 504 at the call's deadline. Each
-    user and each definition has a share of the threads, so that long work leaves threads for other users and
-    definitions. If ``work`` needs an object in another version, it runs again after the webhook has converted the
-    object (VER-004).
+    it raises BudgetExhausted. The work is stopped when the request ends, or with a 504 at the call's deadline. Each
+    user and each definition can use only some of the threads at a time, so that long work leaves threads for other
+    users and definitions. If ``work`` needs an object in another version, it runs again after the webhook has converted
+    the object (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:

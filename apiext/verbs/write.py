@@ -51,7 +51,7 @@ class Update(Struct):
     uid: str = ""  # the uid in the body of a PUT, which the object must have
     unconditional: bool = False  # an empty resourceVersion is allowed
     applied: bool = False  # the change sets managedFields itself
-    creation: Callable[[], Document] | None = None  # returns the object of an apply or a PUT that does not exist yet
+    creation: Callable[[], Document] | None = None  # returns the object that an apply or a PUT creates
 
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the update of an object in this state; if ``entry`` is None, decide on its create."""
@@ -129,7 +129,7 @@ class Update(Struct):
         This function may run twice, since long work is repeated in a thread; it has the same result then.
         """
         call = self.call
-        warn_of_owners(call, shown)  # as upstream: also for owners that are invalid
+        warn_of_owners(call, shown)  # as upstream, before owners are validated
         self._check_revision(shown, revision)
         part.settle(call, shown)
         new = self._whole_object(part, old, shown)
@@ -139,6 +139,7 @@ class Update(Struct):
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes; the bytes are None if the last finalizer was removed (WRI-009)."""
         call = self.call
+        # The result of an apply, or of a write of a Scale, is pruned only here, after its validation.
         # upstream: an untyped map accepts fields that no read returns; they were validated and counted
         new = accepted(call, new) if self.applied else part.accept(call, new)
         removed_paths = partial(ownership.removed_by_apply, call, self.options, old, new) if self.applied else dict
@@ -158,7 +159,7 @@ class Update(Struct):
         if call.endpoint.stamp is not None:
             call.endpoint.stamp(new, old, self.verbs.clock())
         ownership.settle(call.served, new, old)
-        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare all metadata
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules may compare it with the old one
         return new
 
     def _check_uid(self, old: View) -> None:
@@ -173,7 +174,10 @@ class Update(Struct):
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _check_revision(self, shown: View, revision: int) -> None:
-        """Raise a 409 for another resourceVersion than the object's, a 422 for a missing one (WRI-005, UPD-004)."""
+        """Raise a 409 for another resourceVersion than the object's, a 422 for a missing one (WRI-005, UPD-004).
+
+        Raise a 500 if it is not a number.
+        """
         call = self.call
         given = shown["metadata"].get("resourceVersion") or ""
         if given == str(revision):

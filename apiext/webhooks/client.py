@@ -312,7 +312,7 @@ async def _dial(address: str, port: int, context: ssl.SSLContext | None, name: s
 
 
 async def _refused(error: Exception, address: str, port: int, name: str) -> Untrusted | None:
-    """Return the error of an invalid certificate; None if its times and names are valid, or are unknown."""
+    """Return the error of a certificate with invalid times or names; None for any other error."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
     from apiext.webhooks import certificates  # imports cryptography

@@ -84,7 +84,10 @@ class Users:
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
-        """Return the credentials of the user named after the host, else ``current`` (webhook/authentication.go)."""
+        """Return the credentials of the user whose name fits the host, else ``current`` (webhook/authentication.go).
+
+        For the port 443 of a.svc, these names fit, in this order: a.svc:443, *.svc:443, a.svc, *.svc, and *.
+        """
         for name in _names(host, port):
             if name in self._known:
                 return self._known[name]
@@ -150,7 +153,10 @@ def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[
 
 
 def named(path: Path, document: Mapping[str, Any], name: str, member: str) -> dict[str, Mapping[str, Any]]:
-    """Return name → mapping under ``member`` for the entries of a kubeconfig's list; raises CredentialsError."""
+    """Return the entries of a list in a kubeconfig by their names; raises CredentialsError.
+
+    With ``member`` "user", the list ``users: [{name: alice, user: {token: t}}]`` gives ``{"alice": {"token": "t"}}``.
+    """
     found = {}
     for entry in entries(path, document, name):
         held = found[str(entry.get("name"))] = entry.get(member) or {}

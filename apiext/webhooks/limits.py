@@ -18,7 +18,7 @@ WEBHOOK_ERROR_TEXT = 2_048
 WEBHOOK_LOOK = 1.0
 # Attempts of a call whose response is 429 or 5xx with Retry-After. Beyond: the call fails. Upstream: maxRetries 10.
 WEBHOOK_TRIES = 11
-# Idle connections of one webhook. Beyond: they are closed.
+# Idle connections of one webhook. Beyond: a connection is closed after its response.
 WEBHOOK_IDLE = 16
 # Seconds that a connection to a webhook stays idle. Beyond: it is closed. Upstream: IdleConnTimeout, 90 seconds.
 WEBHOOK_IDLE_FOR = 60.0

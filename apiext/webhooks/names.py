@@ -39,7 +39,7 @@ class Names:
         return found if given else self._allowed(host, found)
 
     async def _looked_up(self, host: str) -> list[str]:
-        if not host.isascii():  # hosts.in_dns has returned a host without a DNS name unchanged
+        if not host.isascii():  # hosts.in_dns returns such a host only if it has no DNS name
             raise Unreachable(f"dial tcp: lookup {host}: no such host")
         asked = self._asked.get(host)
         if asked is None:

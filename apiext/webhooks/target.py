@@ -36,7 +36,7 @@ class Target(Struct, frozen=True):
     shown: str = ""
 
     def __hash__(self) -> int:
-        # each call of a webhook computes the hash, so it has only three fields
+        # each call of a webhook computes the hash, so only three fields are hashed
         return hash((self.host, self.port, self.path))
 
     @property

@@ -27,7 +27,7 @@ from apiext.system.worker_progress import WorkerProgress
 
 # Seconds before a failed worker is restarted for the first time.
 WORKER_FIRST_PAUSE = 0.1
-# Seconds after which a running worker resets the pause.
+# Seconds that a worker must run, so that the pause before its next restart is short again.
 WORKER_STABLE = 30.0
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,10 @@ from apiext.storage.store import Entry
 
 
 class Sink(Protocol):
-    """The output of a watcher. The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``."""
+    """The output of a watcher. The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``.
+
+    It calls ``resume`` when ``paused`` becomes false, and ``close`` when the client disconnects.
+    """
 
     paused: bool
     """True while the buffer of the transport is full."""
@@ -31,9 +34,10 @@ class WatchGroup(Struct, frozen=True):
     - ``frame(type, entry)`` returns the bytes of an event.
     - ``bookmark(revision, end of initial events)`` returns the bytes of a BOOKMARK event.
     - ``expired(requested, oldest)`` returns the bytes of the ERROR 410 that ends a watch whose changes were dropped.
-    - ``version``: the caller can end all groups of a version together.
-    - ``route`` is a simple condition that holds for every selected object, None if there is none.
-    - ``converted`` is a narrower condition, on converted objects.
+    - ``version`` is the watched version. If it changes, the server ends all its groups together.
+    - ``route`` is a condition that holds for every selected object, as stored. By it, the fan-out finds the groups of a
+      change; if it is None, the group gets all changes of its namespace.
+    - ``converted`` is a narrower condition, which holds for the selected objects after their conversion.
     - ``first(entry)`` returns the bytes of an initial event; None: ``frame`` returns them.
     - ``stage`` prepares entries; None if they need no preparation.
     - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.

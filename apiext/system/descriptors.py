@@ -1,8 +1,8 @@
 """Protobuf messages of a package, from a descriptor set that scripts/gen-proto generates.
 
 ``google.protobuf.descriptor_pool`` imports the Python implementation of protobuf, even if the C implementation is used.
-This import takes a twentieth of the start of the server, so a stand-in replaces it. If some code uses the stand-in, the
-stand-in imports the module.
+This import slows down the start of the server, so a stand-in replaces it (decision 36). If some code uses the stand-in,
+the stand-in imports the module.
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ import yaml
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
-HOISTED = (  # (path in errors, path in a v1 definition) (CRD-005, CRD-006)
+HOISTED = (  # (path in upstream's internal type, which errors have; path in a v1 definition) (CRD-005, CRD-006)
     ("spec.validation", "spec.versions[0].schema"),
     ("spec.subresources", "spec.versions[0].subresources"),
     ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),
@@ -30,7 +30,7 @@ class Places:
             self._root = None
 
     def line(self, path: str, within: str = "") -> int:
-        """Return the line of a field path inside ``within``, or of the longest prefix of the path that exists."""
+        """Return the line of a field path below the path ``within``, or of its longest prefix that exists."""
         if self._root is None:
             return self._first
         steps, start = _steps(path), _steps(within)

@@ -45,7 +45,7 @@ class Addresses:
 
     @property
     def preview(self) -> "Addresses":
-        """The same pool for a dry run: with another error text, and, as upstream, without a range of ports."""
+        """The same pool for a dry run: as upstream, it accepts ports outside the range, and has another error text."""
         seen = copy.copy(self)  # shares the allocated addresses
         seen._dry_run = True
         return seen

@@ -116,7 +116,7 @@ class Outcome(Struct):
 
 
 class Page(Struct):
-    """The response to a list: either ``segments`` (all objects, as joined bytes) or ``entries`` in key order.
+    """The response to a list: either ``segments`` of the cache, as joined bytes, or ``entries`` in key order.
 
     ``remaining`` is None for the last page, and for a list with a selector. ``convert`` converts the entries of the
     segments, and raises StatusError. It is None if no webhook is needed.

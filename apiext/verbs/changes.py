@@ -115,6 +115,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     beyond = False
+    # With Ignore, the merge library is the first that decodes the patch.
     if validation == IGNORE:  # upstream: the patch is not decoded before the library that merges it
         patch, duplicates, beyond = _unread(raw)
         if isinstance(patch, list):

@@ -64,7 +64,7 @@ class Remove(NamedTuple):
 class Unconfirmed(NamedTuple):
     """A response without a write: for a dry run, or if nothing changes.
 
-    The state that it is based on is unconfirmed.
+    It is based on a state that a read of the store must confirm.
     """
 
     outcome: Outcome
@@ -83,7 +83,7 @@ Called with None, it checks the definition, and returns None if the definition h
 class State(Struct):
     """The state of an object: its entry, or None if the object does not exist.
 
-    ``confirmed`` is true if this request read the state from the store.
+    ``confirmed`` is false for a cached state, which a read of the store must confirm.
     """
 
     entry: Entry | None = None

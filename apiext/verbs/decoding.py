@@ -69,6 +69,7 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
     Raise DecodeError if the result has a number over the range of float64.
     """
+    # Go decodes all values of a duplicate field, one after the other.
     # upstream: a null does not change a field that cannot be null
     nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
     document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))

@@ -6,11 +6,12 @@ AHEAD_WAIT = 1.0
 WRITER_TURN = 1.0
 # Names tried for generateName. Beyond: 409. Upstream: maxNameGenerationCreateAttempts.
 CREATE_NAME_ATTEMPTS = 8
-# Seconds between the allocation of a service address and its write. Beyond: the address is free again.
+# Seconds in which an allocated service address is used again only as the last choice. Beyond: an address that no
+# service has is free again.
 ADDRESS_GIVEN = 5.0
 # Addresses of a network that the server allocates by itself. Beyond: a service must request the address.
 ADDRESSES_OF_A_FAMILY = 1 << 20
-# Allocated addresses and ports that are not written yet. Beyond: the oldest is free again.
+# Recently allocated addresses and ports, used again only as the last choice. Beyond: the oldest is free again.
 ADDRESSES_GIVEN = 4096
 # Random attempts to find a free address or port. Beyond: all are searched in order.
 ADDRESS_TRIES = 64

@@ -328,6 +328,7 @@ class Application:
     def _applied(self, live: View) -> Document:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
+        # An apply that changes nothing sets no defaults.
         # upstream: applies no defaults, although this version may have more defaults than the storage version
         if not changed:
             return found

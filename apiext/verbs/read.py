@@ -71,7 +71,7 @@ async def refuse_future(verbs: Verbs, collection: Collection, revision: int, ret
 
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
-    """Return a page of objects, or all objects as segments of bytes."""
+    """Return a page of a list: segments of the cache or entries, with a continue token if objects remain."""
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
@@ -170,7 +170,7 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 
 
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Return a page from the cache: all objects as segments, or the selected objects."""
+    """Return a page from the cache: segments if all objects are selected, else the selected entries."""
     stale = plan.source == "cache"
     if (
         stale

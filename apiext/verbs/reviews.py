@@ -154,7 +154,10 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] =
 
 
 async def _user(verbs: Verbs, spec: View) -> User:
-    """Return the user of a review; if it has very many groups, keep only system:masters and groups with a binding."""
+    """Return the user of a review.
+
+    If the user has more than limits.REVIEWED_GROUPS groups, keep only system:masters and groups with a binding.
+    """
     groups: Sequence[str] = spec.get("groups") or ()
     if len(groups) > limits.REVIEWED_GROUPS:
         namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
@@ -352,7 +355,8 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
 async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, BoundObject]:
     """Return claim → object for the object to which a token is bound, and for the node of a bound pod.
 
-    Raise a 404 if the object does not exist, and a 400 for the pod of another service account.
+    Raise a 404 if the object does not exist, and a 409 if it has another uid than the reference. Raise a 400 for the
+    pod of another service account, and for an object of another kind.
     """
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)

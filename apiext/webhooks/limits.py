@@ -29,7 +29,7 @@ WEBHOOK_PARALLEL = 64
 WEBHOOK_OWNERS = 4_096
 # Seconds of a failed call. Beyond: the circuit breaker of its owner counts the call as a slow failure.
 WEBHOOK_SLOW_FAILURE = 0.5
-# Consecutive slow failures. Beyond: the circuit of the owner opens, so that its calls fail immediately.
+# Slow failures, without a response between them, that open the circuit of an owner. Beyond: its calls fail immediately.
 WEBHOOK_FAILURES = 5
 # TLS contexts in a cache, one for each pair of CA bundle and client certificate. Beyond: the oldest is evicted.
 WEBHOOK_CONTEXTS = 256

@@ -79,7 +79,7 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 
     If the directory is a mounted volume, its owner is trusted, and all users may have write access to the directory
     itself, as is usual for volumes of containers. A group of this process may have write access, as with volumes of a
-    pod. Other users may also have write access to a sticky directory in ``names``.
+    pod. All users may also have write access to a sticky directory.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []

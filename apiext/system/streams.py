@@ -19,7 +19,8 @@ def is_stream(path: Path) -> bool:
 def write_stream(path: Path, content: bytes) -> None:
     """Write to a stream; raise OSError.
 
-    A descriptor of this process is used directly, not opened again, since several processes may share its file.
+    A descriptor of this process is used directly, not opened again, since other processes may share its position in
+    the file.
     """
     process, number = _descriptor(path) or (0, -1)
     own = process == os.getpid()

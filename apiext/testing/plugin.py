@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
-    """Yield a server for all tests of this process; until its end, KUBECONFIG refers to it."""
+    """Yield a server for all tests of this process; KUBECONFIG refers to this server until the tests end."""
     from apiext.testing.server import Server
 
     url = request.config.getoption("--kube-api-url")

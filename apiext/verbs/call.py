@@ -154,23 +154,30 @@ class Definitions(Protocol):
     """The part of the serving controller that verbs use."""
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted."""
+        """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted.
+
+        Raise StoreError if the store does not respond.
+        """
 
     def holds(self, resource: ServedResource) -> bool:
-        """Return whether the cached guard of the definition equals the guard of the resource in the catalog."""
+        """Return whether the cached guard of the definition still has the revision that ``resource`` has."""
 
     async def fresh(self) -> int:
         """Wait until the cache has the newest definitions, and return its revision."""
 
     async def seen(self, revision: int) -> None:
-        """Wait until the catalog reflects every change of definitions up to the revision."""
+        """Wait until the catalog reflects every change of definitions up to the revision.
+
+        If their compilation takes longer than storage_limits.FRESH_WAIT seconds, return. Raise FutureRevision if the
+        cache does not reach the revision.
+        """
 
     @property
     def has_peers(self) -> bool:
         """Return whether other workers serve the same port."""
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the configuration of this worker.
+        """Wait until the other workers, if any, use the configuration of this worker, up to storage_limits.FRESH_WAIT.
 
         ``written`` is the resource of a written object: do not wait if it is not configuration.
         """

@@ -143,7 +143,7 @@ async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Re
 
 
 def _newer(of_conflict: State, read: State) -> State:
-    """Return the state that was read after a conflict, or the state in the conflict if the cache is older."""
+    """Return the newer of two states: that in a conflict, and that which was read after the wait for a turn."""
     if (
         read.confirmed
         or of_conflict.entry is None

@@ -262,7 +262,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # the first text is for all other authenticators, which do not know the token
+    except BadToken as error:  # the other authenticators, which do not know the token, have the first text
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)

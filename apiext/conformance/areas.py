@@ -1,4 +1,4 @@
-"""Areas of the conformance tests: the test modules of an area, and the paths that a server must serve for the area."""
+"""Areas of the conformance tests: their test modules, and the paths that a server must serve for an area."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Area(NamedTuple):
 
 @cache
 def areas() -> tuple[Area, ...]:
-    """Return all areas, in the order of the table."""
+    """Return all areas, in the order of areas.yaml."""
     rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return tuple(Area(row["area"], tuple(row["modules"]), tuple(row.get("needs", ()))) for row in rows)
 

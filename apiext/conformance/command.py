@@ -71,7 +71,10 @@ def _refuse(text: str) -> int:
 
 
 def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
-    """Return the plug-in's options for server and user; write TLS files of a kubeconfig into ``directory``."""
+    """Return option of the plug-in → value, for the server and its user.
+
+    Write certificates and keys that are part of the kubeconfig to files in ``directory``.
+    """
     found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
     if not asked.kubeconfig:
         return found
@@ -163,5 +166,5 @@ class Holder:
         self.report: object = None
 
     def pytest_unconfigure(self, config: Any) -> None:
-        """Store the report, before pytest unregisters its plug-in."""
+        """Store the report before pytest unregisters it."""
         self.report = config.pluginmanager.get_plugin("conformance-report")

@@ -20,7 +20,11 @@ def foreign(server: Any) -> bool:
 
 @pytest.fixture
 def api(request: pytest.FixtureRequest, server: Any) -> Client:
-    """Return a client of the server; for a kind that is disabled by default, of the server that enables it."""
+    """Return a client of the server.
+
+    If a parameter of the test has ``on_request``, its kind is disabled by default: then the server is the fixture
+    ``obliging``, which serves such kinds.
+    """
     rows = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
     on_request = any(isinstance(row, dict) and row.get("on_request") for row in rows)
     client: Client = (request.getfixturevalue("obliging") if on_request else server).client()
@@ -29,9 +33,11 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 
 @pytest.fixture(autouse=True)
 def _judged(request: pytest.FixtureRequest) -> None:
-    """Skip a test if kube-apiserver differs by decision, or if the server lacks paths or facts that the test needs.
+    """Skip a test that the server of --server cannot pass, with the reason.
 
-    Also skip a test with a webhook if the server runs on another machine.
+    The test or its parameter is marked ``differs``, and the server is another implementation. The server lacks a path
+    that the test's area or mark ``needs`` names, or a fact (see ``Look``) that the mark ``has`` names. The test has a
+    webhook, and the server runs on another machine.
     """
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
@@ -57,13 +63,13 @@ def _judged(request: pytest.FixtureRequest) -> None:
 
 
 def seen(request: pytest.FixtureRequest) -> frozenset[str]:
-    """Return the facts of the server; the first call creates a definition and a namespace, and deletes them."""
+    """Return the names of the facts of the server (see ``Look``)."""
     return frozenset(request.getfixturevalue("facts").facts)
 
 
 @pytest.fixture(scope="session")
 def facts(server: Any) -> Look:
-    """Return the facts of the server, from a few requests."""
+    """Return the facts of the server; for this, create and delete a definition and a namespace."""
     return look(server.client())
 
 

@@ -61,13 +61,13 @@ def server(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture(scope="session")
 def reference_server(server: Target) -> Target:
-    """Return the same server, since the recorded scenarios create all objects that they need."""
+    """Return ``server``: the recorded scenarios need no server of their own, since they create all their objects."""
     return server
 
 
 @pytest.fixture(scope="session")
 def obliging(server: Target) -> Target:
-    """Return the same server, for kinds that are disabled by default; skip the test if the server lacks these kinds."""
+    """Return ``server`` for a test of kinds that are disabled by default; skip the test if the server lacks them."""
     if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
         pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
     return server
@@ -125,15 +125,17 @@ _served: dict[str, bool] = {}
 def why_skipped(config: pytest.Config) -> str:
     """Return the reason to count a failed test as skipped, else an empty text.
 
-    The reason is an answer which shows that the server lacks a feature.
+    The last answer may be one that decided.yaml lists, or a request of the test may have got a 404 because the server
+    lacks a built-in group.
     """
     return _decision(config) or _missing_root(config)
 
 
 def _missing_root(config: pytest.Config) -> str:
-    """Return the missing built-in group if an answer of the failed test was a 404 of this group, else an empty text.
+    """Return a reason if a request of the failed test got a 404 because the server lacks a built-in group.
 
-    A server of this project has all groups that tests need.
+    Otherwise, return an empty text. On a server of this project, which has all groups that tests need, such a 404 is
+    never a reason.
     """
     for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
         root = _CORE if found["core"] else found["all"] or f"/apis/{found['group']}"
@@ -145,9 +147,9 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return the decision by which an answer of another implementation differs, else an empty text.
+    """Return a reason if another implementation gave an answer that this project decided to change.
 
-    The decisions are in decided.yaml.
+    Otherwise, return an empty text. The decisions are in decided.yaml.
     """
     for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)
@@ -187,7 +189,7 @@ class Report:
         return report
 
     def pytest_runtest_setup(self) -> None:
-        """Delete the requests of the previous test."""
+        """Delete the recorded requests and answers of the previous test."""
         http_client.exchanges.clear()
         http_client.answers.clear()
         http_client.absent.clear()
@@ -208,7 +210,7 @@ class Report:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fail a complete run if no test of an area ran although the server serves the area."""
+        """Fail a run without ``-k`` if the server serves an area, but no test of this area ran."""
         if exitstatus == 0 and not session.config.option.keyword and not session.config.option.collectonly:
             self.idle = self.idle_areas(named(session.config).serves)
             if self.idle:

@@ -52,8 +52,8 @@ def differences(
 ) -> dict[int, str]:
     """Return step index → diff, for steps whose answers differ although the recording does not allow this.
 
-    Steps with an index in ``spared`` are not compared. With ``undecided``, the server may also give the recorded answer
-    to a step for which decided.yaml has another answer.
+    Fields with a name in ``left_out`` and steps with an index in ``spared`` are not compared. With ``undecided``, the
+    server may also give the recorded answer to a step for which decided.yaml has another answer.
     """
     found = {}
     for index, step in enumerate(scenario.steps):
@@ -107,7 +107,7 @@ class Player:
         return self._results[scenario.id].result(timeout=600)
 
     def without_steps(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → the reason why this server cannot pass the step."""
+        """Return step index → the reason why the server under test cannot pass the step."""
         return {
             index: row.why
             for index, step in enumerate(scenario.steps)

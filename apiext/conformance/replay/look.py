@@ -17,7 +17,7 @@ NAMESPACES = "/api/v1/namespaces"
 FOREIGN = "another make"
 _NAMED = re.compile(r"/namespaces/([a-z0-9][a-z0-9-]*)/")
 _COLLECTOR = 4.0  # seconds for a garbage collector to finish a deletion
-_CONNECTIONS = 12  # with so many, two processes behind one port both answer, except in 1 of 2,000 runs
+_CONNECTIONS = 12  # of two processes behind one port, both then answer a request, except in 1 of 2,000 runs
 _CONTROLLER = 10.0  # seconds for a controller to finish the deletion of namespaces
 
 
@@ -25,8 +25,8 @@ _CONTROLLER = 10.0  # seconds for a controller to finish the deletion of namespa
 class Look:
     """Facts of a server.
 
-    ``facts`` are the values that ``where`` has in circumstances.yaml. ``manager`` is the field manager with which the
-    server itself writes the status of definitions.
+    ``facts`` are names, such as "garbage collector"; ``where`` in circumstances.yaml and the mark ``has`` of tests use
+    them. ``manager`` is the field manager with which the server itself writes the status of definitions.
     """
 
     manager: str = ""
@@ -34,7 +34,7 @@ class Look:
 
 
 def look(api: Client) -> Look:
-    """Find the facts of a server with a definition and a namespace, which are deleted again."""
+    """Find the facts of a server; for this, create and delete a definition and a namespace."""
     group = fresh_group()
     establish(api, definition(group))
     widgets = Resource(api, group, "widgets", "Widget")
@@ -120,9 +120,9 @@ def _is_ending(api: Client, name: str) -> bool:
 
 
 def _finalize(api: Client, names: Sequence[str]) -> bool:
-    """Finish the deletion of namespaces if no controller does, as with kube-apiserver alone.
+    """Wait until a controller has finished the deletion of namespaces; if none does, finish it here.
 
-    Return whether a controller has finished the deletion.
+    Return whether a controller has finished it. kube-apiserver without kube-controller-manager has no such controller.
     """
     if patient(lambda: not any(_is_ending(api, name) for name in names), _CONTROLLER):
         return True

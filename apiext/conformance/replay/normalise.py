@@ -94,7 +94,7 @@ class _Answers:
     # ------------------------------------------------------------------ parsing
 
     def canonical(self, text: str) -> str:
-        """Replace the label of the run and the server's own field manager by their canonical names."""
+        """Replace the label of the run, which is part of its groups, and the server's field manager by fixed names."""
         if self.manager:
             text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
@@ -192,7 +192,7 @@ class _Answers:
             self.uids.setdefault(uid, f"uid{len(self.uids) + 1}")
 
     def _version_hashes(self, asked: str) -> dict[str, str]:
-        """Return storageVersionHash of this run's groups → storageVersionHash of the canonical group."""
+        """Return storageVersionHash of a kind in this run → storageVersionHash of this kind in the recordings."""
         versions = {*re.findall(r"\bv\d+(?:(?:alpha|beta)\d+)?\b", asked), "v1"}
         kinds = set(re.findall(r'"kind": ?"([A-Za-z0-9]+)"', asked))
         return {
@@ -220,7 +220,8 @@ class _Answers:
     def revision(self, text: str, listed: bool) -> str:
         """Return the symbol of a revision.
 
-        The symbol is exact for an object. For a list, it is the last known revision that is not higher, with ~.
+        A revision that an object had is exact. For a list, and for another revision, the symbol is that of the highest
+        known revision that is not higher, followed by ~.
         """
         if not text.isdigit() or int(text) == 0:
             return text
@@ -369,7 +370,10 @@ def _manager_key(entry: dict[str, Any]) -> list[str]:
 
 
 def _managers_in_order(quoted: str) -> str:
-    """Return a quoted object with managedFields in a fixed order, since the server sorts them by time in seconds."""
+    """Return a JSON string, which contains an object as JSON, with the object's managedFields in a fixed order.
+
+    The server sorts managedFields by time in seconds, so their order depends on the speed of the run.
+    """
     mark = '"managedFields":['
     if r"\"managedFields\"" not in quoted:
         return quoted

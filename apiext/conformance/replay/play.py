@@ -1,4 +1,4 @@
-"""Send a recorded scenario to a server, with new labels, captures, waits and open watches."""
+"""Send a recorded scenario to a server: choose a label, fill in captured values, repeat requests, open watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INITIAL_END = "k8s.io/initial-events-end"
 KEPT_HEADERS = ("Content-Type", "Retry-After", "Location", "Allow")
 FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
-QUIET = 0.25  # seconds in which an open watch must not send a further event
+QUIET = 0.25  # seconds to wait for unexpected events of an open watch, after it has sent the expected events
 
 _VARIABLE = re.compile(r"\$\{([\w.-]+)(?:\|([^}]*))?\}")
 _LONG = re.compile(r"@LONG(\d+)@")
@@ -68,7 +68,7 @@ class Played:
 
 
 def fresh_label() -> str:
-    """Return a random label with the length of the canonical label, so that each run has its own label."""
+    """Return a random label as long as CANON; a run has it in its groups in place of CANON."""
     return "u" + "".join(random.choices("bcdfghjkmnpqrstvwz23456789", k=len(CANON) - 1))
 
 
@@ -275,7 +275,7 @@ class Play:
 def counts(line: str, bookmarks: bool) -> bool:
     """Return whether a watch line is compared.
 
-    Of bookmarks, only the bookmark that ends the initial events is compared, if the client requested it.
+    Of the bookmarks, only the bookmark that ends the initial events is compared, and only if ``bookmarks`` is true.
     """
     return '"type":"BOOKMARK"' not in line[:24] or (bookmarks and INITIAL_END in line)
 
@@ -332,7 +332,7 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
     """Return a client with only these headers and any number of connections; ``tls`` verifies an https server."""
     return aiohttp.ClientSession(
-        # else the server may close a kept connection before the client uses it
+        # force_close: else the server may close a kept connection just before the client uses it
         connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),
         headers=headers,
         skip_auto_headers=["Accept", "Accept-Encoding", "Content-Type"],
@@ -346,7 +346,7 @@ async def play(
 ) -> Played:
     """Play one scenario.
 
-    ``patience`` is the maximum duration of each repeated request in seconds. ``manager`` is explained in Played.
+    ``patience`` is the number of seconds after which a request is not repeated. ``manager``: see Played.
     """
     async with asyncio.TaskGroup() as tasks:
         return await Play(http, url, scenario, patience, manager).run(tasks)

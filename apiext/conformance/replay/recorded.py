@@ -1,4 +1,4 @@
-"""Load the recordings, the behaviour rows that their steps show, and the list of steps that do not pass yet."""
+"""Load the recordings, the rows of BEHAVIOUR.md that their steps show, and the list of steps that do not pass yet."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ CIRCUMSTANCES = HERE / "circumstances.yaml"
 ROWS = HERE / "rows.yaml"
 
 CANON = "uniq0000"
+"""The label in the groups of the recordings; each run replaces it by a label of its own."""
 USER_AGENT = "golden/1.0"
 SERVER_MANAGER = "refserver"
 """The field manager with which the recorded server wrote the status of definitions."""
@@ -44,7 +45,10 @@ class Scenario:
         return f"{self.group}/{self.name}"
 
     def piece_of(self, index: int) -> str:
-        """Return the component that a step most likely tests: the piece or group of its scenario, or apply."""
+        """Return the component that a step most likely tests: ``piece`` in rows.yaml, else the group of the scenario.
+
+        In a scenario of the component ``server``, a step tests ``apply`` if it or an earlier step sends an apply patch.
+        """
         own = str(self.notes.get("piece", self.group))
         applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
         return "apply" if own == "server" and applied else own
@@ -52,7 +56,8 @@ class Scenario:
     def rows_of(self, index: int) -> list[str]:
         """Return the behaviour rows that a step shows.
 
-        These are the rows of the patterns that match its name, else the rows of the scenario.
+        In rows.yaml, a scenario has rows, and patterns of step names with rows. The rows of the scenario apply only if
+        no pattern matches the name of the step.
         """
         name = self.steps[index]["name"]
         found: list[str] = []
@@ -62,7 +67,10 @@ class Scenario:
         return found or list(self.notes.get("rows", []))
 
     def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Return the behaviour rows that compared steps show, without the steps in ``not_yet``."""
+        """Return the behaviour rows that the compared steps show.
+
+        A row is missing if a step in ``not_yet`` also shows it, or if it is the row of an excluded field.
+        """
         shown: set[str] = set()
         open_ = {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
         for index, step in enumerate(self.steps):
@@ -103,7 +111,7 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 
 
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the expected answer of this server; decided.yaml replaces the code and reason of some answers."""
+    """Return the answer of this server to expect: a recorded answer, with code and reason of decided.yaml if listed."""
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(message, str):
@@ -116,7 +124,7 @@ def decided(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class Circumstance(NamedTuple):
-    """Steps that the recorded server answered in this way only because of its configuration."""
+    """A row of circumstances.yaml: steps that a server with the fact ``where`` cannot answer as recorded."""
 
     steps: re.Pattern[str]
     where: str

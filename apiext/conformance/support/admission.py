@@ -46,11 +46,11 @@ _REFUSING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"reinvocationPolicy": "Never", "mutations": [apply("Object{data: object.nope}")]},
     ),
 }
-"""Path of a kind of policies → for a policy that denies all: (path of bindings, fields of a binding, spec fields)."""
+"""Path of a kind of policies → (path of its bindings, fields of a binding, spec fields of a policy that denies all)."""
 
 
 def rule(resource: Resource, *names: str, operations: tuple[str, ...] = ("*",), **more: Any) -> dict[str, Any]:
-    """Return a rule for a resource, or for these resources and subresources (``widgets/status``)."""
+    """Return a rule for a resource, or for ``names`` (such as ``widgets/status``) in its group and version."""
     return {
         "operations": list(operations),
         "apiGroups": [resource.group],
@@ -112,7 +112,11 @@ def soon(api: Client, condition: Callable[[], bool], what: str) -> None:
 
 
 def settled(api: Client, path: str) -> None:
-    """Wait until all stored configurations are in effect; on another implementation, store one more to detect this."""
+    """Wait until all stored configurations are in effect.
+
+    On a server of this project, they are in effect immediately. On another implementation, store one more
+    configuration, with which a create of a ConfigMap fails, and wait until such a create fails.
+    """
     if not patient(api):
         return
     name = f"settled-{secrets.token_hex(4)}"

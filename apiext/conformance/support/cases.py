@@ -32,7 +32,7 @@ def read(path: Path) -> Any:
 
 
 def load(test_file: str, name: str) -> list[Case]:
-    """Return the cases of ``cases/<name>.yaml`` in the directory of a test. Raise an error for a duplicate name."""
+    """Return the cases of ``cases/<name>.yaml`` in the directory of a test. Raise ValueError for a duplicate name."""
     path = Path(test_file).parent / "cases" / f"{name.removesuffix('.yaml')}.yaml"
     rows = [Case(row) for row in read(path)]
     names = [row["name"] for row in rows]

@@ -79,7 +79,7 @@ def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
     found = until(established, f"{path} is established", within=10)
     listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
-    # an aggregator serves a definition a moment before the server behind it does
+    # behind an aggregator, the paths of an established definition may be a 404 for a moment
     until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
     return found
 

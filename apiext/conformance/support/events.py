@@ -1,4 +1,4 @@
-"""Events in both API groups."""
+"""Events in their two API groups: the core group and events.k8s.io."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 exchanges: deque[str] = deque(maxlen=3)
 """The last requests of this process and their answers, for the report of a failure."""
 answers: deque[Answer] = deque(maxlen=1)
-"""The last answers of this process."""
+"""The last answer of this process."""
 absent: set[str] = set()
 """Paths that the server answered with 404 since this set was cleared."""
 made: dict[str, None] = {}

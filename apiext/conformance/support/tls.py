@@ -63,7 +63,7 @@ def numbered(serial: int) -> bytes:
     name, day = _name("numbered"), timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
     der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
-    one = bytes.fromhex("a003020102" + "020101")  # the version is before the serial number
+    one = bytes.fromhex("a003020102" + "020101")  # the version, and after it the serial number 1
     assert der.count(one) == 1
     return der.replace(one, one[:-1] + serial.to_bytes(signed=True))
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 Found = TypeVar("Found")
 PATIENCE = 30.0  # seconds after which a condition counts as false
 
-_ROUNDS = 400_000  # iterations of a loop
-_QUIET = 0.02  # seconds of this loop on the machine for which limits are set
+_ROUNDS = 400_000  # iterations of the loop in ``slow``
+_QUIET = 0.02  # seconds that this loop takes on the machine for which limits are set
 
 _never = threading.Event()
 
@@ -60,7 +60,7 @@ def pause(seconds: float) -> None:
 
 
 def busy() -> float:
-    """Return the number of runnable programs for each processor, at least 1."""
+    """Return the number of runnable programs for each processor, as a mean of the last minute, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 

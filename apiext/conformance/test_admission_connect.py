@@ -1,4 +1,4 @@
-"""Admission of connections: webhooks receive the options of exec, attach, portforward and proxy."""
+"""Admission of connections: webhooks receive the options of exec, attach and portforward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that apply or PUT creates: names, revisions and deletion, also with webhooks (upstream: Store.Update)."""
+"""Names, revisions and deletion fields that clients and webhooks set in creates by POST, PUT and apply."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def test_a_webhook_renames_what_an_apply_makes(api: Client, hook: Webhook, widge
     hook.answer = patch(replaced("/metadata/name", "other"))
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         made = applied(api, widgets, "a").expect(201)
-    assert made["metadata"]["name"] == "other", "it says so, and is stored where the URL says"
+    assert made["metadata"]["name"] == "other", (
+        "the response has the webhook's name, but the object is stored under the name in the URL"
+    )
     assert made["metadata"]["uid"] != other["metadata"]["uid"]
     assert api.get(widgets.path("a")).expect(200) == made
     assert api.get(widgets.path("other")).expect(200) == other
-    # upstream: the name in the object
+    # upstream: the Status of a delete has the name in the object, not the name in the URL
     assert api.delete(widgets.path("a")).expect(200)["details"]["name"] == "other"
     assert api.get(widgets.path("other")).expect(200) == other
 

@@ -72,7 +72,7 @@ def test_a_scale_of_another_namespace_is_one_of_this(api: Client, hook: Webhook)
     hook.answer = patch(ELSEWHERE)
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
         api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
-    # upstream: rest.BeforeUpdate gets the object, not the Scale
+    # upstream: the comparison of namespaces in rest.BeforeUpdate gets the object, not the Scale
     assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 3
 
 
@@ -164,7 +164,9 @@ def test_a_review_shows_no_rules_as_they_were_sent(api: Client, hook: Webhook, k
         )
         made.append(api.patch(f"{place}/{key}", {"rules": None, "metadata": {"annotations": None}}, MERGE).expect(200))
         api.delete(f"{place}/{key}").expect(200)
-    assert [one["rules"] for one in made] == [None] * 4, "upstream stores messages, in which an empty list is none"
+    assert [one["rules"] for one in made] == [None] * 4, (
+        "upstream stores protobuf, in which an empty list is a missing list"
+    )
     seen = [
         (ask["object"] and ask["object"]["rules"], ask["oldObject"] and ask["oldObject"]["rules"])
         for ask in hook.requests()

@@ -1,4 +1,4 @@
-"""Webhooks whose service has an invalid name: only the call of the webhook reports this."""
+"""Webhooks whose service or host has an unusual name: only a call of the webhook reports that a name is invalid."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_name_in_a_url_that_is_not_plain_ascii(api: Client) -> None:
     assert re.match(rf"{post}dial tcp: lookup xn--bcher-kva\.invalid( on \S+)?: no such host", found)
 
 
-@pytest.mark.differs("a service name with URL characters is called as part of the URL")
+@pytest.mark.differs("a delimiter in the name of a service becomes a delimiter of the URL")
 @pytest.mark.parametrize("name", PARTS)
 def test_names_that_would_be_more_than_a_host(api: Client, name: str) -> None:
     assert refusal(api, service(name)) == f'{NO_CLIENT}{NO_PAIR}"https://{name}.n.svc:443"'

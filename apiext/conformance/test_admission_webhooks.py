@@ -58,7 +58,7 @@ def test_the_request_of_a_webhook(api: Client, hook: Webhook, widgets: Resource)
     assert len({request["uid"] for request in (create, update, delete)}) == 3
 
 
-ASKED = {  # path in a URL → requested path; envtest writes the first form
+ASKED = {  # path in the URL of a webhook → requested path; envtest writes paths like the first
     "//v": "/v", "/v/": "/v", "/a/../v": "/v", "/../v": "/v", "/a/./b//c": "/a/b/c", "": "/", "//": "/",
     "/a%2fb": "/a/b", "/a%20b": "/a%20b", "/a%41": "/aA", "/é": "/%C3%A9", "/a'b(c)*!": "/a%27b%28c%29%2A%21",
     "/a:b@c;d=e,f&g+h$i~j": "/a:b@c;d=e,f&g+h$i~j", "/a%25b": "/a%25b", "/a%3Fb": "/a%3Fb",
@@ -135,7 +135,7 @@ def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webh
 
 @pytest.mark.rows("ADM-014")
 def test_fields_of_a_webhook_are_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """Defaults are applied a third time after admission."""
+    """After the mutating webhooks, the server prunes unknown fields and applies defaults again."""
     hook.answer = patch(
         {"op": "remove", "path": "/spec/note"},
         {"op": "add", "path": "/spec/unknown", "value": 1},
@@ -153,7 +153,7 @@ def test_fields_of_a_webhook_are_pruned_and_defaulted(api: Client, hook: Webhook
     assert api.get(widgets.path("a")).expect(200) == made
 
 
-@pytest.mark.differs("fields that a webhook added are pruned when the object is stored")
+@pytest.mark.differs("unknown fields of a webhook are pruned only when the object is stored")
 @pytest.mark.rows("ADM-014")
 def test_fields_of_a_webhook_are_pruned_before_the_next_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answers["/m"] = patch({"op": "add", "path": "/spec/unknown", "value": 1})
@@ -313,7 +313,7 @@ def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widge
         api.delete(widgets.path()).expect(400)
     requests = hook.requests()
     assert sorted(request["oldObject"]["metadata"]["name"] for request in requests) == ["a", "b", "c"]
-    # upstream: admission gets no names there
+    # upstream: the URL of a deletecollection has no name, and admission gets no names there
     assert {(request.get("name"), request["namespace"]) for request in requests} == {(None, "default")}
     assert [item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]] == ["c"]
 
@@ -370,7 +370,7 @@ def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -
 
 @pytest.mark.rows("ADM-007", "ADM-019")
 def test_a_namespace_is_deleted_as_the_one_that_was_found(api: Client, hook: Webhook) -> None:
-    # upstream: definitions and namespaces are deleted with the uid of the object that was read
+    # upstream: definitions and namespaces are deleted with the uid of the object that was read, as a precondition
     name = fresh_group().split(".")[0]
     made = api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
     rules = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}

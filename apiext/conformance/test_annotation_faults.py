@@ -1,4 +1,4 @@
-"""Annotations of pods, templates and nodes that Kubernetes validates: a table of kube-apiserver's answers; updates."""
+"""Validated annotations of pods, templates and nodes: a table of kube-apiserver's answers, and updates of pods."""
 
 from __future__ import annotations
 

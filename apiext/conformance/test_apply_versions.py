@@ -1,4 +1,4 @@
-"""Writes in several versions: answers of kube-apiserver to requests that random tests found."""
+"""Applies, scales and several versions: answers of kube-apiserver to requests that random tests found."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_scale_of_another_version_adds_no_defaults(api: Client) -> None:
 def test_bytes_of_an_agent_that_are_no_text_are_seen(api: Client) -> None:
     widgets = serve(api)
     made = api.post(widgets.path(), widgets.make("x"), {"User-Agent": "\xe9t\xe9/1"}).expect(201)
-    # upstream: Go decodes each such byte as U+FFFD
+    # upstream: Go decodes each byte that is not UTF-8 as U+FFFD
     assert made["metadata"]["managedFields"][0]["manager"] == "\ufffdt\ufffd"
 
 
@@ -67,7 +67,8 @@ def test_replicas_that_no_schema_knows_are_written_for_nothing(api: Client) -> N
     settings = {"schema": schema({"a": TEXT}), "subresources": SCALE}
     v1, v2 = versions(api, {"name": "v1", **settings}, {"name": "v2", "schema": schema({"replicas": NUMBER})})
     v1.create("x", a="x")
-    for generation in (2, 3):  # upstream: each time they are new
+    # upstream: the replicas are pruned before the object is stored, so each patch adds them again: a new generation
+    for generation in (2, 3):
         scale = api.patch(f"{v1.path('x')}/scale", {"spec": {"replicas": 3}}).expect(200)
         assert (scale["spec"], scale["status"]) == ({}, {"replicas": 0})
         found = [api.get(it.path("x")).expect(200) for it in (v1, v2)]
@@ -84,7 +85,8 @@ def test_what_another_owners_version_lacks_is_told_where_an_apply_prunes(api: Cl
     )
     v2.create("x", a="x")
     assert applied(v1, a="x").status == 200
-    refused = applied(v1, a="x", n=1).expect(500)["message"]  # upstream prunes even without removed fields
+    # upstream: an apply runs its prune step, in the versions of all managers, even if it removes no fields
+    refused = applied(v1, a="x", n=1).expect(500)["message"]
     assert refused == (
         "failed to prune fields: failed add back owned items: failed to convert merged object at version "
         f"{v2.group}/v2: .spec.n: field not declared in schema"
@@ -102,7 +104,8 @@ def test_an_apply_by_who_applied_before_the_root_became_atomic_is_refused(api: C
         "failed to prune fields: failed add back owned items: failed to convert pruned object at version "
         f"{widgets.group}/v1: failed to convert value to unstructured for type <nil>"
     )
-    # upstream: all of an atomic root is pruned; the schema of before counts for a moment
+    # upstream: the prune step of the apply removes an atomic root completely, and fails. Until the server uses the new
+    # schema, the apply succeeds.
     until(lambda: applied(widgets, a="x").json.get("message") == refused, "the apply is refused", within=20)
 
 

@@ -14,12 +14,12 @@ from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERG
 from apiext.conformance.support.waiting import prompt
 
 YAML = {"Content-Type": "application/yaml"}
-QUICK = 5.0  # seconds on a busy machine; the input itself takes milliseconds
+QUICK = 5.0  # seconds on a busy machine; otherwise an answer takes milliseconds
 
 
 @pytest.fixture(scope="module")
 def widgets_path(request: pytest.FixtureRequest) -> tuple[Client, str]:
-    """A resource for bad input, which the cases of this module share."""
+    """A client, and the path of a resource; the tests of this module share them."""
     server = request.getfixturevalue("server")
     client = server.client()
     return client, serve(client).path()
@@ -196,7 +196,7 @@ def raw_exchange(client: Client, data: bytes) -> bytes:
         b"GET /" + b"a" * 1_000_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         pytest.param(
             b"POST /apis HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            marks=pytest.mark.differs("Transfer-Encoding counts where both lengths are given"),
+            marks=pytest.mark.differs("Transfer-Encoding overrides Content-Length"),
         ),
         b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"TRACE /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -210,7 +210,7 @@ def raw_exchange(client: Client, data: bytes) -> bytes:
 def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: bool) -> None:
     client, path = widgets_path
     answer = raw_exchange(client, data)
-    # For these methods, a proxy in front of another server answers 502, and a stand-alone proxy answers 504 for TRACE.
+    # Another server may be behind a proxy, which answers some of these requests itself: with 502, or with 504 (TRACE).
     refused = (b"4", b"502", b"504") if foreign else b"4"
     assert not answer or answer.split(b" ")[1].startswith(refused), answer[:200]
     client.get(path).expect(200)
@@ -236,7 +236,7 @@ def test_no_method_shows_the_request_again(api: Client, method: str, path: str) 
         assert answer.startswith(b"HTTP/1.1 405 ")
 
 
-@pytest.mark.differs("a transfer encoding besides chunked is a 501")
+@pytest.mark.differs("a transfer encoding other than chunked is a 501")
 def test_bodies_compressed_on_their_way_are_not_opened(api: Client) -> None:
     with api.dial() as line:
         line.sendall(

@@ -32,7 +32,7 @@ def body(case: Case) -> str:
 
 
 def where(field: str) -> str:
-    """Return the end of the field of a cause, as rows contain it."""
+    """Return the field of a cause in the form of the rows: without a prefix of PLACES."""
     return next((field.removeprefix(place) for place in PLACES if field.startswith(place)), field)
 
 
@@ -81,7 +81,7 @@ def test_owner_of_an_empty_list_of_columns(api: Client, versions: int) -> None:
     owners = [
         it["manager"] for it in found["metadata"]["managedFields"] if "f:versions" in it["fieldsV1"].get("f:spec", {})
     ]
-    # upstream: fields that versions share are those of the first
+    # upstream: if all versions have equal columns, only those of the first version are kept; [] is equal to no columns
     assert (owners == ["other"]) == (versions == 1)
     assert found["metadata"]["generation"] == 1
 
@@ -97,7 +97,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     made = establish(api, definition(fresh_group()))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
     _later(made)
-    # entries are sorted by time; the entry of this writer must be the last
+    # managedFields are sorted by time; the entry of this writer must already be the last
     made = api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
     _later(made)
     of_schema = ("required", "enum", "allOf", "x-kubernetes-validations")
@@ -127,7 +127,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     ],
 )
 def test_a_strategic_merge_patch_that_makes_an_odd_schema(api: Client, properties: Any, told: str) -> None:
-    # upstream: the path begins at the type with its own decoder
+    # upstream: in the message of a type error, the path begins at the type with its own decoder
     wanted = definition(fresh_group())
     path = f"{DEFINITIONS}/{establish(api, wanted)['metadata']['name']}"
     (version,) = wanted["spec"]["versions"]

@@ -86,7 +86,7 @@ ELDER: dict[str, tuple[str, ...]] = {
     "/apis/rbac.authorization.k8s.io/v1 ClusterRole clusterroles": ALPHA,
     "/apis/rbac.authorization.k8s.io/v1 Role roles": ALPHA,
 }
-"""Old versions of kinds, which upstream knows but does not serve."""
+"""Path, kind and plural name → old versions of the kind that upstream knows but does not serve."""
 NAMESPACED = ("configmaps", "events", "leases", "roles", "services")
 
 

@@ -55,7 +55,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
     ],
 )
 def test_an_empty_table(api: Client, path: str, rows: list[Any] | None) -> None:
-    """Kinds without their own columns have the default columns."""
+    """In an empty Table, ``rows`` is null for kinds with the default columns, and an empty list for all other kinds."""
     assert api.get(f"{path}?fieldSelector=metadata.name=nobody", {"Accept": TABLE}).expect(200)["rows"] == rows
 
 

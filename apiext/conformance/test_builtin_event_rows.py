@@ -28,7 +28,10 @@ def changed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def spelled(value: Any) -> Any:
-    """Return nine times x for "x*9", and the time nine years ago for "9 years"; with "exactly", in microseconds."""
+    """Replace texts such as "x*9" (nine times x) and "9 years" in a value, also inside mappings.
+
+    "9 years" becomes the time 20 days more than nine times 365 days ago; in "9 years, exactly", with microseconds.
+    """
     if isinstance(value, dict):
         return {name: spelled(member) for name, member in value.items()}
     text = value if isinstance(value, str) else ""

@@ -47,7 +47,10 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller has written its field, if the server has a controller for the kind."""
+    """Return the object after a controller has written the field ``settles`` of the kind.
+
+    Return it at once if the kind has no such field, or if no controller of the server writes it.
+    """
     if "settles" not in kind or kind["settles"] in _UNWRITTEN[api.url]:
         return document
     place = f"{kind['path']}/{document['metadata']['name']}"
@@ -238,9 +241,8 @@ def test_field_selectors(api: Client, kind: dict[str, Any], made: Any) -> None:
         items = api.get(kind["path"], fieldSelector=selector).expect(200)["items"]
         assert (made["metadata"]["uid"] in [item["metadata"]["uid"] for item in items]) is there, selector
     refused = api.get(kind["path"], fieldSelector="spec.nowhere=1").expect(400)
-    assert (
-        refused["message"] == "field label not supported: spec.nowhere"
-    )  # upstream: kinds with labels of their own have a shorter text
+    # upstream: kinds with field labels of their own have a shorter message
+    assert refused["message"] == "field label not supported: spec.nowhere"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_strategic_patches_that_contradict_themselves(
     api.post(path, {"metadata": {"name": name}}).expect(201)
     refused = api.request("PATCH", f"{path}/{name}", {"metadata": metadata}, {"Content-Type": STRATEGIC})
     assert refused.json["message"] == says
-    assert refused.status == 400 or foreign  # see docs/DIFFERENCES.md
+    assert refused.status == 400 or foreign  # kube-apiserver may give another code, see docs/DIFFERENCES.md
     api.delete(f"{path}/{name}")
 
 
@@ -378,7 +380,8 @@ def test_response_of_a_delete(api: Client, kind: dict[str, Any], made: Any, plac
     answer = api.delete(f"{place}?propagationPolicy=Background").expect(200)
     if kind.get("returns_deleted"):
         assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
-        if kind["kind"] == "Pod" or made["metadata"].get("finalizers"):  # the first delete sets deletionTimestamp
+        # the delete of a pod, or of an object with finalizers, sets deletionTimestamp before the object is removed
+        if kind["kind"] == "Pod" or made["metadata"].get("finalizers"):
             assert answer["metadata"].pop("deletionGracePeriodSeconds") == 0
             assert answer["metadata"].pop("deletionTimestamp") >= made["metadata"]["creationTimestamp"]
         if kind["kind"] == "Pod":
@@ -415,7 +418,7 @@ def test_a_mebibyte_and_no_more(api: Client, resource: str) -> None:
     body = {"kind": kind, "metadata": {"name": name}, part: {"a": "x" * 2**20}}
     api.post(f"{path}?dryRun=All", body).expect(201)
     refused = api.post(path, {**body, part: {"a": "x" * (2**20 + 1)}}).expect(422)
-    path = "data" if resource == "secrets" else "[]"  # upstream: the path of the whole object
+    path = "data" if resource == "secrets" else "[]"  # upstream: ConfigMaps have the path of the whole object
     assert f"{path}: Too long: may not be more than 1048576 bytes" in refused["message"]
 
 
@@ -519,7 +522,7 @@ def test_large_objects_in_protobuf(api: Client) -> None:
     query = f"?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={name}"
     stream = api.request("GET", path + query, headers={"Accept": f"{PROTOBUF};stream=watch"})
     assert int.from_bytes(stream.raw[:4], "big") == len(stream.raw) - 4
-    assert stream.raw.endswith(shown.raw), "the event holds what a GET answers"
+    assert stream.raw.endswith(shown.raw), "the event contains the same bytes as a GET"
     api.delete(f"{path}/{name}").expect(200)
 
 

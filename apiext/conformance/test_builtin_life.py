@@ -1,4 +1,4 @@
-"""The server deletes built-in objects with their namespace and with their owner."""
+"""Built-in objects: deletion with their namespace or owner, definitions in their groups, selectors of names."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_they_go_with_their_owner(api: Client) -> None:
     below = {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": chained}
     api.post(leases, {"metadata": {"name": name, "ownerReferences": [below]}}).expect(201)
     api.delete(widgets.path("owner")).expect(200)
-    until(lambda: api.get(f"{path}/{name}").status == 404, "the configuration is gone")
-    until(lambda: api.get(f"{leases}/{name}").status == 404, "what the configuration owned is gone")
+    until(lambda: api.get(f"{path}/{name}").status == 404, "the ConfigMap is gone")
+    until(lambda: api.get(f"{leases}/{name}").status == 404, "the lease of the ConfigMap is gone")
 
 
 @pytest.mark.rows("CND-003")
@@ -84,7 +84,7 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
         conditions = api.get(f"{path}/{name}").expect(200)["status"]["conditions"] or []
         return any(it["type"] == "NamesAccepted" and it["status"] == "True" for it in conditions)
 
-    until(accepted, "the names are judged")
+    until(accepted, "the names are accepted")
     wrong = api.post(place, {"metadata": {"name": "x"}, "spec": {"leaseDurationSeconds": 0}}).expect(422)
     assert wrong["details"]["causes"][0]["field"] == "spec.leaseDurationSeconds", "it is still the built-in kind"
     api.delete(f"{path}/{name}").expect(200)
@@ -109,7 +109,7 @@ def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
         (found,) = [it for it in api.get("/apis", aggregated).expect(200)["items"] if it["metadata"]["name"] == group]
         return {each["version"]: [it["resource"] for it in each["resources"]] for each in found["versions"]}
 
-    until(lambda: told().get(more) == [plural], "the other version is told", 20)
+    until(lambda: told().get(more) == [plural], "discovery has the other version", 20)
     assert "leases" in told()["v1"]
     assert plural not in told()["v1"]
     assert plural not in [it["name"] for it in api.get(f"/apis/{group}/v1").expect(200)["resources"]]
@@ -135,7 +135,7 @@ SELECTORS = {
 @pytest.mark.rows("RV-011", "SEL-001")
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_they_are_found_by_name_in_all_namespaces(api: Client, kind: str) -> None:
-    """As upstream's TestNameInFieldSelector: informers follow one object by its name."""
+    """Informers follow one object by its name (upstream: TestNameInFieldSelector)."""
     name = f"life-{secrets.token_hex(4)}"
     first, second = f"{name}-1", f"{name}-2"
     for namespace in (first, second):

@@ -20,7 +20,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def told(api: Client, place: str) -> list[int]:
-    """Return how often the answer to an update reports each metadata error."""
+    """Return for each of FAULTS how many errors the answer to an update with this metadata reports."""
     counts = []
     for fault in FAULTS:
         answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")
@@ -63,7 +63,7 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
         "generation": 7,
         "deletionTimestamp": "2026-11-21T04:05:11Z",
     }
-    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # a test without controllers
+    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # wait for no controller
     with one(api, unsettled) as made:
         before = made["metadata"]
         place = f"{kind['path']}/{before['name']}/status"
@@ -74,6 +74,7 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
 
 
 # upstream: metadata is validated for all resources, after a validation of the kind without errors
+# So errors of the kind hide errors of the metadata.
 @pytest.mark.rows("WRI-003", "SRV-012")
 @pytest.mark.parametrize(
     ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]

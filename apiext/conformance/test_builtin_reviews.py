@@ -27,7 +27,7 @@ def enforces_roles(api: Client) -> bool:
 
 
 def status_of(review: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of a review, without the name of the binding that allows the action."""
+    """Return the status of a review without the reason, which names the binding that allows the action."""
     return {name: value for name, value in review["status"].items() if name != "reason"}
 
 
@@ -55,13 +55,15 @@ def test_the_rules_of_an_administrator_are_reviewed(api: Client) -> None:
     status = rules.expect(201)["status"]
     every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-    if enforces_roles(api):  # bindings of all users add their rules
+    if enforces_roles(api):  # bindings for all users add rules
         assert every in status["resourceRules"]
         assert paths in status["nonResourceRules"]
         assert status["incomplete"] is False
     else:
         assert status == {"resourceRules": [every], "nonResourceRules": [paths], "incomplete": False}
-    assert (rules.json["metadata"], rules.json["spec"]) == ({}, {}), "another object than the one that was sent"
+    assert (rules.json["metadata"], rules.json["spec"]) == ({}, {}), (
+        "the answer is a new object without the sent metadata and spec"
+    )
 
 
 WRONG = [
@@ -191,7 +193,7 @@ def test_nothing_of_a_review_is_stored(api: Client) -> None:
     named = {"kind": "SelfSubjectAccessReview", "metadata": {"name": "a"}, "spec": {"resourceAttributes": ASKED}}
     refused = api.post(path, named).expect(422)
     assert refused["message"].startswith('.authorization.k8s.io "" is invalid: metadata: Invalid value: {')
-    assert "kind" not in refused["details"]  # upstream: names no kind
+    assert "kind" not in refused["details"]  # upstream: this error names no kind
     own = refused["message"].partition("Invalid value: ")[2]
     assert own.startswith('{"name":"a","managedFields":[{"manager":"')
     assert own.endswith(
@@ -266,7 +268,7 @@ def test_a_question_is_no_object_with_a_past(api: Client) -> None:
     place = f"{accounts}/{api.post(accounts, account).expect(201)['metadata']['name']}"
     refused = api.post(f"{place}/token", {"metadata": {"uid": "x"}, "spec": {}})
     api.delete(place).expect(200)
-    # the URL of a token request selects the account
+    # the URL selects the account, and the uid in the request is compared with its uid
     assert (
         "the UID in the token request (x) does not match the UID of the service account"
         in refused.expect(409)["message"]

@@ -45,7 +45,7 @@ def test_each_of_many_writes_of_one_object_is_stored(widgets: Resource, write: W
     revisions = [int(it["metadata"]["resourceVersion"]) for it in answers]
     assert len(set(revisions)) == CLIENTS
     sizes = [len(it["spec"]) for _, it in sorted(zip(revisions, answers, strict=True), key=lambda one: one[0])]
-    assert sizes == list(range(2, CLIENTS + 2)), "each on top of the one before"
+    assert sizes == list(range(2, CLIENTS + 2)), "each write adds a field to the object of the write before it"
     stored = widgets.api.get(widgets.path("a")).expect(200)
     assert len(stored["spec"]) == CLIENTS + 1
 

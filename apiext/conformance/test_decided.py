@@ -56,7 +56,7 @@ def test_subresources_have_their_final_form(api: Client) -> None:
     for subresource, patch in (("scale", {"spec": {"replicas": 3}}), ("status", {"status": {"replicas": 3}})):
         path = f"{widgets.path('a')}/{subresource}"
         assert api.request("PATCH", path, patch, headers=merge).expect(200)
-        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # a subresource without the name of an object
+        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # the path lacks the name of an object
     found = api.get(widgets.path("a")).expect(200)
     assert (found["spec"]["replicas"], found["status"]["replicas"]) == (3, 3)
 
@@ -186,7 +186,7 @@ def test_errors_come_in_the_order_of_the_body(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-008")
-@pytest.mark.differs("a write through one version keeps the fields that another version shows")
+@pytest.mark.differs("a write in one version removes the fields that only another version has")
 def test_a_patch_sees_the_object_in_its_own_version(api: Client) -> None:
     group, text = fresh_group(), {"type": "string"}
     wanted = definition(group, schema=schema(size={"type": "integer", "default": 1}, color=text, old=text))

@@ -50,7 +50,7 @@ def accepted(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.rows("CND-001", "CND-002", "CND-003")
-@pytest.mark.differs("the NamesAccepted condition keeps the conflict that is over")
+@pytest.mark.differs("the condition NamesAccepted keeps reporting a conflict that has ended")
 def test_names_that_are_asked_for_no_more_are_no_conflict(api: Client) -> None:
     group = fresh_group()
     first, second = named(group, "widgets", shortNames=["w"]), named(group, "gadgets")
@@ -77,7 +77,7 @@ def test_a_definition_that_is_being_deleted_may_get_other_names(api: Client) -> 
 
 
 @pytest.mark.rows("CND-010", "CND-008")
-@pytest.mark.differs("two controllers write the condition, and either may be last")
+@pytest.mark.differs("two controllers add these conditions, in a random order")
 def test_the_approval_comes_after_names_and_establishment(api: Client) -> None:
     wanted = definition(f"{fresh_group()}.k8s.io")
     wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -143,7 +143,8 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
     until(lambda: api.get(path).status == 404, "it is gone", within=10)
 
 
-# upstream: a changed definition is decided before those that wait for the freed names
+# upstream: if a client removes accepted names of a definition, this definition is decided before those that wait for
+# the names
 @pytest.mark.rows("CND-001", "CND-002")
 @pytest.mark.parametrize(
     ("contested", "taken"),
@@ -164,12 +165,15 @@ def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
     holder, rival = named(group, "widgets", **contested), named(group, "gadgets", **contested)
     establish(api, holder)
     api.post(DEFINITIONS, rival).expect(201)
-    until(lambda: condition(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted"), "it is told")
+    until(
+        lambda: condition(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted"),
+        "its names are decided",
+    )
     before, waiting = accepted(api, holder), accepted(api, rival)
     path = f"{DEFINITIONS}/widgets.{group}"
     for _ in range(3):
         api.patch(f"{path}/status", {"status": {"acceptedNames": taken}}, MERGE).expect(200)
-        until(lambda: accepted(api, holder) == before, "it has them again", within=10)
+        until(lambda: accepted(api, holder) == before, "its names are accepted again", within=10)
         assert accepted(api, rival) == waiting
         assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
 

@@ -67,7 +67,7 @@ def test_a_create_drops_them(api: Client, case: Case) -> None:
 
 
 def by_path(case: Case) -> dict[str, Any]:
-    """Return dotted path → value of the dropped fields that are direct fields of the spec."""
+    """Return name → value of the dropped fields that are direct fields of the spec."""
     return {name: case.spec[name] for name in case.gone if name in case.spec}
 
 

@@ -15,7 +15,7 @@ from apiext.conformance.support.waiting import until
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 KUBECTL = f"{AGGREGATED},application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
-ANY_METHOD = pytest.mark.differs("documents of the aggregator are answered to any method")
+ANY_METHOD = pytest.mark.differs("the aggregator sends its documents for any HTTP method")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 IN_PROTOBUF = AGGREGATED.replace("application/json", PROTOBUF)
 
@@ -40,7 +40,7 @@ def test_the_roots(api: Client, slash: str) -> None:
 def test_the_aggregated_document_has_no_version_of_built_in_kinds(
     api: Client, root: str, group: str, resource: str, kind: str
 ) -> None:
-    # upstream: a built-in kind of the version has no group and version here
+    # upstream: kinds of the group version itself have no group and version in responseKind
     groups = api.get(root, {"Accept": AGGREGATED}).expect(200)["items"]
     (versions,) = [each["versions"] for each in groups if each["metadata"].get("name", "") == group]
     (found,) = [each for each in versions[0]["resources"] if each["resource"] == resource]
@@ -69,7 +69,7 @@ def test_groups_stand_by_their_priority(api: Client) -> None:
 @pytest.mark.rows("DIS-102", "DIS-105")
 @pytest.mark.parametrize(("path", "resource", "shown", "below"), [
     ("/api/v1", "namespaces", "Q3oi5N2YM8M=", ["finalize", "status"]),
-    # recorded: the stand-alone server publishes no storageVersionHash of definitions
+    # recorded: apiextensions-apiserver alone publishes no storageVersionHash of definitions
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "", ["status"]),
 ])  # fmt: skip
 def test_resources_of_the_server_itself(api: Client, path: str, resource: str, shown: str, below: list[str]) -> None:
@@ -134,8 +134,9 @@ def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
     def listed() -> list[str]:
         return [it["version"] for it in api.get(f"/apis/{group}").expect(200)["versions"]]
 
-    until(lambda: len(listed()) == len(IN_ORDER), "every version is told", 30 if foreign else 0)
-    assert listed() == IN_ORDER  # upstream: sorts a version with greater numbers like any other name
+    until(lambda: len(listed()) == len(IN_ORDER), "discovery lists every version", 30 if foreign else 0)
+    # numbers of versions are 64-bit integers; upstream: sorts a version with greater numbers like any other name
+    assert listed() == IN_ORDER
     assert api.get(f"/apis/{group}").json["preferredVersion"]["version"] == IN_ORDER[0]
     (found,) = [it for it in _everything(api) if it["metadata"]["name"] == group]
     assert [it["version"] for it in found["versions"]] == IN_ORDER
@@ -175,7 +176,7 @@ def test_the_aggregated_document(api: Client) -> None:
     ("/apis/", "APIGroupList"), ("/apis/apiextensions.k8s.io", "APIGroup"),
 ])  # fmt: skip
 def test_where_the_aggregated_document_is(api: Client, path: str, kind: str) -> None:
-    # upstream: another handler has the path with the slash
+    # upstream: for /apis, another handler has the path with the slash
     assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
 
 
@@ -309,7 +310,7 @@ def test_an_etag_that_is_none_changes_nothing(api: Client, tag: str) -> None:
 
 
 @pytest.mark.rows("DIS-107")
-@pytest.mark.differs("discovery knows an ETag only as it was sent")
+@pytest.mark.differs("If-None-Match works only with exactly one strong ETag")
 def test_etags_in_lists_and_weak_ones_are_known(api: Client) -> None:
     def known() -> bool:
         tag = api.get("/apis", {"Accept": KUBECTL}).headers["etag"]
@@ -336,7 +337,7 @@ def test_documents_are_only_read(api: Client, path: str, method: str) -> None:
 @pytest.mark.rows("DIS-104", "DIS-105", "DIS-111", "OAS-009", "OAS-012")
 def test_documents_while_definitions_come_and_go(api: Client, foreign: bool) -> None:
     over, codes = threading.Event(), set[int]()
-    lag = 30.0 if foreign else 0.0  # delay of an aggregator in seconds
+    lag = 30.0 if foreign else 0.0  # seconds after which an aggregator has a change in its documents
     paths = ["/apis", "/openapi/v2", "/openapi/v3"]
 
     def ask(path: str) -> None:

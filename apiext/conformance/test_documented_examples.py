@@ -20,7 +20,7 @@ def schema(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def written(widgets: Resource, name: str, given: dict[str, Any]) -> tuple[Answer, dict[str, Any]]:
-    """Create an object, and update it if the example does; return (last answer, expected object)."""
+    """Create an object, and update it if the example does; return (last answer, expected spec)."""
     body = {**widgets.make(name), "spec": given["give"], **({"status": given["status"]} if "status" in given else {})}
     answer = widgets.api.post(widgets.path(), body)
     if "then" in given:

@@ -1,4 +1,4 @@
-"""Embedded resources with wrong types, in writes that do not decode them first: the answer is never a 500."""
+"""Embedded resources with wrong types, in creates, patches and applies: a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 

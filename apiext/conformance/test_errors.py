@@ -40,7 +40,7 @@ def test_unknown_paths_are_plain_text(api: Client, path: str) -> None:
 
 
 @pytest.mark.rows("ERR-03", "DIS-109")
-@pytest.mark.differs("an aggregator answers in its own words")
+@pytest.mark.differs("an aggregator has another text for unknown paths")
 @pytest.mark.parametrize("path", ["/nosuch", "/api/v2", "/healthz/nosuch"])
 def test_paths_outside_the_api_tell_which_paths_there_are(api: Client, path: str) -> None:
     assert api.get(path).expect(404) == api.get("/").expect(200)
@@ -98,7 +98,8 @@ def test_unknown_fields_are_dropped_warned_of_or_refused(api: Client) -> None:
     assert (quiet.status, quiet.warnings) == (201, [])
 
 
-# upstream: the warning that exceeds the limit is still sent, and no further one
+# upstream: the warning with which all warnings exceed 4,096 characters is still sent. From then on, each warning is cut
+# to 256 characters, and further warnings are sent only while the sent ones have fewer than 4,096 characters.
 @pytest.mark.rows("WRI-014")
 @pytest.mark.parametrize(
     ("length", "count", "told"), [(256, 16, 16), (256, 17, 17), (256, 18, 17), (100, 60, 41), (1000, 40, 16)]
@@ -114,12 +115,12 @@ def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> 
 
 
 @pytest.mark.rows("WRI-014")
-@pytest.mark.differs("there may be hundreds of lines, which Python's http.client does not read")
+@pytest.mark.differs("an answer may have hundreds of Warning headers, which Python's http.client does not read")
 @pytest.mark.parametrize("query", ["", "?dryRun=All&fieldManager=m"])
 def test_many_warnings_can_be_read(api: Client, query: str) -> None:
     widgets = serve(api)
     made = widgets.make("many", **{f"f{number}": 1 for number in range(300)})
-    answer = api.post(f"{widgets.path()}{query}", made)  # http.client accepts at most a hundred header lines
+    answer = api.post(f"{widgets.path()}{query}", made)  # Python's http.client accepts at most a hundred header lines
     answer.expect(201)
     assert len(answer.warnings) == 64
     assert answer.warnings[-1] == '299 - "237 more warnings are not shown"'

@@ -13,7 +13,7 @@ from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATC
 
 @pytest.fixture
 def widgets(api: Client) -> Resource:
-    """A resource, and an object of it with the name ``there``."""
+    """A resource with an object ``there``."""
     found = serve(api, subresources={"status": {}})
     found.create("there")
     return found
@@ -73,7 +73,7 @@ def test_a_missing_kind_depends_on_what_the_client_wants_to_be_told(
 
 @pytest.mark.rows("ERR-12", "MET-001")
 def test_metadata_is_decoded_before_the_version_is_compared(api: Client, widgets: Resource) -> None:
-    # upstream decodes before it checks the version
+    # upstream decodes the body before it compares apiVersion with the URL
     body = {**widgets.make("a"), "apiVersion": "other.example.com/v1", "metadata": {"name": "a", "labels": 1}}
     message = api.post(widgets.path(), body).expect(400)["message"]
     assert message.startswith('Widget in version "v1" cannot be handled as a Widget: json: cannot unmarshal number')
@@ -112,10 +112,10 @@ def test_a_deprecated_version_warns_on_every_path(api: Client, path: str) -> Non
 @pytest.mark.rows("WRI-011", "ERR-11")
 @pytest.mark.parametrize("query", ["dryRun=x", "fieldValidation=zz", "fieldManager=%07"])
 def test_options_are_judged_before_the_body(api: Client, widgets: Resource, query: str) -> None:
-    # upstream: before the body is decoded
+    # upstream: options are validated before the body is decoded
     for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
         assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
-    # upstream: before the media type of the body is validated
+    # upstream: those of a PUT even before the media type of the body is validated
     assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
     assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
     # upstream: the selection of objects is validated before the body is read
@@ -138,7 +138,7 @@ def test_a_revision_to_come_is_a_504_that_says_when_to_come_again(api: Client, w
 
 
 @pytest.mark.rows("RV-002", "RV-003", "RV-005")
-@pytest.mark.differs("its watch cache waits only over an etcd that reports progress (3.4.25 and later)")
+@pytest.mark.differs("its watch cache waits for a revision only if etcd reports progress (3.4.25 and later)")
 @pytest.mark.parametrize("how", [{"resourceVersionMatch": "Exact"}, {"limit": 5}, {}], ids=["exact", "limit", "token"])
 def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource, how: dict[str, Any]) -> None:
     token = base64.urlsafe_b64encode(b'{"v":"meta.k8s.io/v1","rv":999999999,"start":"/a"}').decode().rstrip("=")
@@ -200,7 +200,7 @@ def test_rules_below_a_place_without_a_type_have_none_either(api: Client) -> Non
 
 @pytest.mark.rows("SSA-011", "PRU-001")
 def test_an_apply_owns_more_than_is_shown(api: Client) -> None:
-    # upstream: an untyped map takes fields that no read shows
+    # upstream: an apply may own fields of a map without a schema, although pruning removes these fields
     bare = {"type": "object", "properties": {"spec": {"type": "object"}}}
     widgets = serve(api, schema={"openAPIV3Schema": bare})
     headers = {"Content-Type": APPLY}
@@ -214,6 +214,7 @@ def test_an_apply_owns_more_than_is_shown(api: Client) -> None:
 @pytest.mark.rows("SSA-013")
 def test_the_status_of_other_versions_is_reset_by_its_own_endpoint_only(api: Client) -> None:
     # upstream: the status of custom objects is reset in the version of the request only
+    # That is v1. So in v2, the body of the PUT lacks the status, and its manager there loses the field.
     wanted = definition(fresh_group(), subresources={"status": {}})
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
     group = establish(api, wanted)["spec"]["group"]

@@ -53,7 +53,7 @@ def test_the_service_of_the_server_is_created_again(api: Client) -> None:
     path = "/api/v1/namespaces/default/services/kubernetes"
     before = api.get(path).expect(200)
     api.delete(path).expect(200)
-    deadline = time.monotonic() + 15  # upstream: every 10 seconds
+    deadline = time.monotonic() + 15  # upstream: the server checks every 10 seconds that the service exists
     while (found := api.get(path)).status == 404 and time.monotonic() < deadline:
         pause(0.1)
     again = found.expect(200)

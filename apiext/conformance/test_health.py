@@ -52,7 +52,7 @@ def test_which_checks_there_are(api: Client, endpoint: str, own: set[str]) -> No
 
 
 @pytest.mark.rows("HLT-002")
-@pytest.mark.differs("its filter has another name, of priority and fairness")
+@pytest.mark.differs("the check has the name of its filter of API priority and fairness")
 def test_the_filter_of_requests_in_flight_is_a_check(api: Client) -> None:
     for endpoint in ("healthz", "livez", "readyz"):
         assert api.get(f"/{endpoint}/poststarthook/max-in-flight-filter").text == "ok"
@@ -155,7 +155,7 @@ def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
     own = {"group": widgets.group, "resource": "widgets"}
     assert samples(page, "apiserver_requested_deprecated_apis", **own)[0][1] == 1
     objects = samples(page, "apiserver_resource_objects", **own)
-    assert foreign or objects == [(own, 2)]  # kube-apiserver counts once a minute
+    assert foreign or objects == [(own, 2)]  # kube-apiserver counts the stored objects only once a minute
     assert samples(page, "apiserver_watch_events_total", **own)[0][1] >= 2
     assert samples(page, "apiserver_storage_list_total", **own)[0][1] >= 1
     assert samples(page, "apiserver_storage_list_returned_objects_total", **own)[0][1] >= (0 if foreign else 1)
@@ -190,7 +190,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     api.put(one, made).expect(200)
     api.delete(one).expect(200)
     api.delete(some).expect(200)
-    assert api.get(f"{one}/nothing").status == 404  # unknown paths and methods are not counted, either
+    assert api.get(f"{one}/nothing").status == 404  # the server does not count unknown paths and methods
     assert api.request("OPTIONS", one).status == 405
     page = api.get("/metrics").text
     told = [
@@ -199,11 +199,11 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     ]
     assert sorted(told) == [
         ("APPLY", "resource", "", "200", 1),
-        ("DELETE", "namespace", "", "200", 1),  # upstream: the method is the label
+        ("DELETE", "namespace", "", "200", 1),  # a deletecollection; upstream: the method is the label
         ("DELETE", "resource", "", "200", 1),
-        ("GET", "resource", "", "200", 2),  # upstream: counted as a read of one object
+        ("GET", "resource", "", "200", 2),  # with the list by metadata.name; upstream: counted as a read of one object
         ("GET", "resource", "", "404", 1),
-        ("LIST", "cluster", "", "200", 2),  # one of these requests waited for the definition
+        ("LIST", "cluster", "", "200", 2),  # with the request of ``serve``, which waits until the definition is served
         ("LIST", "namespace", "", "200", 1),
         ("PATCH", "resource", "", "200", 1),
         ("POST", "resource", "", "201", 1),
@@ -216,7 +216,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     timed = samples(page, "apiserver_request_duration_seconds_count", group=widgets.group)
     assert sum(count for _, count in timed) == sum(count for *_, count in told)
     objectives = samples(page, "apiserver_request_sli_duration_seconds_count", group=widgets.group)
-    without = 4  # watches and dry runs; upstream: these requests have no service level objective
+    without = 4  # the two watches and two dry runs; upstream: these requests have no service level objective
     assert sum(count for _, count in objectives) == sum(count for *_, count in told) - without
     assert {labels["verb"] for labels, _ in samples(page, "apiserver_response_sizes_count", group=widgets.group)} == {
         "GET",
@@ -232,7 +232,7 @@ def test_non_resource_requests_are_counted_by_path(api: Client) -> None:
 
     def counts() -> list[float]:
         wanted = {"verb": "GET", "component": "", "code": "200"}
-        found = scraped(api, "apiserver_request_total", **wanted)  # one request, since the page may be large
+        found = scraped(api, "apiserver_request_total", **wanted)  # one request for all paths: the page may be large
         return [sum(count for labels, count in found if labels["subresource"] == path) for path in asked]
 
     before = counts()

@@ -1,4 +1,4 @@
-"""Create a definition and objects, and delete both: the answers at each step."""
+"""The life of definitions and their objects: creates, updates, subresources, versions and deletion."""
 
 from __future__ import annotations
 
@@ -133,7 +133,8 @@ def test_two_definitions_cannot_have_one_kind(api: Client) -> None:
         found = condition(api.get(path).expect(200), "NamesAccepted")
         return found if found and found["status"] == "False" else None
 
-    assert until(refused, "the names are refused")["reason"] == "ListKindConflict"  # only the last conflict
+    # the condition reports only the last of several conflicts
+    assert until(refused, "the names are refused")["reason"] == "ListKindConflict"
     assert api.get(f"/apis/{widgets.group}/v1/gadgets").status == 404
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
     until(lambda: is_true(api.get(path).expect(200), "Established"), "the freed kind is taken", within=15)
@@ -241,7 +242,7 @@ def test_stored_defaults_stay_after_the_default_is_removed(api: Client) -> None:
 
     def notes() -> dict[str, str | None]:
         answer = api.get(widgets.path())
-        if answer.status == 429:  # the server rebuilds its storage
+        if answer.status == 429:  # kube-apiserver fills a new cache after a change of the definition
             return {}
         return {item["metadata"]["name"]: item["spec"].get("note") for item in answer.expect(200)["items"]}
 
@@ -251,7 +252,7 @@ def test_stored_defaults_stay_after_the_default_is_removed(api: Client) -> None:
 
     use(noting({"default": "none"}))
     until(lambda: notes() == {"read": "none", "touched": "none"}, "the default is shown")
-    api.patch(widgets.path("touched"), {}).expect(200)  # changes only the stored bytes
+    api.patch(widgets.path("touched"), {}).expect(200)  # stores the default
     widgets.create("made", color="red")
     use(noting({}))
     until(lambda: notes().get("read", "") is None, "the default is not shown any more")

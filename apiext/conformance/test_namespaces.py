@@ -1,4 +1,4 @@
-"""Namespaces: some exist at the start; objects need one; the server empties a namespace before it deletes it."""
+"""Namespaces: initial namespaces, creates in a missing namespace, conditions, deletion with all objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fresh(api: Client) -> str:
 def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
     names = {item["metadata"]["name"] for item in api.get(NAMESPACES).expect(200)["items"]}
     assert {"default", "kube-system", "kube-public"} <= names
-    api.delete(f"{NAMESPACES}/{fresh(api)}").expect(200)  # an idle controller has observed the namespace by now
+    api.delete(f"{NAMESPACES}/{fresh(api)}").expect(200)  # other namespaces may be deleted
     for name in ("default", "kube-system", "kube-public"):
         refused = api.delete(f"{NAMESPACES}/{name}").expect(403)
         assert refused["message"] == f'namespaces "{name}" is forbidden: this namespace may not be deleted'
@@ -65,7 +65,7 @@ def test_a_generated_name_is_the_label_too(api: Client, query: dict[str, str]) -
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": "ns-", "labels": {"a": "b"}}}
     made = api.post(NAMESPACES, body, **query).expect(201)["metadata"]
     assert made["labels"] == {"a": "b", "kubernetes.io/metadata.name": made["name"]}
-    (owner,) = made["managedFields"]  # the client owns only the fields of its request
+    (owner,) = made["managedFields"]  # the client owns only the label in its request
     assert owner["fieldsV1"]["f:metadata"]["f:labels"] == {".": {}, "f:a": {}}
     if not query:
         assert api.get(f"{NAMESPACES}/{made['name']}").expect(200)["metadata"] == made
@@ -95,7 +95,7 @@ def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool,
     name = fresh(api)
     place = f"{NAMESPACES}/{name}"
     hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-    if other:  # upstream: other finalizers do not keep the objects
+    if other:  # upstream: also with other finalizers in the spec, the controller deletes the objects
         spec = {"finalizers": ["example.com/other"]}
         api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": spec}).expect(200)
     else:
@@ -110,11 +110,11 @@ def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool,
         return [(one["reason"], one["status"]) for one in conditions]
 
     if full:
-        until(lambda: ("SomeResourcesRemain", "True") in told(), "it says what remains")
+        until(lambda: ("SomeResourcesRemain", "True") in told(), "a condition reports the object")
         api.patch(f"{place}/configmaps/a", {"metadata": {"finalizers": None}}).expect(200)
     reasons = ["ResourcesDiscovered", "ParsedGroupVersions", "ContentDeleted", "ContentRemoved"]
     fine = [(reason, "False") for reason in [*reasons, "ContentHasNoFinalizers"]]
-    until(lambda: told() == fine, "it says that nothing remains", within=60)
+    until(lambda: told() == fine, "the conditions report that no object remains", within=60)
     assert api.get(place).expect(200)["spec"] == spec
     if other:
         api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": {}}).expect(200)
@@ -136,7 +136,7 @@ def test_conditions_about_remaining_objects_of_a_namespace(api: Client) -> None:
         conditions = api.get(place).expect(200)["status"].get("conditions", ())
         return {one["type"]: one["message"] for one in conditions}
 
-    until(lambda: "NamespaceContentRemaining" in told(), "it says what remains")
+    until(lambda: "NamespaceContentRemaining" in told(), "a condition reports the objects")
     assert told() == {
         "NamespaceDeletionDiscoveryFailure": "All resources successfully discovered",
         "NamespaceDeletionGroupVersionParsingFailure": "All legacy kube types successfully parsed",
@@ -148,7 +148,7 @@ def test_conditions_about_remaining_objects_of_a_namespace(api: Client) -> None:
     }
     api.patch(f"{place}/configmaps/b", {"metadata": {"finalizers": None}}).expect(200)
     fewer = "Some resources are remaining: configmaps. has 1 resource instances, secrets. has 1 resource instances"
-    until(lambda: told()["NamespaceContentRemaining"] == fewer, "it says that less remains", within=60)
+    until(lambda: told()["NamespaceContentRemaining"] == fewer, "the condition reports fewer objects", within=60)
     assert told()["NamespaceFinalizersRemaining"].endswith("example.com/hold in 2 resource instances")
     for path in ("secrets/a", "configmaps/c"):
         api.patch(f"{place}/{path}", {"metadata": {"finalizers": None}}).expect(200)
@@ -185,11 +185,13 @@ def test_fields_that_finalize_changes(api: Client) -> None:
     assert (
         api.put(place, {"metadata": {"name": name}, "spec": {"finalizers": ["kubernetes"]}}).expect(200)["spec"] == {}
     )
-    for more in {"dryRun": "All"}, {}:  # upstream: the first only marks it, though nothing holds it
+    # upstream: the first delete only sets deletionTimestamp, although no finalizer holds the namespace
+    for more in {"dryRun": "All"}, {}:
         marked = api.delete(place, **more).expect(200)
         assert marked["metadata"]["deletionTimestamp"]
         assert marked["status"] == {"phase": "Terminating"}
-    until(lambda: api.delete(place).status == 404, "the namespace is gone")  # upstream: no other client removes it now
+    # upstream: without finalizers, only another delete removes the namespace
+    until(lambda: api.delete(place).status == 404, "the namespace is gone")
 
 
 @pytest.mark.rows("NSP-001", "VAL-013")
@@ -242,7 +244,7 @@ def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
     until(emptied, "all but the held object are gone", within=20)
     again = api.delete(f"{NAMESPACES}/{name}").expect(200)
     assert (again["status"]["phase"], again["spec"]) == ("Terminating", {"finalizers": ["kubernetes"]})
-    left = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]  # it exists as long as it contains an object
+    left = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]  # the namespace stays while it contains an object
     assert left["uid"] == going["metadata"]["uid"]
     api.patch(widgets.path("held", name), {"metadata": {"finalizers": None}}).expect(200)
     until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone", within=30)

@@ -52,7 +52,7 @@ def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: s
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
 def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None:
-    # upstream: they are converted to integers for integer fields, and printed as integers in other fields
+    # upstream: such a number becomes an integer in an integer field, and is printed as an integer in an IntOrString
     for how in patched, applied:
         found = how(api, service, {"name": "a", "port": 80, "targetPort": 8080.0}).expect(200)
         assert found["spec"]["ports"] == [{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 8080}]
@@ -87,7 +87,7 @@ def test_numbers_beyond_all_integers(api: Client, number: float, shown: str) -> 
     assert refused["message"].endswith(text)
 
 
-@pytest.mark.differs("80.0 is 80 where elements are told apart")
+@pytest.mark.differs("a strategic merge patch with the key 80.0 adds an item beside the item with the key 80")
 @pytest.mark.rows("KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
 def test_elements_are_found_by_numbers_with_a_point(api: Client, service: str) -> None:

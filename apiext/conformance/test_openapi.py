@@ -18,7 +18,7 @@ from apiext.conformance.support.waiting import until
 V2 = "application/com.github.proto-openapi.spec.v2{}v1.0+protobuf"
 V3 = "application/com.github.proto-openapi.spec.v3{}v1.0+protobuf"
 OWN = "/openapi/v3/apis/apiextensions.k8s.io/v1"
-AGGREGATED = pytest.mark.differs("the index of an aggregator is answered without an ETag")
+AGGREGATED = pytest.mark.differs("an aggregator sends the index without an ETag")
 SINGLE = ["api", "apis", "version", "api/v1", "apis/apiextensions.k8s.io", "apis/apiextensions.k8s.io/v1"]
 
 
@@ -29,7 +29,7 @@ def url_of(api: Client, key: str) -> str:
 
 @pytest.fixture
 def lag(foreign: bool) -> float:
-    """Return the maximum delay of documents in seconds: 0 here, and the interval of an aggregator elsewhere."""
+    """Return after how many seconds documents may show a change: 0 here, the interval of an aggregator elsewhere."""
     return 30.0 if foreign else 0.0
 
 
@@ -62,7 +62,7 @@ def test_kinds_and_lists_tell_their_selectable_fields(api: Client, lag: float) -
             found = models[model(group, kind)]["x-kubernetes-selectable-fields"]
             assert found == [{"fieldPath": "spec.color"}, {"fieldPath": "spec.size"}]
     protobuf = api.get("/openapi/v2", {"Accept": V2.format("@")}).raw
-    assert b"- fieldPath: spec.color\n- fieldPath: spec.size\n" in protobuf, "values are YAML in blocks"
+    assert b"- fieldPath: spec.color\n- fieldPath: spec.size\n" in protobuf, "extensions are YAML in block style"
 
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")
@@ -103,7 +103,8 @@ def test_empty_examples_are_none_and_empty_documentation_is_some(api: Client, la
     properties["x"] = {"type": "string", "externalDocs": {"url": ""}}
     group = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": properties}}).group
     third = published(api, group, lag)["components"]["schemas"]
-    # upstream: an interface that would be written as nothing is left out, a pointer is not
+    # upstream: ``example`` is a Go interface, which is omitted if its JSON is "", [] or {}; ``externalDocs`` is a
+    # pointer, which is omitted only if it is nil
     for models in (third, api.get("/openapi/v2").expect(200)["definitions"]):
         shown = models[model(group)]["properties"]
         assert {name: it["example"] for name, it in shown.items() if "example" in it} == {
@@ -187,7 +188,8 @@ def test_unchanged_documents_are_not_sent_again(api: Client, path: str) -> None:
         asked = [{"If-None-Match": tag}, {"If-None-Match": f'"x", W/{tag}'}, {"If-Modified-Since": date}]
         return all((found.status, found.raw) == (304, b"") for found in (api.get(path, one) for one in asked))
 
-    until(known, "each way to ask is answered with 304", within=5)  # other tests change the served groups meanwhile
+    # a retry may be necessary, since other tests change the served groups meanwhile
+    until(known, "each condition is answered with 304", within=5)
 
 
 @pytest.mark.rows("OAS-002")
@@ -232,7 +234,7 @@ def test_v3_in_protobuf(api: Client, mark: str) -> None:
         ("text/html", 406, ""),
         ("application/yaml", 406, ""),
         ("application/xml, image/png", 406, ""),
-        pytest.param("nonsense", 406, "", marks=pytest.mark.differs("no media type is a 200 without a body in v3")),
+        pytest.param("nonsense", 406, "", marks=pytest.mark.differs("OpenAPI v3 is then a 200 without a body")),
     ],
 )
 def test_which_form_is_sent(api: Client, accept: str, code: int, kind: str) -> None:
@@ -295,7 +297,8 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
 
 @pytest.mark.rows("OAS-001")
 def test_every_answer_of_openapi_v2_says_what_it_varies_by(api: Client) -> None:
-    def told(code: int, **asked: str) -> bool:  # upstream: its compressor adds the header to any answer
+    # upstream: OpenAPI v2 is compressed; its compressor adds the header to any answer
+    def told(code: int, **asked: str) -> bool:
         answer = api.get("/openapi/v2", {name.replace("_", "-"): value for name, value in asked.items()})
         assert answer.headers["vary"].replace("\n", ", ") == "Accept-Encoding, Accept"
         return answer.status == code
@@ -440,5 +443,5 @@ def test_no_header_makes_documents_fail(api: Client, foreign: bool) -> None:
             dice.choice(["If-None-Match", "If-Modified-Since", "Range", "Accept-Encoding"]): dice.choice(conditions),
         }
         path = dice.choice(paths)
-        codes = {200, 304, 406} | ({416} if foreign else set())  # ranges of bytes, see docs/DIFFERENCES.md
+        codes = {200, 304, 406} | ({416} if foreign else set())  # this server ignores Range, see docs/DIFFERENCES.md
         assert api.get(path, headers).status in codes, (path, headers)

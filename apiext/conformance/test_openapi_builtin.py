@@ -15,7 +15,7 @@ CONNECTIONS = [Case(row) for row in read(Path(__file__).with_name("openapi_conne
 
 
 def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema, merged with the type that it references."""
+    """Return a schema, merged with the type that its ``$ref`` or single ``allOf`` references, if it has one."""
     only = schema.get("allOf", [])
     target = schema.get("$ref") or (only[0].get("$ref") if len(only) == 1 else None)
     return {**types[target.rpartition("/")[2]], **schema} if target else schema

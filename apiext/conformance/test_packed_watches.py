@@ -1,4 +1,4 @@
-"""Watches with bookmarks that begin with the current state are compressed if clients accept gzip."""
+"""Compressed watches: a watch that begins with the current state and has bookmarks, for clients that accept gzip."""
 
 from __future__ import annotations
 

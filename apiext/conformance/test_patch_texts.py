@@ -1,4 +1,4 @@
-"""Texts that errors of patches quote: the patched object as upstream prints it, or the patch itself."""
+"""Texts that errors of patches quote: the patched object in the form of kube-apiserver, or the patch itself."""
 
 from __future__ import annotations
 

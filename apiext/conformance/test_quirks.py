@@ -1,4 +1,4 @@
-"""Surprising behaviour of kube-apiserver, over HTTP; comments in the tests repeat the tags in the code."""
+"""Surprising behaviour of kube-apiserver; comments ``upstream:`` in these tests are the same as in the code."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ def test_conditions_are_owned_by_the_servers_own_client(api: Client) -> None:
     establish(api, wanted)
     found = api.get(f"{DEFINITIONS}/{wanted['metadata']['name']}").expect(200)
     owners = {entry["manager"] for entry in found["metadata"]["managedFields"] if entry.get("subresource") == "status"}
-    assert len(owners) == 1  # upstream: the User-Agent of the server's own client
+    assert len(owners) == 1  # upstream: the manager is the User-Agent of the server's own client
 
 
 @pytest.mark.rows("CRD-020")
 def test_no_definition_has_a_generate_name(api: Client) -> None:
-    # upstream: the rule also applies to generateName, so no definition can have it
+    # a name must be plural.group; upstream: the rule also applies to generateName, so no definition can have it
     wanted = definition(fresh_group())
     wanted["metadata"] = {"generateName": "widgets-"}
     refused = api.post(DEFINITIONS, wanted).expect(422)
@@ -28,7 +28,7 @@ def test_no_definition_has_a_generate_name(api: Client) -> None:
 
 @pytest.mark.rows("SSA-014")
 def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
-    # upstream: not pruned, so it may not conform to its type
+    # upstream: the stored object, converted to v2, is not pruned, so it may not conform to its type
     group = fresh_group()
     wanted = definition(group)
     second = {**wanted["spec"]["versions"][0], "name": "v2", "storage": False}
@@ -105,7 +105,7 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
     ("spec", "more"),
     [
         pytest.param({"size": 1}, [], id="sound"),
-        pytest.param({}, [], id="no value is judged, and no default filled in"),
+        pytest.param({}, [], id="a missing value is not reported, and no default is set"),
         pytest.param({"size": 5, "other": 1}, ["spec: Invalid value: is small"], id="a rule"),
         pytest.param("x", [f"{NO_MAP} evaluating rule: is small"], id="a rule over another type"),
         pytest.param({"tags": ["a", "a"]}, ['spec.tags[1]: Duplicate value: "a"'], id="a set"),
@@ -142,6 +142,7 @@ IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", list(IN_VAIN))
 def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
     # upstream: an untyped map accepts fields that no read returns; they were validated and counted
+    # So each apply of these fields is a change, and raises the generation.
     part, given, shown = IN_VAIN[case]
     spec = {"type": "object", "properties": {"part": part}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -181,7 +182,7 @@ def test_what_an_apply_embeds_is_judged_beside_a_default(api: Client) -> None:
     assert "metadata" not in api.post(widgets.path(), body).expect(201)["spec"]["part"]
 
 
-@pytest.mark.differs("An object may have a list `items` beside its metadata")
+@pytest.mark.differs("each read of an object with a list `items` is a 500")
 @pytest.mark.rows("WRI-001", "WRI-007")
 def test_an_object_with_items_is_no_list(api: Client) -> None:
     items = {"type": "array", "items": {"type": "object", **KEEPS}}

@@ -1,4 +1,4 @@
-"""Quotas: concurrent writers never exceed a quota, and a controller, if it runs, recalculates the usage."""
+"""Quotas: concurrent writers never exceed a quota, and a controller recalculates the usage."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_writers_and_deletions_at_once_leave_the_true_usage(api: Client) -> None
                     api.delete(f"{path}/c-{number}").expect(200)
 
         list(threads.map(turn, range(6)))
-        until(lambda: used(api, place) == {"count/configmaps": "0"}, "nothing is used any more")
+        until(lambda: used(api, place) == {"count/configmaps": "0"}, "the usage is 0")
 
 
 def test_a_failed_create_uses_nothing(api: Client) -> None:
@@ -67,7 +67,7 @@ def test_a_failed_create_uses_nothing(api: Client) -> None:
         api.post(f"{place}/configmaps", {"metadata": {"name": "a"}}).expect(201)
         api.post(f"{place}/configmaps", {"metadata": {"name": "a"}}).expect(409)
         if api.get("/version").expect(200)["compiler"] == "python":  # kube-apiserver corrects usage after minutes
-            until(lambda: used(api, place) == {"count/configmaps": "1"}, "the charge is given back")
+            until(lambda: used(api, place) == {"count/configmaps": "1"}, "the usage of the failed create is removed")
         api.delete(f"{place}/configmaps/a").expect(200)
         until(lambda: used(api, place) == {"count/configmaps": "0"}, "nothing is used any more")
 

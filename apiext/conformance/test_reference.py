@@ -18,7 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Play the selected scenarios, several at a time, in namespaces that this fixture creates if they are missing."""
+    """Play the selected scenarios, several at a time; create the namespaces that they need if they are missing."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items
@@ -43,14 +43,14 @@ def test_scenario(player: Player, scenario: Scenario, record_property: Callable[
     passing = sorted(listed - found.keys())
     assert not unexpected, f"{len(unexpected)} of {len(scenario.steps)} steps differ:\n" + "\n".join(unexpected[:5])
     assert not passing, (
-        f"steps {passing} are in not_yet.yaml and pass: take them out with python -m tests.conformance.shrink"
+        f"steps {passing} are in not_yet.yaml and pass: remove them with python -m tests.conformance.shrink"
     )
 
 
 def test_what_is_left_out_is_still_in_the_way(player: Player) -> None:
     if player.count < len(SCENARIOS):
         pytest.skip("only some of the scenarios were chosen")
-    assert bool(player.spared) == bool(recorded.left_out(NOT_YET)), "take `without …` out of not_yet.yaml"
+    assert bool(player.spared) == bool(recorded.left_out(NOT_YET)), "remove `without …` from not_yet.yaml"
 
 
 def test_list_names_recorded_steps() -> None:

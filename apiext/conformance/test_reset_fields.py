@@ -44,7 +44,7 @@ REPLICAS = {"spec": {"replicas": 5}, "status": {"replicas": 9}}
 
 
 def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
-    """Create an object; return its path, and the document with which writes begin."""
+    """Create an object; return its path, and the apiVersion, kind and metadata for bodies of writes."""
     own = BEFORE[kind.split(maxsplit=1)[0]]
     if kind == "namespace":
         listing, about = "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}
@@ -96,7 +96,10 @@ def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(*documents: dict[str, Any]) -> list[str]:
-    """Return names of parts: metadata fields, fields of top-level objects, and other top-level fields."""
+    """Return names of parts, such as metadata.labels, spec.n and extra.
+
+    They are the fields of METADATA, the fields of each top-level object, and the other top-level fields.
+    """
     names = {f"metadata.{name}" for name in (*METADATA, "generation")}
     for document in documents:
         for key in document.keys() - {"metadata", "apiVersion", "kind"}:

@@ -1,4 +1,4 @@
-"""Rules that construct protobuf messages: errors, values and failures; compared with kube-apiserver."""
+"""Rules that construct protobuf messages: errors of definitions and of objects; compared with kube-apiserver."""
 
 from __future__ import annotations
 

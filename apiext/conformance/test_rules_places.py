@@ -1,4 +1,4 @@
-"""The server evaluates rules only at schema nodes with a type, as upstream's validator does."""
+"""The server evaluates rules only at schema nodes with a type, as kube-apiserver does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'good'"
 
 
 def filled(schema: Any) -> Any:
-    """Return a schema with the rule in place of the marker."""
+    """Return a schema with RULE in place of the text ``rule``."""
     if schema == "rule":
         return RULE
     if isinstance(schema, dict):

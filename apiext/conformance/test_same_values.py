@@ -19,7 +19,7 @@ ONE_TO_PYTHON = [(1, True), (True, 1), (0, False), ([1], [True]), ({"a": 0}, {"a
 
 
 def holding(**value: Any) -> dict[str, Any]:
-    """Return a schema whose spec has a field with this default or this enum."""
+    """Return a schema whose spec has a field ``a`` of any type, with this default or enum."""
     field = {FREE: True, **value}
     return {
         "openAPIV3Schema": {
@@ -76,18 +76,20 @@ def test_the_owner_of_such_a_change_gets_a_new_time(
     wanted = definition(fresh_group(), schema=free, subresources={"status": {}})
     made = establish(api, wanted)
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
-    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # in managedFields, a stands before m
+    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(
+        201
+    )  # its entry in managedFields stays the first
     part = place.removeprefix("/") or "spec"
     path = widgets.path("a") + place
     before = api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
 
-    # managedFields have times in whole seconds, so the owner writes two values in turns until the second has passed
+    # managedFields have times in whole seconds, so the owner m alternates between two values until its time changes
     def later() -> dict[str, Any] | None:
         api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
         found: dict[str, Any] = api.patch(path, {part: {"x": second}}, MERGE, fieldManager="m").expect(200)
         return found if times(found) != times(before) else None
 
-    found = until(later, "the time goes on", within=10)
+    found = until(later, "managedFields have a new time", within=10)
     assert text(found[part]["x"]) == shown
 
 

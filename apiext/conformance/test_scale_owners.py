@@ -137,6 +137,7 @@ def test_who_is_told_of_the_owners_of_a_scale(widgets: Resource, hook: Webhook) 
             (request,) = hook.requests("/w")
             return [request[name]["metadata"].get("managedFields") for name in ("oldObject", "object")]
 
+    # Mutating webhooks see the Scales of the request; validating webhooks see Scales of the old and the new object.
     # upstream: without managedFields, which only the writer of the Scale gets
     (before,), (after,) = told(MUTATING)
     assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [

@@ -9,7 +9,7 @@ import pytest
 from apiext.conformance.support.definitions import SPEC_SCHEMA, Resource, definition, establish, fresh_group, serve
 from apiext.conformance.support.http_client import APPLY, MERGE, Client
 
-MANY = 320  # number of objects; for so many, the server uses an index
+MANY = 320  # number of objects; for collections of this size, the server uses indexes
 FIELDS = [{"jsonPath": ".spec.color"}, {"jsonPath": ".spec.size"}, {"jsonPath": ".spec.flag"}]
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -92,7 +92,7 @@ def test_a_selective_list_in_pages_is_the_whole_list(many: Resource) -> None:
     token = ""
     while True:
         page = many.api.get(many.path("", None), **query, limit=7, **{"continue": token}).expect(200)
-        assert "remainingItemCount" not in page["metadata"]  # the number of remaining matches is unknown
+        assert "remainingItemCount" not in page["metadata"]  # unknown, since the server counts no further matches
         found += page["items"]
         token = page["metadata"].get("continue", "")
         if not token:
@@ -156,7 +156,7 @@ def test_each_version_has_fields_of_its_own(api: Client) -> None:
             assert event["object"]["apiVersion"] == f"{group}/{version}"
         api.patch(one.path("b"), {"spec": {"color": "blue"}}, MERGE).expect(200)
         gone, changed = colors.next(), hosts.next()
-        assert (gone["type"], gone["object"]["spec"]["color"]) == ("DELETED", "red")  # the last matching state
+        assert (gone["type"], gone["object"]["spec"]["color"]) == ("DELETED", "red")  # the last state that matched
         assert (changed["type"], changed["object"]["spec"]["color"]) == ("MODIFIED", "blue")
         assert gone["object"]["metadata"]["resourceVersion"] == changed["object"]["metadata"]["resourceVersion"]
     api.delete(two.path(), fieldSelector="spec.host=y").expect(200)

@@ -60,7 +60,7 @@ def test_integers_beyond_int64_are_floats_in_the_store_too(api: Client) -> None:
     made = widgets.create("x", a=2**63)
     assert api.put(widgets.path("x"), made).expect(200) == made
     assert api.patch(widgets.path("x"), {"spec": {"a": 2**63}}, MERGE).expect(200) == made
-    # upstream: Go converts larger numbers to this
+    # the smallest int64; upstream: Go converts larger numbers to this
     (row,) = api.get(widgets.path(), {"Accept": TABLE}).expect(200)["rows"]
     assert row["cells"] == ["x", -(2**63), "9.223372036854776e+18"]
 
@@ -132,7 +132,7 @@ def refused_causes(api: Client, **version: Any) -> dict[str, str]:
 @pytest.mark.rows("CRD-032", "DIS-04")
 def test_empty_columns_are_seen_but_not_stored(api: Client) -> None:
     told = refused_causes(api, storage=False, additionalPrinterColumns=[], selectableFields=[])["spec.versions"]
-    # upstream moves these fields to the top of the spec
+    # upstream moves columns and fields that all versions share to the top of the spec; the message shows this form
     assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told
     wanted = definition(fresh_group(), additionalPrinterColumns=[], selectableFields=[])
     (version,) = wanted["spec"]["versions"]
@@ -236,7 +236,8 @@ def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Clie
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False, "schema": more})
     widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
     apply(widgets, "m", {"a": "1"}).expect(201)
-    # upstream: applies no defaults, although this version may have more defaults than the storage version
+    # upstream: an apply without changes applies no defaults, although this version may have more defaults than the
+    # storage version
     path = widgets.path("x").replace("/v1/", "/v2/")
     for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):
         body = {"apiVersion": f"{widgets.group}/v2", "kind": "Widget", "metadata": {"name": "x"}, **part}

@@ -76,7 +76,7 @@ def test_events_begin_with_what_is_there_and_carry_their_revision(api: Client) -
         assert events.response.getheader("Content-Type") == EVENTS
         first = [events.next(), events.next()]
         assert first == [{"type": "ADDED", "object": it} for it in made]
-        assert events.last == ""  # a client that disconnects here must begin with a new list
+        assert events.last == ""  # initial events have no id: a client that disconnects here must begin again
         changed = paint(api, widgets, "a", "blue")
         assert events.next() == {"type": "MODIFIED", "object": changed}
         assert events.last == changed["metadata"]["resourceVersion"]
@@ -123,7 +123,7 @@ PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.pr
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("accept", PLAIN)
 def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
-    """RFC 9112, 6.1: without chunks, the end of the connection ends an answer of unknown length."""
+    """RFC 9112, 6.1 and 6.3: HTTP/1.0 has no chunks, so an answer of unknown length ends with the connection."""
     path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
     for name in "ab":
         made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
@@ -355,19 +355,19 @@ class Raw:
         self.line.close()
 
 
-UNREAD = pytest.mark.differs("keys and subprotocols of a WebSocket handshake are not validated")
+UNREAD = pytest.mark.differs("keys and subprotocols in a WebSocket handshake are not validated")
 ELSEWHERE, UNKNOWN = "another origin", "another origin, an unknown token"
-STRICTER = pytest.mark.differs("a WebSocket handshake needs an Origin, and any is accepted")
+STRICTER = pytest.mark.differs("a WebSocket handshake must have an Origin, but any origin is accepted")
 
 
 def refusal(api: Client, why: str, foreign: bool) -> int:
     """Return the code of the answer to a WebSocket handshake from a page of another origin."""
     if foreign:
         return 403
-    # A valid token is sufficient. A browser sends a client certificate even for pages of another origin, so the
-    # certificate does not count.
+    # With a valid token, any origin is accepted. A browser sends a client certificate also for pages of another origin,
+    # so a certificate is not sufficient.
     if api.tls is None and api.get("/api", {"Authorization": "Bearer unknown"}).status == 200:
-        return 403  # this server has no authentication
+        return 403  # the server has no authentication
     if "Authorization" in api.headers:
         return 101
     return 401 if why == UNKNOWN else 403
@@ -486,7 +486,7 @@ def test_invalid_client_frames_end_the_watch(api: Client, sent: bytes, code: int
         assert line.rest().endswith(b"\x88\x02" + code.to_bytes(2, "big"))
 
 
-@pytest.mark.differs("a proxy before it may lose what comes with a handshake")
+@pytest.mark.differs("a proxy before the server may lose frames that arrive with the handshake")
 def test_frames_in_one_piece_with_the_handshake_are_answered(api: Client) -> None:
     widgets = serve(api)
     pings = b"".join(frame(0x89, b"%d" % number) for number in range(5))

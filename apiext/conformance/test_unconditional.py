@@ -1,4 +1,4 @@
-"""A PUT without a resourceVersion: as upstream, an overwrite for some kinds, and an error for all other kinds."""
+"""A PUT without a resourceVersion overwrites objects of some kinds, and is an error for all other kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches are ordered, complete and resumable, and the server ends them properly."""
+"""Watches: order, completeness, resumption, initial events, bookmarks, selectors and ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.fixture
 def marking(api: Client) -> None:
-    """Skip the test if the server's etcd (before 3.4.25) cannot report the progress of watches."""
+    """Skip a test of bookmarks if the server's etcd (before 3.4.25) cannot report the progress of watches."""
     asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
     if b"storage feature RequestWatchProgress is disabled" in api.request("GET", asked).raw:
         pytest.skip("the etcd of this server does not report progress")
@@ -295,7 +295,8 @@ def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client
     marked = [brief(event) for event in events if END in event["object"]["metadata"].get("annotations", {})]
     assert brief(events[0]) == ("ADDED", "a")
     assert marked == [("BOOKMARK", "")]
-    # upstream: the parameter decides, so old watch paths are validated as lists, and lists of deletions as watches
+    # upstream: the parameter ``watch`` decides if options are validated as those of a list or a watch, not the path; so
+    # old watch paths without it are validated as lists
     old = asked.replace("/v1/", "/v1/watch/").replace("watch=1&", "")
     assert END not in api.request("GET", old).raw.decode()
 
@@ -332,7 +333,7 @@ def test_a_row_that_marks_the_end_of_initial_events_has_its_object(api: Client) 
         api.post(widgets.path(), body).expect(201)
     query = "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&includeObject=None"
     lines = api.request("GET", widgets.path() + query, None, {"Accept": TABLE}).raw.splitlines()[:3]
-    # upstream: HasInitialEventsEndBookmarkAnnotation; it checks every object
+    # upstream: a row has its object if HasInitialEventsEndBookmarkAnnotation is true, which checks every object
     listed = api.get(widgets.path(), {"Accept": TABLE}, includeObject="None").expect(200)["rows"]
     first, second, bookmark = (json.loads(line)["object"]["rows"][0]["object"] for line in lines)
     assert [row["object"] for row in listed] == [first, second]

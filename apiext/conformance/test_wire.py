@@ -1,4 +1,4 @@
-"""Unusual requests with the answers of kube-apiserver; behaviour that needs several requests."""
+"""Unusual requests: a table of kube-apiserver's answers, and tests that need several requests."""
 
 import secrets
 from pathlib import Path
@@ -23,7 +23,7 @@ def judged(case: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def widgets(request: pytest.FixtureRequest) -> Resource:
-    """A kind and one object, which no case changes."""
+    """A kind with one object ``a``, which no test changes."""
     found = serve(request.getfixturevalue("server").client())
     found.create("a", color="red")
     return found
@@ -94,7 +94,7 @@ def test_a_query_of_many_parameters_is_none(api: Client, more: int, count: int) 
     widgets = serve(api)
     for name in "ab":
         widgets.create(name)
-    # upstream: Go's net/url leaves all of them out from there on
+    # upstream: Go's net/url ignores all parameters of a query that has more than 10,000
     listed = api.get(f"{widgets.path()}?limit=1{'&a' * more}").expect(200)
     assert len(listed["items"]) == count
 
@@ -102,7 +102,7 @@ def test_a_query_of_many_parameters_is_none(api: Client, more: int, count: int) 
 @pytest.mark.rows("PAR-001")
 def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     widgets = serve(api)
-    # upstream: such a stream ends at once
+    # a PartialObjectMetadataList cannot be an event; upstream: such a stream ends at once
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     path = widgets.path() + "?watch=true&timeoutSeconds=5"
     answer = until(lambda: (it := api.request("GET", path, None, accept)).status != 429 and it, "its cache is filled")
@@ -133,7 +133,7 @@ def test_only_the_text_0_takes_a_limit_away(widgets: Resource) -> None:
 
 @pytest.mark.rows("TAB-001")
 def test_a_table_of_no_definitions_has_null_for_rows(api: Client) -> None:
-    # recorded: the convertor that prints columns of definitions starts without a list
+    # recorded: the convertor of definitions appends rows to a nil slice, so without objects its rows are null
     for query in ("", "&pretty=1"):
         found = api.request("GET", DEFINITIONS + "?labelSelector=no%3Dsuch" + query, None, {"Accept": TABLE})
         assert found.expect(200)["rows"] is None
@@ -160,7 +160,7 @@ def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
 @pytest.mark.rows("WRI-001")
 @pytest.mark.parametrize("revision", ["", "0", "00", "x", "-1", "1.0", "18446744073709551616", "1"])
 def test_only_a_revision_keeps_an_object_from_being_created(widgets: Resource, revision: str) -> None:
-    # upstream: other texts and 0 are none
+    # upstream: 0 and texts that are not an unsigned 64-bit integer count as no revision
     for resource, path in ((widgets, widgets.path()), (None, DEFINITIONS)):
         body = resource.make("made") if resource is not None else definition(fresh_group())
         body["metadata"]["resourceVersion"] = revision
@@ -177,7 +177,7 @@ ZERO = "metadata.resourceVersion: Invalid value: 0: must be specified for an upd
 
 @pytest.mark.rows("WRI-005", "UPD-004")
 def test_a_revision_of_a_write_is_a_number(api: Client) -> None:
-    # upstream: revisions are compared as numbers, and a Scale without one is none of 0
+    # upstream: revisions are compared as numbers. A Scale may lack its revision, but must not have the revision 0.
     scale = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}
     widgets = serve(api, subresources={"status": {}, **scale})
     made = widgets.create("a", size=1)["metadata"]["resourceVersion"]
@@ -216,7 +216,7 @@ def test_protobuf_that_does_not_tell_its_kind_is_of_that_of_the_url(api: Client)
     whole = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw
     assert whole[4:5] == b"\x0a"  # field 1: apiVersion and kind
     rest = whole[6 + whole[5] :]
-    # upstream: such an apiVersion has no version
+    # an apiVersion with two slashes is invalid; upstream: such an apiVersion has no version
     for told in b"", b"\x0a\x00", b"\x0a\x04\x0a\x02v1", b"\x0a\x0b\x12\x09ConfigMap", b"\x0a\x07\x0a\x05a/b/c":
         sent = api.request("PUT", f"{path}/{name}", b"k8s\0" + told + rest, {"Content-Type": PROTOBUF})
         assert sent.expect(200)["data"] == {"a": "b"}, told

@@ -79,7 +79,9 @@ def test_a_pod_on_a_node_is_deleted_gracefully(api: Client) -> None:
         first = api.delete(place).expect(200)
         assert (first["metadata"]["deletionGracePeriodSeconds"], first["metadata"]["generation"]) == (40, 2)
         again = api.delete(place).expect(200)
-        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"], "it is pending"
+        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"], (
+            "a delete with the same grace period changes nothing"
+        )
         ended = {"status": {"message": "stopping"}}
         assert api.request("PATCH", f"{place}/status", ended, {"Content-Type": MERGE}).status == 200
         shorter = api.delete(f"{place}?gracePeriodSeconds=5").expect(200)
@@ -109,7 +111,7 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
 def test_watchers_see_that_a_pod_is_marked_before_it_is_gone(
     api: Client, spec: dict[str, Any], query: str, marks: list[int]
 ) -> None:
-    # upstream: watchers get the mark before the deletion, and admission is called for both
+    # the mark: deletionTimestamp; upstream: watchers get the mark before the deletion, and admission is called for both
     with one(api, PODS, {"spec": {"containers": CONTAINERS, **spec}}) as made:
         name, revision = made["metadata"]["name"], made["metadata"]["resourceVersion"]
         deleted = api.delete(f"{at(PODS, made)}{query}").expect(200)
@@ -379,7 +381,7 @@ def test_metrics_and_behavior_survive_a_write_in_autoscaling_v1(api: Client) -> 
     ],
 )
 def test_annotations_of_autoscaling_v1_that_do_not_fit_are_ignored(api: Client, annotation: str, text: str) -> None:
-    """Such an object must not break the lists of all autoscalers."""
+    """An object with such an annotation must not break the lists of all autoscalers."""
     v1, v2 = AUTOSCALERS.format("v1"), AUTOSCALERS.format("v2")
     with one(api, v1, {"metadata": {"annotations": {ALPHA + annotation: text}}, "spec": SCALED}) as made:
         found = api.get(at(v2, made)).expect(200)
@@ -404,7 +406,7 @@ def test_an_apply_takes_quantities_that_are_numbers(api: Client, given: Any, sto
     answer = api.request("PATCH", f"{place}?fieldManager=m", applied, {"Content-Type": APPLY})
     if stored is None:
         path = '.spec.template.spec.containers[name="c"].resources.limits.cpu'
-        assert answer.status in (400, 500)  # upstream: 500
+        assert answer.status in (400, 500)  # upstream: 500, here: 400
         assert answer.json["message"].endswith(f"{path}: expected any scalar, got &{{map[a:1]}}")
         return
     first = answer.expect(201)
@@ -441,7 +443,7 @@ def value_at(value: Any, path: list[str]) -> Any:
 
 @pytest.mark.parametrize("own", [None, {"app": "a"}])
 def test_a_job_shares_only_the_default_labels_with_its_pods(api: Client, own: dict[str, str] | None) -> None:
-    """The default labels of a job are the labels of its template, so the job also gets the generated labels."""
+    """A job without labels gets those of its template, also the generated ones; a job with labels keeps its own."""
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
     metadata = {"name": "created", **({} if own is None else {"labels": own})}
     made = api.post(f"{JOBS}?dryRun=All", {"metadata": metadata, "spec": {"template": template}}).expect(201)

@@ -50,14 +50,14 @@ def test_a_port_is_a_number(api: Client) -> None:
     assert refused == 'cannot convert to []int32: strconv.ParseUint: parsing "a": invalid syntax'
 
 
-def test_a_log_is_no_connection(api: Client, hook: Webhook) -> None:
+def test_reading_a_pod_log_calls_no_webhook(api: Client, hook: Webhook) -> None:
     rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/*"]}
     with configured(api, VALIDATING, webhook("c", hook.client_config("/c"), rule)):
         api.get(f"{POD}/log").expect(404)
         assert not hook.requests()
 
 
-def test_a_connection_that_is_allowed_needs_its_pod(api: Client, hook: Webhook) -> None:
+def test_an_allowed_connection_to_a_missing_pod_is_a_404(api: Client, hook: Webhook) -> None:
     hook.answers["/c"] = lambda _: {"allowed": True}
     rule = {"operations": ["CONNECT"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["*/*"]}
     with configured(api, VALIDATING, webhook("c", hook.client_config("/c"), rule)):

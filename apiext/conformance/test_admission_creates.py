@@ -33,7 +33,7 @@ def replaced(path: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.rows("ADM-014", "SSA-001")
-def test_a_webhook_renames_what_an_apply_makes(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_webhook_renames_an_object_that_an_apply_creates(api: Client, hook: Webhook, widgets: Resource) -> None:
     other = widgets.create("other")
     hook.answer = patch(replaced("/metadata/name", "other"))
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
@@ -50,7 +50,7 @@ def test_a_webhook_renames_what_an_apply_makes(api: Client, hook: Webhook, widge
 
 
 @pytest.mark.rows("ADM-014", "SSA-001")
-def test_a_webhook_replaces_all_of_what_an_apply_makes(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_webhook_replaces_an_object_that_an_apply_creates(api: Client, hook: Webhook, widgets: Resource) -> None:
     widgets.create("other")
     hook.answer = patch({"op": "replace", "path": "", "value": widgets.make("other", color="blue")})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
@@ -64,7 +64,7 @@ def test_a_webhook_replaces_all_of_what_an_apply_makes(api: Client, hook: Webhoo
     ("revision", "code", "text"),
     [("1", 201, ""), ("0", 201, ""), ("x", 500, 'strconv.ParseUint: parsing "x": invalid syntax')],
 )
-def test_a_webhook_gives_a_revision_to_what_an_apply_makes(
+def test_a_webhook_sets_the_revision_of_an_object_that_an_apply_creates(
     api: Client, hook: Webhook, widgets: Resource, revision: str, code: int, text: str
 ) -> None:
     hook.answer = patch(replaced("/metadata/resourceVersion", revision))
@@ -75,7 +75,9 @@ def test_a_webhook_gives_a_revision_to_what_an_apply_makes(
 
 
 @pytest.mark.rows("ADM-014", "SSA-001")
-def test_a_webhook_takes_the_name_of_what_an_apply_makes(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_webhook_removes_the_name_of_an_object_that_an_apply_creates(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     hook.answer = patch(replaced("/metadata/generateName", "b-"), {"op": "remove", "path": "/metadata/name"})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         refused = applied(api, widgets, "a").expect(500)
@@ -84,7 +86,9 @@ def test_a_webhook_takes_the_name_of_what_an_apply_makes(api: Client, hook: Webh
 
 
 @pytest.mark.rows("ADM-014", "WRI-005", "ERR-13")
-def test_a_revision_counts_before_a_namespace_of_a_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_missing_revision_is_reported_before_a_namespace_that_a_webhook_changed(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     widgets.create("a")
     hook.answer = patch(replaced("/metadata/namespace", "zz"))
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
@@ -93,7 +97,9 @@ def test_a_revision_counts_before_a_namespace_of_a_webhook(api: Client, hook: We
 
 
 @pytest.mark.rows("ADM-014", "WRI-001")
-def test_a_webhook_may_say_that_a_new_object_is_deleted(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_webhook_may_set_the_deletion_timestamp_of_a_new_object(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     gone = [replaced("/metadata/deletionTimestamp", DELETED), replaced("/metadata/finalizers", ["example.com/a"])]
     hook.answer = patch(*gone)
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
@@ -117,7 +123,7 @@ def made_by(api: Client, verb: str, metadata: dict[str, Any], **options: str) ->
 
 @pytest.mark.rows("WRI-001", "SSA-001")
 @pytest.mark.parametrize(("verb", "owned"), [("post", False), ("put", True), ("apply", True)])
-def test_a_new_object_is_not_being_deleted(api: Client, verb: str, owned: bool) -> None:
+def test_a_create_drops_the_deletion_fields_of_the_client(api: Client, verb: str, owned: bool) -> None:
     given = {"deletionTimestamp": DELETED, "deletionGracePeriodSeconds": 5}
     made = made_by(api, verb, given).expect(201)["metadata"]
     assert given.keys().isdisjoint(made)
@@ -130,7 +136,7 @@ def test_a_new_object_is_not_being_deleted(api: Client, verb: str, owned: bool) 
 
 @pytest.mark.rows("WRI-001", "SSA-001")
 @pytest.mark.parametrize("verb", ["put", "apply"])
-def test_the_revision_of_what_is_made_by_name(api: Client, verb: str) -> None:
+def test_the_revision_in_a_create_by_put_or_apply(api: Client, verb: str) -> None:
     refused = made_by(api, verb, {"resourceVersion": "x"}).expect(500)
     assert refused["message"] == 'strconv.ParseUint: parsing "x": invalid syntax'
     shown = made_by(api, verb, {"resourceVersion": "7"}, dryRun="All").expect(201)

@@ -64,7 +64,7 @@ MATCHES = [
 
 @pytest.mark.rows("ADM-005", "ADM-006")
 @pytest.mark.parametrize(("rules", "more", "called"), [case[1:] for case in MATCHES], ids=[case[0] for case in MATCHES])
-def test_which_writes_are_meant(
+def test_writes_that_a_webhook_matches(
     api: Client, hook: Webhook, widgets: Resource, rules: dict[str, Any], more: dict[str, Any], called: bool
 ) -> None:
     hook.answer = deny("called")
@@ -75,7 +75,7 @@ def test_which_writes_are_meant(
 
 
 @pytest.mark.rows("ADM-006")
-def test_a_condition_that_fails(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_an_error_in_a_match_condition_is_a_403(api: Client, hook: Webhook, widgets: Resource) -> None:
     conditions = [{"name": "a", "expression": "object.spec.nope == 1"}]
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), matchConditions=conditions)):
         found = api.post(widgets.path(), widgets.make("a")).expect(403)
@@ -85,7 +85,7 @@ def test_a_condition_that_fails(api: Client, hook: Webhook, widgets: Resource) -
 
 
 @pytest.mark.rows("ADM-006")
-def test_a_condition_that_fails_for_an_object_without_a_name(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_an_error_in_a_match_condition_for_a_generated_name(api: Client, hook: Webhook, widgets: Resource) -> None:
     conditions = [{"name": "a", "expression": "object.spec.nope == 1"}]
     generated = {**widgets.make(""), "metadata": {"generateName": "gen-"}}
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets), matchConditions=conditions)):
@@ -94,7 +94,7 @@ def test_a_condition_that_fails_for_an_object_without_a_name(api: Client, hook: 
 
 
 @pytest.mark.rows("ADM-005")
-def test_old_labels_count_as_well(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_an_object_selector_also_matches_the_old_labels(api: Client, hook: Webhook, widgets: Resource) -> None:
     api.post(widgets.path(), {**widgets.make("a"), "metadata": {"name": "a", "labels": {"app": "x"}}}).expect(201)
     selected = {"objectSelector": {"matchLabels": {"app": "x"}}}
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):
@@ -129,7 +129,7 @@ def two_versions(api: Client) -> Resource:
 
 @pytest.mark.rows("ADM-005")
 @pytest.mark.parametrize(("policy", "called"), [("Equivalent", True), ("Exact", False)])
-def test_equal_resources_in_other_versions(api: Client, hook: Webhook, policy: str, called: bool) -> None:
+def test_match_policy_for_other_versions(api: Client, hook: Webhook, policy: str, called: bool) -> None:
     widgets = two_versions(api)
     other = rule(widgets, apiVersions=["v2"])
     with configured(api, VALIDATING, webhook("v", hook.client_config(), other, matchPolicy=policy)):
@@ -151,7 +151,7 @@ def test_equal_resources_in_other_versions(api: Client, hook: Webhook, policy: s
     ("", "events.k8s.io", "note"),
     ("events.k8s.io", "", "message"),
 ])  # fmt: skip
-def test_events_are_the_same_in_both_of_their_groups(
+def test_match_policy_for_events_in_both_groups(
     api: Client, hook: Webhook, policy: str, asked: str, group: str, text: str
 ) -> None:
     about = {"operations": ["*"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
@@ -176,7 +176,7 @@ def test_events_are_the_same_in_both_of_their_groups(
     ("", "events.k8s.io", "note", "message"),
     ("events.k8s.io", "", "message", "note"),
 ])  # fmt: skip
-def test_a_patch_of_an_event_in_its_other_group_is_carried_back(
+def test_a_patch_of_a_webhook_for_an_event_in_its_other_group_is_converted_back(
     api: Client, hook: Webhook, asked: str, group: str, there: str, here: str
 ) -> None:
     about = {"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["*"], "resources": ["events"]}
@@ -197,9 +197,7 @@ def test_a_patch_of_an_event_in_its_other_group_is_carried_back(
     ("object.apiVersion.endsWith('/v2')", True),
     ("request.resource.version == 'v2'", False),
 ])  # fmt: skip
-def test_conditions_see_the_resource_that_was_asked_for(
-    api: Client, hook: Webhook, expression: str, called: bool
-) -> None:
+def test_match_conditions_see_the_requested_resource(api: Client, hook: Webhook, expression: str, called: bool) -> None:
     widgets = two_versions(api)
     conditions = [{"name": "a", "expression": expression}]
     other = rule(widgets, apiVersions=["v2"])
@@ -209,7 +207,7 @@ def test_conditions_see_the_resource_that_was_asked_for(
 
 
 @pytest.mark.rows("ADM-005", "ADM-014")
-def test_a_patch_in_another_version_is_carried_back(api: Client, hook: Webhook) -> None:
+def test_a_patch_of_a_webhook_in_another_version_is_converted_back(api: Client, hook: Webhook) -> None:
     widgets = two_versions(api)
     hook.answer = patch({"op": "replace", "path": "/spec/color", "value": "green"})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, apiVersions=["v2"]))):
@@ -220,7 +218,7 @@ def test_a_patch_in_another_version_is_carried_back(api: Client, hook: Webhook) 
 
 
 @pytest.mark.rows("ADM-005", "ADM-014", "VER-004")
-def test_the_definition_s_own_webhook_shows_the_other_version(api: Client, hook: Webhook) -> None:
+def test_a_conversion_webhook_converts_objects_for_admission_webhooks(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     rules = {"operations": ["*"], "apiGroups": [tabs.group], "apiVersions": ["v1"], "resources": ["crontabs"]}
     hook.answers["/convert"] = answer(crontab)
@@ -242,7 +240,7 @@ def test_the_definition_s_own_webhook_shows_the_other_version(api: Client, hook:
 @pytest.mark.rows("ADM-005", "VER-008")
 @pytest.mark.parametrize(("kind", "prefix"), [(VALIDATING, PREFIX), (MUTATING, PREFIX * 2)])
 @pytest.mark.parametrize("conditions", [[], [{"name": "a", "expression": "object != null"}]])
-def test_a_conversion_that_fails_is_a_clean_error(
+def test_a_failed_conversion_for_an_admission_webhook_is_a_500(
     api: Client, hook: Webhook, kind: str, prefix: str, conditions: list[dict[str, str]]
 ) -> None:
     tabs = serve_crontabs(api, hook)
@@ -269,7 +267,7 @@ SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.re
 
 @pytest.mark.rows("ADM-005")
 @pytest.mark.parametrize(("served", "scale", "called"), [(True, True, 2), (False, True, 2), (True, False, 1)])
-def test_equal_are_versions_that_have_the_endpoint(
+def test_equivalent_versions_must_have_the_subresource(
     api: Client, hook: Webhook, served: bool, scale: bool, called: int
 ) -> None:
     # upstream: equivalent versions with the subresource match, also versions that are not served
@@ -312,7 +310,7 @@ def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: W
 
 
 @pytest.mark.rows("NSP-005")
-def test_a_namespace_that_is_going_is_deleted_again_without_a_question(api: Client, hook: Webhook) -> None:
+def test_another_delete_of_a_terminating_namespace_calls_no_webhook(api: Client, hook: Webhook) -> None:
     name = f"ns-{secrets.token_hex(4)}"
     place = f"/api/v1/namespaces/{name}"
     about = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}

@@ -24,7 +24,7 @@ OWNER = {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u"}
 
 
 @pytest.mark.rows("ADM-014", "WRI-015")
-def test_an_owner_that_a_webhook_adds_twice_is_there_once(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_duplicate_owners_of_a_webhook_are_merged(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answer = patch({"op": "add", "path": "/metadata/ownerReferences", "value": [OWNER, OWNER]})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         made = api.post(widgets.path(), widgets.make("a"), dryRun="All")
@@ -49,7 +49,7 @@ ELSEWHERE = {"op": "replace", "path": "/metadata/namespace", "value": "zz"}
 
 @pytest.mark.rows("ADM-014", "ERR-13")
 @pytest.mark.parametrize("content_type", [MERGE, APPLY])
-def test_a_namespace_that_a_webhook_changes_in_a_change(
+def test_a_webhook_must_not_change_the_namespace_in_an_update(
     api: Client, hook: Webhook, widgets: Resource, content_type: str
 ) -> None:
     widgets.create("a")
@@ -66,7 +66,7 @@ def test_a_namespace_that_a_webhook_changes_in_a_change(
 
 
 @pytest.mark.rows("ADM-014", "ERR-13")
-def test_a_scale_of_another_namespace_is_one_of_this(api: Client, hook: Webhook) -> None:
+def test_a_webhook_may_change_the_namespace_of_a_scale(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
     widgets.create("a", size=1)
     hook.answer = patch(ELSEWHERE)
@@ -106,7 +106,7 @@ def test_ownership_that_a_webhook_breaks_is_repaired(api: Client, hook: Webhook,
 
 
 @pytest.mark.rows("ADM-007", "UPD-004")
-def test_an_overwrite_is_judged_with_the_revision_that_it_replaces(api: Client, hook: Webhook) -> None:
+def test_reviews_of_a_put_without_a_revision_have_the_stored_revision(api: Client, hook: Webhook) -> None:
     maps = Resource(api, "", "configmaps", "ConfigMap")
     place, label = "/api/v1/namespaces/default/configmaps", {"judged": fresh_group()}
     body = {"metadata": {"name": label["judged"], "labels": label}}
@@ -122,7 +122,7 @@ def test_an_overwrite_is_judged_with_the_revision_that_it_replaces(api: Client, 
 
 @pytest.mark.rows("ADM-014", "WRI-001")
 @pytest.mark.parametrize("form", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
-def test_a_create_whose_namespace_changes_meanwhile_is_read_again(api: Client, hook: Webhook, form: str) -> None:
+def test_a_create_is_decoded_again_if_its_namespace_changes_meanwhile(api: Client, hook: Webhook, form: str) -> None:
     namespace, name = (f"n-{secrets.token_hex(4)}" for _ in range(2))
     api.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201)
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -150,7 +150,7 @@ def test_a_create_whose_namespace_changes_meanwhile_is_read_again(api: Client, h
 
 @pytest.mark.rows("ADM-007", "ADM-014")
 @pytest.mark.parametrize("kind", ["Role", "ClusterRole"])
-def test_a_review_shows_no_rules_as_they_were_sent(api: Client, hook: Webhook, kind: str) -> None:
+def test_a_review_shows_an_empty_list_of_rules_as_sent(api: Client, hook: Webhook, kind: str) -> None:
     group, key = "rbac.authorization.k8s.io", fresh_group()
     inside = "namespaces/default/roles" if kind == "Role" else "clusterroles"
     place, resource = f"/apis/{group}/v1/{inside}", f"{kind.lower()}s"

@@ -58,13 +58,13 @@ def service(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "why"), REFUSED, ids=[repr(name) for name, _ in REFUSED])
-def test_names_of_which_no_url_is_made(api: Client, name: str, why: str) -> None:
+def test_service_names_that_give_an_invalid_url(api: Client, name: str, why: str) -> None:
     assert refusal(api, service(name)) == f"{NO_CLIENT}{why}".replace("a\\b", "a\\\\b")
 
 
 @pytest.mark.parametrize(("name", "shown", "asked"), CALLED)
 @pytest.mark.differs("services of webhooks are found by Service objects, not by DNS")
-def test_names_that_are_not_plain_ascii(api: Client, name: str, shown: str, asked: str) -> None:
+def test_service_names_outside_ascii(api: Client, name: str, shown: str, asked: str) -> None:
     post = re.escape(f'failed to call webhook: Post "https://{shown}.n.svc:443/?timeout=3s": ')
     where = r"( on [0-9a-f.:\[\]]+)?"  # Go's resolver adds the name server
     assert re.fullmatch(
@@ -72,7 +72,7 @@ def test_names_that_are_not_plain_ascii(api: Client, name: str, shown: str, aske
     )
 
 
-def test_a_name_in_a_url_that_is_not_plain_ascii(api: Client) -> None:
+def test_a_webhook_url_with_a_host_outside_ascii(api: Client) -> None:
     post = r'failed to call webhook: Post "https://B%C3%9Ccher\.invalid/x\?timeout=3s": '
     found = refusal(api, {"url": "https://BÜcher.invalid/x"})
     assert re.match(rf"{post}dial tcp: lookup xn--bcher-kva\.invalid( on \S+)?: no such host", found)
@@ -80,13 +80,13 @@ def test_a_name_in_a_url_that_is_not_plain_ascii(api: Client) -> None:
 
 @pytest.mark.differs("a delimiter in the name of a service becomes a delimiter of the URL")
 @pytest.mark.parametrize("name", PARTS)
-def test_names_that_would_be_more_than_a_host(api: Client, name: str) -> None:
+def test_service_names_with_url_delimiters(api: Client, name: str) -> None:
     assert refusal(api, service(name)) == f'{NO_CLIENT}{NO_PAIR}"https://{name}.n.svc:443"'
 
 
 @pytest.mark.parametrize("policy", ["Ignore", "Fail"])
 @pytest.mark.parametrize("name", ["ümlaut", "a b"])
-def test_the_failure_policy_counts_for_them(api: Client, name: str, policy: str) -> None:
+def test_the_failure_policy_applies_to_unusual_service_names(api: Client, name: str, policy: str) -> None:
     widgets = serve(api)
     hook = webhook("v", service(name), rule(widgets), failurePolicy=policy, timeoutSeconds=3)
     with configured(api, VALIDATING, hook):

@@ -66,7 +66,7 @@ ASKED = {  # path in the URL of a webhook → requested path; envtest writes pat
 
 
 @pytest.mark.rows("ADM-002", "VER-009")
-def test_a_path_is_cleaned_before_it_is_asked(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_the_path_of_a_webhook_url_is_normalized(api: Client, hook: Webhook, widgets: Resource) -> None:
     asked = {}  # upstream: normalizes a path before the request, such as that of envtest with its two slashes
     for path in ASKED:
         hook.forget()
@@ -119,7 +119,9 @@ def test_a_denial_has_the_metadata_of_its_status(
 
 
 @pytest.mark.rows("ADM-004")
-def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_mutating_webhooks_are_called_by_name_and_see_earlier_changes(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     hook.answers["/1"] = patch({"op": "replace", "path": "/spec/color", "value": "one"})
     hook.answers["/2"] = patch({"op": "add", "path": "/spec/size", "value": 2})
     first, second = (webhook(f"h{n}", hook.client_config(f"/{n}"), rule(widgets)) for n in (1, 2))
@@ -166,7 +168,9 @@ def test_fields_of_a_webhook_are_pruned_before_the_next_webhook(api: Client, hoo
 
 
 @pytest.mark.rows("ADM-014")
-def test_a_webhook_may_change_more_than_a_client(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_patch_of_a_webhook_may_have_more_operations_than_that_of_a_client(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     hook.answer = patch(*[{"op": "replace", "path": "/spec/note", "value": f"{i}"} for i in range(10_001)])
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         assert widgets.create("a")["spec"]["note"] == "10000"
@@ -220,7 +224,7 @@ def test_reinvocation(api: Client, hook: Webhook, widgets: Resource, policy: str
 
 
 @pytest.mark.rows("ADM-015")
-def test_two_that_change_each_other_end_after_one_more_round(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_webhooks_are_reinvoked_only_once(api: Client, hook: Webhook, widgets: Resource) -> None:
     count = iter(range(100))
 
     def grow(_: hooks.Review) -> Any:
@@ -293,7 +297,7 @@ def test_a_webhook_may_change_a_scale(api: Client, hook: Webhook) -> None:
 
 @pytest.mark.rows("ADM-017", "SRV-008")
 @pytest.mark.parametrize(("kind", "before"), [(MUTATING, {"replicas": -(2**31)}), (VALIDATING, {})])
-def test_replicas_that_were_not_there_are_marked_for_those_who_change_a_scale(
+def test_missing_replicas_of_an_old_scale_are_minus_2_31_for_mutating_webhooks(
     api: Client, hook: Webhook, kind: str, before: dict[str, int]
 ) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
@@ -305,7 +309,7 @@ def test_replicas_that_were_not_there_are_marked_for_those_who_change_a_scale(
 
 
 @pytest.mark.rows("ADM-018")
-def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_deletecollection_calls_a_webhook_for_each_object(api: Client, hook: Webhook, widgets: Resource) -> None:
     for name in "abc":
         widgets.create(name)
     hook.answer = lambda request: {"allowed": request["oldObject"]["metadata"]["name"] != "c"}
@@ -332,7 +336,7 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, str], dict[str, Any]]] = [
 
 @pytest.mark.rows("ADM-007", "WRI-020")
 @pytest.mark.parametrize(("body", "query", "told"), OPTIONS)
-def test_options_of_a_delete_are_told_as_they_were_given(
+def test_reviews_show_delete_options_as_sent(
     api: Client, hook: Webhook, widgets: Resource, body: dict[str, Any], query: dict[str, Any], told: dict[str, Any]
 ) -> None:
     widgets.create("a")
@@ -344,7 +348,7 @@ def test_options_of_a_delete_are_told_as_they_were_given(
 
 
 @pytest.mark.rows("ADM-019")
-def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -> None:
+def test_webhooks_are_called_for_definitions_and_namespaces(api: Client, hook: Webhook) -> None:
     group = fresh_group()
     rules: list[dict[str, Any]] = [
         {"operations": ["CREATE"], "apiGroups": ["apiextensions.k8s.io"], "apiVersions": ["*"],
@@ -369,7 +373,7 @@ def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -
 
 
 @pytest.mark.rows("ADM-007", "ADM-019")
-def test_a_namespace_is_deleted_as_the_one_that_was_found(api: Client, hook: Webhook) -> None:
+def test_a_delete_of_a_namespace_has_its_uid_as_a_precondition(api: Client, hook: Webhook) -> None:
     # upstream: definitions and namespaces are deleted with the uid of the object that was read, as a precondition
     name = fresh_group().split(".")[0]
     made = api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
@@ -382,7 +386,7 @@ def test_a_namespace_is_deleted_as_the_one_that_was_found(api: Client, hook: Web
 
 
 @pytest.mark.rows("ADM-002")
-def test_configurations_are_never_judged(api: Client, hook: Webhook) -> None:
+def test_webhooks_are_not_called_for_webhook_configurations(api: Client, hook: Webhook) -> None:
     hook.answer = deny("never")
     everything = {"operations": ["*"], "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"],
                   "resources": ["*/*"]}  # fmt: skip
@@ -392,7 +396,9 @@ def test_configurations_are_never_judged(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("ADM-002")
-def test_a_change_of_configuration_works_at_once(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_a_change_of_a_webhook_configuration_takes_effect_at_once(
+    api: Client, hook: Webhook, widgets: Resource
+) -> None:
     hook.answers["/no"] = deny("no")
     with configured(api, VALIDATING, webhook("v", hook.client_config("/yes"), rule(widgets))) as name:
         widgets.create("a")
@@ -404,7 +410,7 @@ def test_a_change_of_configuration_works_at_once(api: Client, hook: Webhook, wid
 
 
 @pytest.mark.rows("ADM-018")
-def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_the_clean_up_of_a_definition_calls_no_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
     widgets.create("a")
     hook.answer = deny("never")
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets, operations=("DELETE",)))):
@@ -415,7 +421,7 @@ def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, wi
 
 
 @pytest.mark.rows("ADM-009")
-def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_v1beta1_reviews(api: Client, hook: Webhook, widgets: Resource) -> None:
     """Upstream does not validate uid and kind of v1beta1 responses."""
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
     old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
@@ -484,7 +490,7 @@ def test_conditions_are_counted(api: Client, hook: Webhook, widgets: Resource) -
 
 
 @pytest.mark.rows("ADM-001")
-def test_reads_are_never_judged(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_reads_call_no_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
     widgets.create("a")
     hook.answer = deny("never")
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
@@ -506,7 +512,7 @@ def test_invalid_objects_never_reach_validating_webhooks(api: Client, hook: Webh
 
 
 @pytest.mark.rows("ADM-004")
-def test_many_validating_webhooks_are_asked_side_by_side(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_validating_webhooks_are_called_concurrently(api: Client, hook: Webhook, widgets: Resource) -> None:
     together = threading.Barrier(4, timeout=10)
 
     def meet(_: hooks.Review) -> Any:

@@ -46,7 +46,7 @@ def test_a_scale_of_another_version_adds_no_defaults(api: Client) -> None:
 
 
 @pytest.mark.rows("SSA-005")
-def test_bytes_of_an_agent_that_are_no_text_are_seen(api: Client) -> None:
+def test_invalid_utf_8_in_a_user_agent_becomes_replacement_characters(api: Client) -> None:
     widgets = serve(api)
     made = api.post(widgets.path(), widgets.make("x"), {"User-Agent": "\xe9t\xe9/1"}).expect(201)
     # upstream: Go decodes each byte that is not UTF-8 as U+FFFD
@@ -54,7 +54,7 @@ def test_bytes_of_an_agent_that_are_no_text_are_seen(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-007", "TAB-002")
-def test_a_scale_of_none_has_an_empty_cell(api: Client) -> None:
+def test_the_table_of_a_scale_with_zero_replicas_has_an_empty_cell(api: Client) -> None:
     (widgets,) = versions(api, {"name": "v1", "schema": schema({"replicas": NUMBER}), "subresources": SCALE})
     for count, cell in ((0, None), (2, 2)):
         widgets.create(f"x{count}", replicas=count)
@@ -63,7 +63,7 @@ def test_a_scale_of_none_has_an_empty_cell(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-008", "PRU-007")
-def test_replicas_that_no_schema_knows_are_written_for_nothing(api: Client) -> None:
+def test_replicas_outside_the_schema_are_pruned_but_raise_the_generation(api: Client) -> None:
     settings = {"schema": schema({"a": TEXT}), "subresources": SCALE}
     v1, v2 = versions(api, {"name": "v1", **settings}, {"name": "v2", "schema": schema({"replicas": NUMBER})})
     v1.create("x", a="x")
@@ -77,7 +77,7 @@ def test_replicas_that_no_schema_knows_are_written_for_nothing(api: Client) -> N
 
 
 @pytest.mark.rows("SSA-008", "SSA-014")
-def test_what_another_owners_version_lacks_is_told_where_an_apply_prunes(api: Client) -> None:
+def test_an_apply_reports_fields_missing_in_the_version_of_another_owner(api: Client) -> None:
     v1, v2 = versions(
         api,
         {"name": "v1", "schema": schema({"a": TEXT, "n": NUMBER})},
@@ -94,7 +94,7 @@ def test_what_another_owners_version_lacks_is_told_where_an_apply_prunes(api: Cl
 
 
 @pytest.mark.rows("SSA-010")
-def test_an_apply_by_who_applied_before_the_root_became_atomic_is_refused(api: Client) -> None:
+def test_an_apply_of_an_earlier_applier_is_refused_after_the_root_became_atomic(api: Client) -> None:
     (widgets,) = versions(api, {"name": "v1", "schema": schema({"a": TEXT, "n": NUMBER})})
     assert applied(widgets, a="x").status == 201
     change = [{"op": "add", "path": f"{ROOT}/x-kubernetes-map-type", "value": "atomic"}]

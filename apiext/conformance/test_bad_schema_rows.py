@@ -37,7 +37,7 @@ def where(field: str) -> str:
 
 
 @pytest.mark.parametrize("case", ROWS)
-def test_an_odd_definition(api: Client, case: Case) -> None:
+def test_unusual_definitions(api: Client, case: Case) -> None:
     query = f"?dryRun=All{'&' + case.query if case.query else ''}"
     answer = api.request("POST", DEFINITIONS + query, body(case), {"Content-Type": "application/json"})
     assert answer.status == (case.code or (422 if case.causes else 201)), answer.text
@@ -57,7 +57,7 @@ def numbers(bounds: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.rows("UPD-004", "DEC-001")
-def test_large_bounds_are_what_they_were_in_the_next_write(api: Client) -> None:
+def test_large_bounds_stay_equal_in_later_writes(api: Client) -> None:
     bounds = {"maximum": 9223372036854775000, "minimum": -(2**60) - 1, "multipleOf": 2**63, "example": 2**64}
     made = establish(api, definition(fresh_group(), schema=numbers(bounds)))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
@@ -93,7 +93,7 @@ def _later(written: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("WRI-006", "SSA-015")
-def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
+def test_an_empty_list_in_place_of_a_missing_list_is_no_change(api: Client) -> None:
     made = establish(api, definition(fresh_group()))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
     _later(made)

@@ -62,7 +62,7 @@ def test_a_body(widgets: Resource, case: Case) -> None:
 
 
 @pytest.mark.rows("ERR-11")
-def test_a_message_of_another_kind(widgets: Resource) -> None:
+def test_a_protobuf_message_of_another_kind(widgets: Resource) -> None:
     raw = b"k8s\x00" + b"\x0a\x09" + b"\x0a\x02v1" + b"\x12\x03Cow"
     for path, kind in ((CONFIG_MAPS, "ConfigMap"), (LEASES, "Lease")):
         refused = widgets.api.request("PUT", f"{path}/a", raw, {"Content-Type": PROTOBUF}).expect(400)
@@ -109,6 +109,6 @@ def test_versions_that_are_not_served(api: Client, place: str) -> None:
 
 @pytest.mark.rows("ERR-12")
 @pytest.mark.parametrize("version", ["", "/", "coordination.k8s.io/", "coordination.k8s.io/v1"])
-def test_versions_that_say_enough(api: Client, version: str) -> None:
+def test_an_incomplete_api_version_is_completed(api: Client, version: str) -> None:
     made = api.post(f"{LEASES}?dryRun=All", {"apiVersion": version, "kind": "Lease", "metadata": {"name": "b"}})
     assert made.expect(201)["apiVersion"] == "coordination.k8s.io/v1"

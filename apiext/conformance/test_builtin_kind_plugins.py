@@ -76,7 +76,7 @@ def test_a_pod_has_the_priority_of_its_class(api: Client) -> None:
         ([{"key": UNREACHABLE["key"], "operator": "Exists", "effect": "NoSchedule"}], [NOT_READY, UNREACHABLE]),
     ],
 )
-def test_a_pod_stays_for_a_while_on_a_node_that_is_not_ready(
+def test_a_pod_gets_tolerations_of_nodes_that_are_not_ready(
     api: Client, given: list[dict[str, Any]], added: list[dict[str, Any]]
 ) -> None:
     assert made(api, PODS, {**CONTAINERS, "tolerations": given}).get("tolerations", []) == [*given, *added]

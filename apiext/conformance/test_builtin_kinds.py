@@ -157,7 +157,7 @@ KEYLESS: list[tuple[str, str, dict[str, Any], int, str]] = [
 @pytest.mark.parametrize(
     ("path", "kind", "fields", "code", "says"), KEYLESS, ids=[f"{it[1]}-{it[3]}" for it in KEYLESS]
 )
-def test_keys_that_go_always_shows_are_empty_when_left_out(
+def test_missing_list_keys_that_go_always_encodes_count_as_empty(
     api: Client, path: str, kind: str, fields: dict[str, Any], code: int, says: str
 ) -> None:
     parts = path.split("/")
@@ -211,7 +211,7 @@ def test_unknown_fields(api: Client, kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("WRI-013")
-def test_of_unknown_fields_a_hundred_are_told(api: Client) -> None:
+def test_at_most_a_hundred_unknown_fields_are_reported(api: Client) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
     body |= {f"u{number:03}": 1 for number in range(150)}
     told = api.post("/api/v1/namespaces/default/configmaps?fieldValidation=Strict", body).expect(400)["message"]
@@ -348,14 +348,14 @@ def test_services_of_every_kind(api: Client) -> None:
 
 
 @pytest.mark.rows("SEL-001")
-def test_a_kind_without_labels_of_its_own(api: Client) -> None:
+def test_an_unknown_field_selector_of_a_kind_without_its_own_field_labels(api: Client) -> None:
     refused = api.get("/api/v1/namespaces/default/configmaps", fieldSelector="a=1").expect(400)
     assert refused["message"] == '"a" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["path"][1:]) for kind in KINDS])
 @pytest.mark.rows("WRI-004", "ERR-03")
-def test_a_put_makes_what_is_not_there(api: Client, kind: dict[str, Any]) -> None:
+def test_a_put_of_a_missing_object(api: Client, kind: dict[str, Any]) -> None:
     name = f"k-{secrets.token_hex(4)}"
     place = f"{kind['path']}/{name}"
     asked = example(kind, name)
@@ -397,7 +397,7 @@ def test_response_of_a_delete(api: Client, kind: dict[str, Any], made: Any, plac
 
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize("resource", ["secrets", "configmaps"])
-def test_immutable_objects_stay(api: Client, resource: str) -> None:
+def test_immutable_secrets_and_config_maps_cannot_be_changed(api: Client, resource: str) -> None:
     path = f"/api/v1/namespaces/default/{resource}"
     name = f"k-{secrets.token_hex(4)}"
     kind = "Secret" if resource == "secrets" else "ConfigMap"
@@ -411,7 +411,7 @@ def test_immutable_objects_stay(api: Client, resource: str) -> None:
 
 
 @pytest.mark.parametrize("resource", ["secrets", "configmaps"])
-def test_a_mebibyte_and_no_more(api: Client, resource: str) -> None:
+def test_data_of_secrets_and_config_maps_is_limited_to_a_mebibyte(api: Client, resource: str) -> None:
     path = f"/api/v1/namespaces/default/{resource}"
     kind, part = ("Secret", "stringData") if resource == "secrets" else ("ConfigMap", "data")
     name = f"k-{secrets.token_hex(4)}"
@@ -424,7 +424,7 @@ def test_a_mebibyte_and_no_more(api: Client, resource: str) -> None:
 
 @EACH
 @pytest.mark.rows("DIS-102", "DIS-106")
-def test_discovery_has_it(api: Client, kind: dict[str, Any]) -> None:
+def test_discovery_lists_the_kind(api: Client, kind: dict[str, Any]) -> None:
     root = kind["path"].replace("/namespaces/default", "")
     group, _, plural = root.rpartition("/")
     found = {entry["name"]: entry for entry in api.get(group).expect(200)["resources"]}
@@ -449,7 +449,7 @@ def test_short_names(api: Client) -> None:
 
 
 @pytest.mark.rows("NEG-003", "ERR-11")
-def test_broken_messages_are_refused_and_never_hurt(api: Client) -> None:
+def test_broken_protobuf_is_refused(api: Client) -> None:
     name = f"k-{secrets.token_hex(4)}"
     path = "/api/v1/namespaces/default/secrets"
     api.post(path, {"metadata": {"name": name}, "data": {"a": "eA=="}}).expect(201)
@@ -528,7 +528,7 @@ def test_large_objects_in_protobuf(api: Client) -> None:
 
 @pytest.mark.rows("SSA-019", "WRI-007")
 @pytest.mark.parametrize("way", [APPLY, STRATEGIC])
-def test_a_time_that_is_no_text_is_told_by_its_own_reader(api: Client, way: str) -> None:
+def test_the_error_of_a_numeric_time_is_that_of_its_own_decoder(api: Client, way: str) -> None:
     name = f"k-{secrets.token_hex(4)}"
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     api.post(leases, {"metadata": {"name": name}}).expect(201)

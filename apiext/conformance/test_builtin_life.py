@@ -21,7 +21,7 @@ OBJECTS = {
 
 @pytest.mark.rows("NSP-004", "NSP-005")
 @pytest.mark.has("namespace controller")
-def test_they_go_with_their_namespace(api: Client) -> None:
+def test_objects_are_deleted_with_their_namespace(api: Client) -> None:
     name = f"life-{secrets.token_hex(4)}"
     for path, body in OBJECTS.items():
         about = {"involvedObject": {"namespace": name}} if path.endswith("events") else {}
@@ -43,7 +43,7 @@ def test_they_go_with_their_namespace(api: Client) -> None:
 
 @pytest.mark.rows("WRI-018")
 @pytest.mark.has("garbage collector")
-def test_they_go_with_their_owner(api: Client) -> None:
+def test_objects_are_deleted_with_their_owner(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")
     reference = {
@@ -94,7 +94,7 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
 
 
 @pytest.mark.rows("CND-003")
-def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
+def test_a_definition_adds_no_kind_to_a_version_of_built_in_kinds(api: Client) -> None:
     plural, group = f"t{secrets.token_hex(4)}", "coordination.k8s.io"
     wanted = definition(group, plural)
     wanted["metadata"]["annotations"] = {
@@ -134,7 +134,7 @@ SELECTORS = {
 
 @pytest.mark.rows("RV-011", "SEL-001")
 @pytest.mark.parametrize("kind", OBJECTS)
-def test_they_are_found_by_name_in_all_namespaces(api: Client, kind: str) -> None:
+def test_objects_are_selected_by_name_in_all_namespaces(api: Client, kind: str) -> None:
     """Informers follow one object by its name (upstream: TestNameInFieldSelector)."""
     name = f"life-{secrets.token_hex(4)}"
     first, second = f"{name}-1", f"{name}-2"

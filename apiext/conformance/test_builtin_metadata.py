@@ -79,7 +79,7 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
 @pytest.mark.parametrize(
     ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]
 )
-def test_a_new_core_event_is_judged_before_its_metadata(api: Client, about: str, fields: list[str]) -> None:
+def test_the_metadata_of_a_new_core_event_is_validated_last(api: Client, about: str, fields: list[str]) -> None:
     event = {
         "metadata": {"generateName": "e-", "annotations": {"a b": "c"}},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": about},

@@ -107,7 +107,7 @@ WRONG = [
 
 @pytest.mark.rows("ERR-09", "ERR-11")
 @pytest.mark.parametrize(("path", "kind", "spec", "code", "says"), WRONG, ids=[f"{it[1]}-{it[4][:30]}" for it in WRONG])
-def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[str, Any], code: int, says: str) -> None:
+def test_invalid_access_reviews(api: Client, path: str, kind: str, spec: dict[str, Any], code: int, says: str) -> None:
     assert says in ask(api, f"{AUTHORIZATION}/{path}", kind, spec).expect(code)["message"]
 
 
@@ -127,7 +127,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize(("given", "says"), MISFITS, ids=[it[1][-40:] for it in MISFITS])
-def test_wrong_types_are_told_by_the_names_of_go(api: Client, given: dict[str, Any], says: str) -> None:
+def test_type_errors_name_the_go_types(api: Client, given: dict[str, Any], says: str) -> None:
     spec = given if "extra" in given else {"resourceAttributes": given}
     refused = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", spec).expect(400)
     assert refused["message"].endswith(f"json: cannot unmarshal {says}")
@@ -175,7 +175,7 @@ def test_selectors_with_errors_are_ignored_and_reported(api: Client, selectors: 
         ("/api/v1/namespaces/default/serviceaccounts/tabled/token", "TokenRequest"),
     ],
 )
-def test_an_answer_is_no_table(api: Client, path: str, kind: str) -> None:
+def test_objects_that_are_never_stored_have_no_table(api: Client, path: str, kind: str) -> None:
     api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "tabled"}})
     body = {"kind": kind, "spec": {"resourceAttributes": ASKED} if "Access" in kind else {"audiences": ["a"]}}
     answer = api.request("POST", path, body, {"Content-Type": JSON, "Accept": TABLE})
@@ -222,7 +222,7 @@ def test_reviews_in_protobuf(api: Client) -> None:
 
 
 @pytest.mark.rows("AUT-005")
-def test_who_am_i_and_who_else(api: Client) -> None:
+def test_self_subject_reviews_and_impersonation(api: Client) -> None:
     path = f"{AUTHENTICATION}/selfsubjectreviews"
     body = {"kind": "SelfSubjectReview"}
     own = api.post(path, body).expect(201)
@@ -252,14 +252,14 @@ def test_who_am_i_and_who_else(api: Client) -> None:
 
 
 @pytest.mark.rows("AUT-001")
-def test_tokens_are_looked_at(api: Client) -> None:
+def test_a_token_review_needs_a_token(api: Client) -> None:
     path = f"{AUTHENTICATION}/tokenreviews"
     empty = ask(api, path, "TokenReview", {}).expect(400)
     assert empty["message"] == "token is required for TokenReview in authentication"
 
 
 @pytest.mark.rows("KUB-004", "WRI-001")
-def test_a_question_is_no_object_with_a_past(api: Client) -> None:
+def test_reviews_drop_uid_and_deletion_fields_of_the_client(api: Client) -> None:
     past = {"uid": "x", "deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
     question = {"metadata": past, "spec": {"resourceAttributes": ASKED, "user": "joe"}}
     answered = api.post(f"{AUTHORIZATION}/subjectaccessreviews", question).expect(201)["metadata"]

@@ -65,7 +65,7 @@ def test_addresses_of_a_load_balancer(api: Client) -> None:
 
 @pytest.mark.differs("a PUT of the status of a missing service creates it")
 @pytest.mark.rows("SRV-013", "ERR-02")
-def test_a_put_of_a_status_makes_no_service(api: Client) -> None:
+def test_a_put_of_the_status_of_a_missing_service_is_a_404(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"
     body = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
     for tail, code in (("/status", 404), ("", 201)):
@@ -137,7 +137,7 @@ def test_fields_that_a_headless_service_loses(api: Client) -> None:
 
 
 @pytest.mark.rows("DEC-002", "WRI-014")
-def test_a_service_that_is_no_longer_reached_from_outside_loses_its_ports_there(api: Client) -> None:
+def test_a_service_that_becomes_a_cluster_ip_loses_its_node_ports(api: Client) -> None:
     port = 30_000 + secrets.randbelow(2_768)
     body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}}
     path = f"{SERVICES}/{body['metadata']['name']}"

@@ -27,7 +27,7 @@ def texts(values: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=f"{index}-{case['object']['kind']}") for index, case in enumerate(CASES)]
 )
-def test_a_create_has_the_warnings_of_the_reference(api: Client, case: dict[str, Any]) -> None:
+def test_a_create_has_the_warnings_of_kube_apiserver(api: Client, case: dict[str, Any]) -> None:
     answer = api.post(f"{case['path']}?dryRun=All", case["object"])
     answer.expect(201)
     assert texts(answer.warnings) == case["warnings"]
@@ -51,7 +51,7 @@ def test_only_a_changed_template_has_warnings(api: Client) -> None:
         api.delete(f"{DEPLOYMENTS}/{name}")
 
 
-def test_a_stored_schedule_with_a_time_zone_has_a_warning(api: Client) -> None:
+def test_a_cron_job_without_a_time_zone_has_no_warning(api: Client) -> None:
     name = f"w-{secrets.token_hex(4)}"
     job = {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}}}
     spec = {"schedule": "0 3 * * *", "jobTemplate": job}

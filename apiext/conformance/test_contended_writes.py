@@ -51,7 +51,7 @@ def test_each_of_many_writes_of_one_object_is_stored(widgets: Resource, write: W
 
 
 @pytest.mark.rows("WRI-005", "WRI-016")
-def test_patches_beside_a_delete_are_stored_or_find_nothing(widgets: Resource) -> None:
+def test_patches_concurrent_with_a_delete_are_stored_or_a_404(widgets: Resource) -> None:
     def write(number: int) -> Answer:
         if number == CLIENTS // 2:
             return widgets.api.delete(widgets.path("a"))

@@ -51,7 +51,7 @@ def accepted(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.rows("CND-001", "CND-002", "CND-003")
 @pytest.mark.differs("the condition NamesAccepted keeps reporting a conflict that has ended")
-def test_names_that_are_asked_for_no_more_are_no_conflict(api: Client) -> None:
+def test_a_conflict_ends_when_the_spec_no_longer_has_the_names(api: Client) -> None:
     group = fresh_group()
     first, second = named(group, "widgets", shortNames=["w"]), named(group, "gadgets")
     for wanted in (first, second):
@@ -89,7 +89,7 @@ def test_the_approval_comes_after_names_and_establishment(api: Client) -> None:
 
 
 @pytest.mark.rows("CND-004", "CND-010")
-def test_a_definition_of_a_built_in_resource_is_established_and_takes_nothing_along(api: Client) -> None:
+def test_deleting_a_definition_of_a_built_in_resource_deletes_no_objects(api: Client) -> None:
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
     name = fresh_group()
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}}
@@ -105,7 +105,7 @@ def test_a_definition_of_a_built_in_resource_is_established_and_takes_nothing_al
 
 
 @pytest.mark.rows("DEL-001", "DEL-002", "ERR-06")
-def test_preconditions_of_every_delete_of_a_definition_are_told_alike(api: Client) -> None:
+def test_each_delete_of_a_definition_reports_preconditions_alike(api: Client) -> None:
     widgets = serve(api)
     held = widgets.make("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]
@@ -158,7 +158,7 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
         ({"kind": "Thing", "listKind": "ThingList", "shortNames": ["x"]}, {"kind": "Other", "shortNames": []}),
     ],
 )
-def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
+def test_removed_accepted_names_return_to_their_definition(
     api: Client, contested: dict[str, Any], taken: dict[str, Any]
 ) -> None:
     group = fresh_group()
@@ -187,7 +187,7 @@ def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
         ("/api/v1/namespaces", "field label not supported: metadata.namespace"),
     ],
 )
-def test_only_kinds_without_labels_of_their_own_know_a_namespace(api: Client, path: str, text: str) -> None:
+def test_namespace_selectors_of_cluster_scoped_kinds(api: Client, path: str, text: str) -> None:
     found = api.get(path, fieldSelector="metadata.namespace=x")
     if text:
         assert found.expect(400)["message"] == text
@@ -208,7 +208,7 @@ ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
         ({"spec": {"n": 1}, "status": 5}, f".status.n accessor error: 5 is of the type int64, expected {MAP}"),
     ],
 )
-def test_a_scale_of_objects_that_were_there_before(
+def test_a_scale_of_objects_older_than_the_subresource(
     api: Client, parts: dict[str, Any], told: str, foreign: bool
 ) -> None:
     shape = {"type": "object", "properties": {"spec": ANYTHING, "status": ANYTHING}}
@@ -242,7 +242,7 @@ def test_a_scale_of_objects_that_were_there_before(
 
 
 @pytest.mark.rows("CRD-002")
-def test_an_empty_list_of_review_versions_is_none(api: Client) -> None:
+def test_an_empty_list_of_review_versions_is_dropped(api: Client) -> None:
     wanted = definition(fresh_group())
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
     wanted["spec"]["conversion"] = {"strategy": "None", "webhook": {"conversionReviewVersions": []}}

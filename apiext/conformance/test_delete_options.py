@@ -34,7 +34,7 @@ BODY = {"kind": "DeleteOptions", "apiVersion": "v1"}
 
 @pytest.mark.rows("WRI-016", "WRI-017", "WRI-020")
 @pytest.mark.parametrize("way", ["body", "query", "yaml", "group's own version"])
-def test_grace_is_taken_note_of_and_not_given(widgets: Resource, way: str) -> None:
+def test_the_grace_period_of_custom_objects_is_zero(widgets: Resource, way: str) -> None:
     made = held(widgets)
     path, body = widgets.path("a"), {**BODY, "gracePeriodSeconds": 30}
     if way == "query":
@@ -120,7 +120,7 @@ def test_objects_without_finalizers_are_deleted(widgets: Resource, policy: str, 
         ({"kind": "Widget"}, 400, ""),
     ],
 )
-def test_options_that_make_no_sense(widgets: Resource, options: dict[str, Any], code: int, text: str) -> None:
+def test_invalid_delete_options(widgets: Resource, options: dict[str, Any], code: int, text: str) -> None:
     made = widgets.create("a")
     answer = widgets.api.request(
         "DELETE", widgets.path("a"), json.dumps({**BODY, **options}), {"Content-Type": "application/json"}
@@ -140,7 +140,7 @@ def test_options_that_make_no_sense(widgets: Resource, options: dict[str, Any], 
         ('{"apiVersion": "a/b/c", "apiVersion": "v1", "dryRun": ["x"], "dryRun": ["All"]}', 200, ""),
     ],
 )
-def test_options_given_twice_are_read_twice(widgets: Resource, body: str, code: int, text: str) -> None:
+def test_duplicate_delete_options_are_decoded_twice(widgets: Resource, body: str, code: int, text: str) -> None:
     made = widgets.create("a")
     for path in (widgets.path("a"), widgets.path()):
         answer = widgets.api.request("DELETE", path, body, {"Content-Type": "application/json"})
@@ -149,7 +149,7 @@ def test_options_given_twice_are_read_twice(widgets: Resource, body: str, code: 
 
 
 @pytest.mark.rows("WRI-012", "WRI-019")
-def test_a_try_deletes_nothing(widgets: Resource) -> None:
+def test_a_dry_run_of_a_delete_deletes_nothing(widgets: Resource) -> None:
     made = widgets.create("a")
     right = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
     told = widgets.api.delete(widgets.path("a"), {**BODY, "dryRun": ["All"], "preconditions": right}).expect(200)
@@ -160,7 +160,7 @@ def test_a_try_deletes_nothing(widgets: Resource) -> None:
 
 
 @pytest.mark.rows("WRI-019", "WRI-021")
-def test_preconditions_hold_for_each_of_a_collection(widgets: Resource) -> None:
+def test_preconditions_apply_to_each_object_of_a_deletecollection(widgets: Resource) -> None:
     made = widgets.create("a")
     answer = widgets.api.delete(widgets.path(), {**BODY, "preconditions": {"uid": "other"}})
     assert "the UID in the precondition (other) does not match" in answer.expect(409)["message"]
@@ -186,7 +186,7 @@ def test_selectors_are_validated_before_the_body(
 
 
 @pytest.mark.rows("WRI-012", "DEL-001")
-def test_a_definition_that_seems_to_be_deleted_goes_on(api: Client) -> None:
+def test_a_dry_run_of_a_delete_of_a_definition_deletes_nothing(api: Client) -> None:
     widgets = serve(api)
     path = f"{DEFINITIONS}/widgets.{widgets.group}"
     before = api.get(path).expect(200)

@@ -52,7 +52,7 @@ def check(case: Case, spec: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", ROWS, ids=lambda case: case.name.replace(" ", "-"))
 @pytest.mark.needs("/apis/apps/v1")
-def test_a_create_drops_them(api: Client, case: Case) -> None:
+def test_a_create_drops_disabled_fields(api: Client, case: Case) -> None:
     name = f"d-{secrets.token_hex(4)}"
     url = f"{case.at}/{name}"
     try:
@@ -74,7 +74,7 @@ def by_path(case: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("url", TEMPLATES, ids=lambda url: url.rpartition("/")[2])
 @pytest.mark.parametrize("case", [row for row in ROWS if row.template], ids=lambda case: case.name.replace(" ", "-"))
 @pytest.mark.needs("/apis/apps/v1")
-def test_templates_drop_them(api: Client, case: Case, url: str) -> None:
+def test_templates_drop_disabled_fields(api: Client, case: Case, url: str) -> None:
     path = TEMPLATES[url]
     body = {"metadata": {"generateName": "d-"}, **sent(url, path, case.spec)}
     made = api.post(url, body, dryRun="All").expect(201)

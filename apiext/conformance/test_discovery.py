@@ -22,7 +22,7 @@ IN_PROTOBUF = AGGREGATED.replace("application/json", PROTOBUF)
 
 @pytest.mark.rows("DIS-101", "DIS-108")
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_the_roots(api: Client, slash: str) -> None:
+def test_the_root_documents_of_discovery(api: Client, slash: str) -> None:
     assert api.get(f"/api{slash}").expect(200)["versions"] == ["v1"]
     groups = api.get(f"/apis{slash}").expect(200)
     assert groups["kind"] == "APIGroupList"
@@ -37,7 +37,7 @@ def test_the_roots(api: Client, slash: str) -> None:
     ("/apis", "coordination.k8s.io", "leases", "Lease"),
     ("/apis", "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
 ])  # fmt: skip
-def test_the_aggregated_document_has_no_version_of_built_in_kinds(
+def test_response_kinds_of_built_in_kinds_have_no_group_and_version(
     api: Client, root: str, group: str, resource: str, kind: str
 ) -> None:
     # upstream: kinds of the group version itself have no group and version in responseKind
@@ -56,7 +56,7 @@ OWN = [
 
 @pytest.mark.rows("DIS-107", "DIS-108")
 @pytest.mark.needs("/apis")
-def test_groups_stand_by_their_priority(api: Client) -> None:
+def test_groups_are_sorted_by_priority(api: Client) -> None:
     first = establish(api, definition(f"aaa.{fresh_group()}"))["spec"]["group"]
     until(lambda: first in api.get("/apis").text, "its group is listed", 10)
     listed = [each["name"] for each in api.get("/apis").expect(200)["groups"]]
@@ -125,7 +125,7 @@ IN_ORDER = [
 
 @pytest.mark.rows("DIS-104", "DIS-107", "VER-001")
 @pytest.mark.needs("/apis")
-def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
+def test_versions_are_sorted_by_priority(api: Client, foreign: bool) -> None:
     wanted = definition(fresh_group())
     (one,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"] = [{**one, "name": name, "storage": name == "x"} for name in sorted(IN_ORDER)]
@@ -175,14 +175,14 @@ def test_the_aggregated_document(api: Client) -> None:
     ("/api", "APIGroupDiscoveryList"), ("/api/", "APIGroupDiscoveryList"), ("/apis", "APIGroupDiscoveryList"),
     ("/apis/", "APIGroupList"), ("/apis/apiextensions.k8s.io", "APIGroup"),
 ])  # fmt: skip
-def test_where_the_aggregated_document_is(api: Client, path: str, kind: str) -> None:
+def test_paths_of_the_aggregated_document(api: Client, path: str, kind: str) -> None:
     # upstream: for /apis, another handler has the path with the slash
     assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
 
 
 @pytest.mark.rows("DIS-101")
 @pytest.mark.parametrize("host", [b"\xfc", b"a b", b"a/b", "é".encode(), b'"'])
-def test_a_host_that_is_none_is_refused(api: Client, host: bytes) -> None:
+def test_an_invalid_host_header_is_refused(api: Client, host: bytes) -> None:
     with api.dial() as connection:
         connection.sendall(b"GET /api HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n" + api.fields + b"\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
@@ -258,7 +258,7 @@ def test_the_aggregated_document_exists_in_three_encodings(api: Client, root: st
         (";;;=,,application/json", "APIGroupList"),
     ],
 )
-def test_missing_resources_are_skipped(api: Client, accept: str, kind: str) -> None:
+def test_unsupported_forms_in_accept_are_skipped(api: Client, accept: str, kind: str) -> None:
     assert api.get("/apis", {"Accept": accept}).expect(200)["kind"] == kind
 
 
@@ -273,7 +273,7 @@ def test_unsupported_media_types_are_not_acceptable(api: Client, path: str, acce
 
 @pytest.mark.rows("DIS-101", "ERR-15")
 @pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis/apiextensions.k8s.io/v1"])
-def test_a_document_is_asked_for_without_a_foreign_body(api: Client, path: str) -> None:
+def test_discovery_requests_with_an_unsupported_content_type_are_refused(api: Client, path: str) -> None:
     for told in ("application/json", "application/yaml;a=b", PROTOBUF, "text/html,application/json"):
         assert api.get(path, {"Content-Type": told}).status == 200
     for told in ("text/plain", "application/merge-patch+json", "*/*", "APPLICATION/JSON"):
@@ -282,7 +282,7 @@ def test_a_document_is_asked_for_without_a_foreign_body(api: Client, path: str) 
 
 
 @pytest.mark.rows("DIS-101", "DIS-105")
-def test_what_the_server_itself_does_not_serve_is_told_first(api: Client) -> None:
+def test_an_unserved_version_is_a_404_before_headers_are_validated(api: Client) -> None:
     path = "/apis/apiextensions.k8s.io/v9"
     for method, headers in (
         ("GET", {}),
@@ -305,13 +305,13 @@ def test_unserved_groups_are_not_found(api: Client, path: str) -> None:
 
 @pytest.mark.rows("DIS-107")
 @pytest.mark.parametrize("tag", ["", "x", '"', '"x"', ",,,", 'W/"x"', '"x", "y"', "\u00e9".encode().decode("latin-1")])
-def test_an_etag_that_is_none_changes_nothing(api: Client, tag: str) -> None:
+def test_an_invalid_etag_is_ignored(api: Client, tag: str) -> None:
     assert api.get("/apis", {"Accept": KUBECTL, "If-None-Match": tag}).status == 200
 
 
 @pytest.mark.rows("DIS-107")
 @pytest.mark.differs("If-None-Match works only with exactly one strong ETag")
-def test_etags_in_lists_and_weak_ones_are_known(api: Client) -> None:
+def test_if_none_match_may_be_a_list_or_have_weak_etags(api: Client) -> None:
     def known() -> bool:
         tag = api.get("/apis", {"Accept": KUBECTL}).headers["etag"]
         forms = (tag, f"W/{tag}", f'"x", {tag}', "*")

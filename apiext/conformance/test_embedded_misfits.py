@@ -46,7 +46,7 @@ def send(holders: Resource, case: Case) -> Answer:
 
 @pytest.mark.rows("MET-004", "MET-005", "ERR-09")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
-def test_an_embedded_resource_that_is_none(holders: Resource, case: Case) -> None:
+def test_invalid_embedded_resources(holders: Resource, case: Case) -> None:
     answer = send(holders, case)
     wanted = {key: case[key] for key in ("code", "causes") if key in case}
     assert told(answer) == wanted, answer.text

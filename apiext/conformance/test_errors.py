@@ -24,7 +24,7 @@ def test_an_invalid_object_names_every_cause(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-04")
-def test_a_name_can_be_had_once(api: Client) -> None:
+def test_a_create_of_an_existing_name_is_a_409(api: Client) -> None:
     widgets = serve(api)
     widgets.create("a")
     answer = api.post(widgets.path(), widgets.make("a")).expect(409)
@@ -42,7 +42,7 @@ def test_unknown_paths_are_plain_text(api: Client, path: str) -> None:
 @pytest.mark.rows("ERR-03", "DIS-109")
 @pytest.mark.differs("an aggregator has another text for unknown paths")
 @pytest.mark.parametrize("path", ["/nosuch", "/api/v2", "/healthz/nosuch"])
-def test_paths_outside_the_api_tell_which_paths_there_are(api: Client, path: str) -> None:
+def test_unknown_paths_outside_the_api_list_the_known_paths(api: Client, path: str) -> None:
     assert api.get(path).expect(404) == api.get("/").expect(200)
 
 
@@ -61,7 +61,7 @@ def test_a_body_must_fit_its_url(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-14", "SRV-017")
-def test_a_verb_that_is_not_there(api: Client) -> None:
+def test_unsupported_verbs_are_a_405(api: Client) -> None:
     widgets = serve(api, subresources={"status": {}})
     widgets.create("a")
     refused = api.post(f"/apis/{widgets.group}/v1/namespaces/default/widgets/a/status", widgets.make("a")).expect(405)
@@ -104,7 +104,7 @@ def test_unknown_fields_are_dropped_warned_of_or_refused(api: Client) -> None:
 @pytest.mark.parametrize(
     ("length", "count", "told"), [(256, 16, 16), (256, 17, 17), (256, 18, 17), (100, 60, 41), (1000, 40, 16)]
 )
-def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> None:
+def test_limits_of_the_size_of_warnings(api: Client, length: int, count: int, told: int) -> None:
     widgets = serve(api)
     text = 'unknown field "spec.{}"'
     names = [f"{number:02}".ljust(length - len(text.format("")), "x") for number in range(count)]
@@ -164,7 +164,7 @@ def test_a_bad_definition_is_refused_with_upstreams_paths(api: Client) -> None:
 
 # upstream: each error is reported, however deep it is
 @pytest.mark.rows("ERR-07")
-def test_every_fault_in_deep_lists_is_told(api: Client) -> None:
+def test_every_error_in_deep_lists_is_reported(api: Client) -> None:
     step = {"type": "object", "required": ["op"], "properties": {"op": {"type": "string"}}}
     item = {"type": "object", "properties": {"m": {"type": "array", "items": step}, "n": {"type": "string"}}}
     of_lists = {"type": "object", "properties": {"rules": {"type": "array", "items": item}}}
@@ -208,7 +208,7 @@ NOT_SERVED = [
 @pytest.mark.rows("ERR-14")
 @pytest.mark.parametrize("path", NOT_SERVED)
 @pytest.mark.needs("/api")
-def test_a_kept_connection_outlives_what_is_not_served(api: Client, path: str) -> None:
+def test_a_404_leaves_the_connection_open(api: Client, path: str) -> None:
     connection = api.connect(20)
     for asked, code in (("/api", 200), *[(f"{path}?resourceVersion=0", 404)] * 3, ("/api", 200)):
         connection.request("GET", asked, headers=api.headers)
@@ -232,6 +232,6 @@ def test_reviews_are_only_created(api: Client, more: str) -> None:
 
 @pytest.mark.rows("ERR-14")
 @pytest.mark.parametrize("path", NOWHERE)
-def test_there_is_nothing_to_read(api: Client, path: str) -> None:
+def test_reads_of_missing_paths_are_a_404(api: Client, path: str) -> None:
     missing = api.get(path).expect(404)
     assert missing["message"] == "the server could not find the requested resource"

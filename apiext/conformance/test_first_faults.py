@@ -31,7 +31,7 @@ def unreadable(name: str, kind: str) -> str:
 @pytest.mark.parametrize(
     ("value", "kind"), [(1, "number"), (True, "bool"), ({}, "object"), ([], "array")], ids=["1", "true", "{}", "[]"]
 )
-def test_a_type_that_is_no_text(api: Client, widgets: Resource, name: str, value: Any, kind: str) -> None:
+def test_api_version_and_kind_must_be_strings(api: Client, widgets: Resource, name: str, value: Any, kind: str) -> None:
     body = {**widgets.make("a"), "metadata": {"labels": 1}, name: value}
     for path in (widgets.path(), DEFINITIONS):
         refused = api.post(path, body).expect(400)
@@ -60,7 +60,7 @@ def test_a_version_that_is_null(api: Client, widgets: Resource) -> None:
 
 @pytest.mark.rows("ERR-11", "WRI-013")
 @pytest.mark.parametrize("validation", ["Ignore", "Warn", "Strict"])
-def test_a_missing_kind_depends_on_what_the_client_wants_to_be_told(
+def test_the_error_of_a_missing_kind_depends_on_field_validation(
     api: Client, widgets: Resource, validation: str
 ) -> None:
     body = widgets.make("a")
@@ -84,7 +84,7 @@ def test_metadata_is_decoded_before_the_version_is_compared(api: Client, widgets
 
 @pytest.mark.rows("MET-001")
 @pytest.mark.parametrize("name", ["creationTimestamp", "deletionTimestamp"])
-def test_a_time_that_is_no_text_is_told_with_its_place(api: Client, widgets: Resource, name: str) -> None:
+def test_the_error_of_a_numeric_time_in_metadata_names_the_field(api: Client, widgets: Resource, name: str) -> None:
     text = "json: cannot unmarshal number into Go struct field ObjectMeta.{} of type string"
     body = {**widgets.make("a"), "metadata": {"name": "a", name: 5}}
     assert api.post(widgets.path(), body).expect(400)["message"].endswith(text.format(name))
@@ -111,7 +111,7 @@ def test_a_deprecated_version_warns_on_every_path(api: Client, path: str) -> Non
 
 @pytest.mark.rows("WRI-011", "ERR-11")
 @pytest.mark.parametrize("query", ["dryRun=x", "fieldValidation=zz", "fieldManager=%07"])
-def test_options_are_judged_before_the_body(api: Client, widgets: Resource, query: str) -> None:
+def test_options_are_validated_before_the_body(api: Client, widgets: Resource, query: str) -> None:
     # upstream: options are validated before the body is decoded
     for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
         assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
@@ -124,7 +124,7 @@ def test_options_are_judged_before_the_body(api: Client, widgets: Resource, quer
 
 
 @pytest.mark.rows("SEL-005", "RV-004")
-def test_selectors_are_read_before_options_are_judged(api: Client, widgets: Resource) -> None:
+def test_selectors_are_parsed_before_options_are_validated(api: Client, widgets: Resource) -> None:
     # upstream: selectors are parsed before any option is validated
     refused = api.get(widgets.path(), labelSelector="x in (", resourceVersionMatch="Exact").expect(400)
     assert refused["message"].startswith("unable to parse requirement: found ''")
@@ -132,7 +132,7 @@ def test_selectors_are_read_before_options_are_judged(api: Client, widgets: Reso
 
 
 @pytest.mark.rows("RV-002", "RV-003")
-def test_a_revision_to_come_is_a_504_that_says_when_to_come_again(api: Client, widgets: Resource) -> None:
+def test_a_read_at_a_future_revision_is_a_504_with_a_retry_after(api: Client, widgets: Resource) -> None:
     late = api.get(widgets.path(), resourceVersion="999999999").expect(504)
     assert late["details"]["retryAfterSeconds"] == 1
 
@@ -149,7 +149,7 @@ def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource, h
 
 
 @pytest.mark.rows("ADM-003", "VER-009")
-def test_a_service_without_any_name_lacks_its_name_first(api: Client) -> None:
+def test_errors_of_a_webhook_service_without_name_and_namespace(api: Client) -> None:
     configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     hook = {"name": "a.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"]}
     refused = api.post(
@@ -160,7 +160,7 @@ def test_a_service_without_any_name_lacks_its_name_first(api: Client) -> None:
 
 
 @pytest.mark.rows("CRD-040", "CEL-011")
-def test_field_paths_of_a_schema_without_structure_are_not_followed(api: Client) -> None:
+def test_the_field_path_of_a_rule_in_a_nonstructural_schema_is_not_validated(api: Client) -> None:
     # upstream: ignores the path of a schema without a structural form
     rule = {"rule": "true", "fieldPath": ".nowhere"}
     inner: dict[str, Any] = {
@@ -178,7 +178,7 @@ def test_field_paths_of_a_schema_without_structure_are_not_followed(api: Client)
 
 
 @pytest.mark.rows("CRD-029", "DIS-04")
-def test_empty_lists_of_a_root_count_as_given(api: Client) -> None:
+def test_empty_lists_of_a_root_schema_are_validated_but_not_stored(api: Client) -> None:
     root = {"type": "object", "oneOf": []}
     wanted = definition(fresh_group(), schema={"openAPIV3Schema": root}, subresources={"status": {}})
     refused = api.post(DEFINITIONS, wanted, dryRun="All").expect(422)
@@ -189,7 +189,7 @@ def test_empty_lists_of_a_root_count_as_given(api: Client) -> None:
 
 
 @pytest.mark.rows("CEL-001")
-def test_rules_below_a_place_without_a_type_have_none_either(api: Client) -> None:
+def test_rules_below_a_schema_without_a_valid_type_are_reported(api: Client) -> None:
     inner = {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'a'"}]}
     spec: dict[str, Any] = {"type": "null", "properties": {"a": inner}, "x-kubernetes-validations": [{"rule": "true"}]}
     wanted = definition(fresh_group(), schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -199,7 +199,7 @@ def test_rules_below_a_place_without_a_type_have_none_either(api: Client) -> Non
 
 
 @pytest.mark.rows("SSA-011", "PRU-001")
-def test_an_apply_owns_more_than_is_shown(api: Client) -> None:
+def test_an_apply_owns_fields_that_are_pruned(api: Client) -> None:
     # upstream: an apply may own fields of a map without a schema, although pruning removes these fields
     bare = {"type": "object", "properties": {"spec": {"type": "object"}}}
     widgets = serve(api, schema={"openAPIV3Schema": bare})
@@ -212,7 +212,7 @@ def test_an_apply_owns_more_than_is_shown(api: Client) -> None:
 
 
 @pytest.mark.rows("SSA-013")
-def test_the_status_of_other_versions_is_reset_by_its_own_endpoint_only(api: Client) -> None:
+def test_a_put_in_v1_drops_the_owner_of_the_status_in_v2(api: Client) -> None:
     # upstream: the status of custom objects is reset in the version of the request only
     # That is v1. So in v2, the body of the PUT lacks the status, and its manager there loses the field.
     wanted = definition(fresh_group(), subresources={"status": {}})
@@ -238,7 +238,7 @@ def _managers(document: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.rows("SRV-010", "DEF-004")
-def test_what_a_scale_makes_has_its_defaults_at_once(api: Client) -> None:
+def test_a_write_of_a_scale_applies_defaults(api: Client) -> None:
     spec = {
         "type": "object",
         "properties": {"replicas": {"type": "integer"}, "note": {"type": "string", "default": "n"}},
@@ -259,7 +259,9 @@ def test_what_a_scale_makes_has_its_defaults_at_once(api: Client) -> None:
     ("method", "typed", "optioned"),
     [("POST", 415, 413), ("PUT", 413, 413), ("PATCH", 415, 413), ("DELETE", 413, 413)],
 )
-def test_when_a_body_is_read(api: Client, widgets: Resource, method: str, typed: int, optioned: int) -> None:
+def test_order_of_errors_of_large_bodies_media_types_and_options(
+    api: Client, widgets: Resource, method: str, typed: int, optioned: int
+) -> None:
     body = widgets.make("there", color="x" * (3 * 1024 * 1024))
     path = widgets.path("there" if method != "POST" else "")
     assert api.request(method, path, body, headers={"Content-Type": "text/plain"}).status == typed

@@ -40,7 +40,7 @@ HOOKS = {
     ("endpoint", "own"),
     [("healthz", set()), ("livez", set()), ("readyz", {"etcd-readiness", "informer-sync", "shutdown"})],
 )
-def test_which_checks_there_are(api: Client, endpoint: str, own: set[str]) -> None:
+def test_the_list_of_health_checks(api: Client, endpoint: str, own: set[str]) -> None:
     lines = api.get(f"/{endpoint}?verbose").text.splitlines()
     checks = {line.removeprefix("[+]").removesuffix(" ok") for line in lines[:-1]}
     assert {"ping", "log", "etcd", *HOOKS, *own} <= checks
@@ -59,7 +59,7 @@ def test_the_filter_of_requests_in_flight_is_a_check(api: Client) -> None:
 
 
 @pytest.mark.rows("HLT-001", "HLT-002")
-def test_checks_can_be_left_out_and_asked_alone(api: Client) -> None:
+def test_health_checks_can_be_excluded_or_requested_alone(api: Client) -> None:
     assert api.get("/readyz/etcd").text == "ok"
     left_out = api.get("/readyz?exclude=etcd&verbose").text
     assert "[+]etcd excluded: ok" in left_out
@@ -163,7 +163,7 @@ def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
 
 @pytest.mark.rows("ADM-021", "NSP-003")
 @pytest.mark.needs("/api/v1/namespaces")
-def test_namespaces_are_looked_at_before_others_mutate(api: Client) -> None:
+def test_namespace_lifecycle_is_counted_as_a_mutating_plugin(api: Client) -> None:
     serve(api).create("a")
     family = "apiserver_admission_controller_admission_duration_seconds_count"
     told = [labels for labels, _ in scraped(api, family, operation="CREATE", rejected="false")]

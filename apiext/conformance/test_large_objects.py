@@ -39,7 +39,7 @@ def owners(document: dict[str, Any]) -> list[str]:
     return [entry["manager"] for entry in document["metadata"].get("managedFields", [])]
 
 
-def test_a_create_goes_through_without_owners(wide: Resource) -> None:
+def test_a_large_create_is_stored_without_managed_fields(wide: Resource) -> None:
     small = wide.create("small", **members(LITTLE))
     assert len(owners(small)) == 1
     large = wide.create("large", **members(MUCH))
@@ -47,7 +47,7 @@ def test_a_create_goes_through_without_owners(wide: Resource) -> None:
     assert wide.api.get(wide.path("large")).expect(200) == large
 
 
-def test_an_update_and_a_patch_go_through_without_owners(wide: Resource) -> None:
+def test_a_large_put_or_patch_is_stored_without_managed_fields(wide: Resource) -> None:
     made = wide.create("growing", **members(LITTLE))
     assert owners(made)
     replaced = wide.api.put(wide.path("growing"), {**made, "spec": members(MUCH)}).expect(200)
@@ -59,7 +59,7 @@ def test_an_update_and_a_patch_go_through_without_owners(wide: Resource) -> None
 
 
 @pytest.mark.differs("an apply of so many fields takes minutes, since it computes managedFields first")
-def test_an_apply_does_not(wide: Resource) -> None:
+def test_a_large_apply_is_refused(wide: Resource) -> None:
     body = wide.make("applied", **members(MUCH))
     for _ in range(2):
         answer = wide.api.patch(wide.path("applied"), body, APPLY, fieldManager="m")

@@ -14,7 +14,7 @@ from apiext.conformance.support.waiting import prompt, until
 
 @pytest.mark.rows("CND-002", "CND-004", "CND-006", "CRD-002", "UPD-006", "DIS-111")
 @pytest.mark.differs("the first creates wait two seconds")
-def test_established_means_usable_at_once(api: Client) -> None:
+def test_objects_can_be_created_as_soon_as_a_definition_is_established(api: Client) -> None:
     wanted = definition(fresh_group())
     establish(api, wanted)
     started = time.monotonic()
@@ -82,7 +82,7 @@ def test_finalizers_hold_an_object_until_the_last_is_gone(api: Client) -> None:
 
 
 @pytest.mark.rows("DEL-001", "DEL-003", "DEL-005", "ERR-03")
-def test_deleting_a_definition_takes_its_objects_along(api: Client) -> None:
+def test_deleting_a_definition_deletes_its_objects(api: Client) -> None:
     widgets = serve(api)
     for number in range(25):
         widgets.create(f"w{number}", color="red")
@@ -188,7 +188,7 @@ def test_a_dry_run_changes_nothing(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-001", "SSA-006")
-def test_nobody_owns_what_a_create_makes_up(api: Client) -> None:
+def test_fields_that_a_create_sets_or_drops_have_no_owner(api: Client) -> None:
     widgets = serve(api)
     going = {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 5, "selfLink": "/x"}
     body = widgets.make("a", color="red")
@@ -199,7 +199,7 @@ def test_nobody_owns_what_a_create_makes_up(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-001", "VAL-013")
-def test_scope_is_kept_apart(api: Client) -> None:
+def test_paths_must_fit_the_scope_of_the_resource(api: Client) -> None:
     cluster = serve(api, "gadgets", scope="Cluster")
     cluster.create("a", color="red")
     assert api.get(f"/apis/{cluster.group}/v1/namespaces/default/gadgets/a").status == 404

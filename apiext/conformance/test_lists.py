@@ -45,7 +45,7 @@ def test_pages_add_up_to_the_list(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-005", "RV-017")
-def test_pages_are_of_one_moment_while_others_write(api: Client) -> None:
+def test_all_pages_show_one_revision_despite_concurrent_writes(api: Client) -> None:
     widgets = serve(api)
     for number in range(30):
         widgets.create(f"w{number:02}")
@@ -95,7 +95,7 @@ def test_an_exact_revision_shows_the_past(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-005")
-def test_pages_of_before_a_change_of_the_definition_have_keys_as_the_store_has_them(api: Client) -> None:
+def test_continue_tokens_after_a_change_of_the_definition(api: Client) -> None:
     def begins(token: str) -> Any:
         return json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))["start"]
 
@@ -115,7 +115,7 @@ def test_pages_of_before_a_change_of_the_definition_have_keys_as_the_store_has_t
 
 
 @pytest.mark.rows("RV-003", "RV-005")
-def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client) -> None:
+def test_a_list_by_metadata_name_ignores_its_limit(api: Client) -> None:
     widgets = serve(api)
     old = widgets.create("a", color="red")["metadata"]["resourceVersion"]
     new = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
@@ -131,7 +131,7 @@ def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client
 
 @pytest.mark.rows("RV-005", "RV-007")
 @pytest.mark.parametrize(("start", "shown"), [("a\0", ["b"]), ("b", ["b"]), ("b\0", []), ("", [])])
-def test_a_list_of_one_object_begins_where_its_token_says(api: Client, start: str, shown: list[str]) -> None:
+def test_a_list_by_metadata_name_begins_at_its_continue_token(api: Client, start: str, shown: list[str]) -> None:
     widgets = serve(api)
     for name in ("a", "b", "c"):
         widgets.create(name)
@@ -172,7 +172,7 @@ def test_pages_of_a_narrowed_list_add_up(api: Client, match: str) -> None:
 
 
 @pytest.mark.rows("SEL-001", "SEL-005")
-def test_selectors_choose(api: Client) -> None:
+def test_lists_with_selectors(api: Client) -> None:
     widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])
     for name, color, labels in (("a", "red", {"x": "1"}), ("b", "blue", {"x": "2"}), ("c", "red", {})):
         body = widgets.make(name, color=color)
@@ -212,7 +212,7 @@ def test_big_lists_are_compressed_when_asked(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-021")
-def test_deleting_a_collection_takes_what_the_selector_chooses(api: Client) -> None:
+def test_deletecollection_deletes_the_selected_objects(api: Client) -> None:
     widgets = serve(api)
     for number in range(12):
         body = widgets.make(f"w{number:02}")

@@ -22,7 +22,7 @@ def fresh(api: Client) -> str:
 
 
 @pytest.mark.rows("NSP-003")
-def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
+def test_the_initial_namespaces_exist_and_cannot_be_deleted(api: Client) -> None:
     names = {item["metadata"]["name"] for item in api.get(NAMESPACES).expect(200)["items"]}
     assert {"default", "kube-system", "kube-public"} <= names
     api.delete(f"{NAMESPACES}/{fresh(api)}").expect(200)  # other namespaces may be deleted
@@ -33,7 +33,7 @@ def test_the_usual_ones_are_there_and_stay(api: Client) -> None:
 
 @pytest.mark.rows("NSP-003", "SSA-006")
 @pytest.mark.parametrize("name", ["kube-system", "kube-node-lease"])
-def test_what_the_usual_ones_have_is_owned(api: Client, name: str) -> None:
+def test_the_labels_of_initial_namespaces_have_an_owner(api: Client, name: str) -> None:
     metadata = api.get(f"{NAMESPACES}/{name}").expect(200)["metadata"]
     owner = metadata["managedFields"][0]
     assert (owner["operation"], owner["time"]) == ("Update", metadata["creationTimestamp"])
@@ -91,7 +91,7 @@ def test_how_a_namespace_is_deleted(api: Client) -> None:
 @pytest.mark.rows("NSP-006")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("other", [True, False])
-def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool, other: bool) -> None:
+def test_conditions_of_a_terminating_namespace_with_finalizers(api: Client, full: bool, other: bool) -> None:
     name = fresh(api)
     place = f"{NAMESPACES}/{name}"
     hold = {"metadata": {"finalizers": ["example.com/hold"]}}
@@ -156,7 +156,7 @@ def test_conditions_about_remaining_objects_of_a_namespace(api: Client) -> None:
 
 
 @pytest.mark.rows("NSP-001", "ERR-09")
-def test_faults_of_finalizers_are_told_of_the_list(api: Client) -> None:
+def test_errors_of_namespace_finalizers_in_a_create_have_no_index(api: Client) -> None:
     body = {"metadata": {"name": "never"}, "spec": {"finalizers": ["a"]}}
     assert [cause["field"] for cause in api.post(NAMESPACES, body).expect(422)["details"]["causes"]] == [
         "spec.finalizers"

@@ -43,7 +43,7 @@ OF_TEXTS = [  # for an IntOrString, which has its own decoder
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize(("number", "text"), OF_TEXTS)
 @pytest.mark.needs("/api/v1/namespaces")
-def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: str) -> None:
+def test_type_errors_of_int_or_string(api: Client, service: str, number: Any, text: str) -> None:
     port = {"name": "a", "port": 80, "targetPort": number}
     assert patched(api, service, port).expect(422)["message"].endswith(f": {text}")
     assert applied(api, service, port).expect(400)["message"].endswith(f": {text}")
@@ -51,7 +51,7 @@ def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: s
 
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
-def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None:
+def test_whole_numbers_such_as_80_0_are_integers(api: Client, service: str) -> None:
     # upstream: such a number becomes an integer in an integer field, and is printed as an integer in an IntOrString
     for how in patched, applied:
         found = how(api, service, {"name": "a", "port": 80, "targetPort": 8080.0}).expect(200)
@@ -65,7 +65,7 @@ def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize("number", [2147483648, 4294967377, -2147483649])
 @pytest.mark.needs("/api/v1/namespaces")
-def test_numbers_that_do_not_fit(api: Client, service: str, number: int) -> None:
+def test_numbers_that_exceed_int32(api: Client, service: str, number: int) -> None:
     text = f": number {number} does not fit into int32"
     assert patched(api, service, {"port": number}).expect(422)["message"].endswith(text)
     refused = applied(api, service, {"port": number}).expect(400)
@@ -78,7 +78,7 @@ def test_numbers_that_do_not_fit(api: Client, service: str, number: int) -> None
 @pytest.mark.parametrize(
     ("number", "shown"), [(2**63, "9.223372036854776e+18"), (10**20, "1e+20"), (-1e300, "-1e+300")]
 )
-def test_numbers_beyond_all_integers(api: Client, number: float, shown: str) -> None:
+def test_numbers_that_exceed_int64(api: Client, number: float, shown: str) -> None:
     text = f": number {shown} does not fit into int64"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "generation": number}}
     path = "/api/v1/namespaces/default"
@@ -90,6 +90,6 @@ def test_numbers_beyond_all_integers(api: Client, number: float, shown: str) -> 
 @pytest.mark.differs("a strategic merge patch with the key 80.0 adds an item beside the item with the key 80")
 @pytest.mark.rows("KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
-def test_elements_are_found_by_numbers_with_a_point(api: Client, service: str) -> None:
+def test_list_items_are_found_by_keys_such_as_80_0(api: Client, service: str) -> None:
     (port,) = patched(api, service, {"port": 80.0, "name": "b"}).expect(200)["spec"]["ports"]
     assert (port["port"], port["name"]) == (80, "b")

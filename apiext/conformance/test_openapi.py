@@ -66,7 +66,7 @@ def test_kinds_and_lists_tell_their_selectable_fields(api: Client, lag: float) -
 
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-006", "OAS-008")
-def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None:
+def test_openapi_v3_has_the_fields_that_kubectl_needs(api: Client, lag: float) -> None:
     widgets = serve(api)
     document = published(api, widgets.group, lag)
     schema = document["components"]["schemas"][model(widgets.group)]
@@ -79,7 +79,7 @@ def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-005", "OAS-008")
 @pytest.mark.needs("/apis")
-def test_members_come_in_upstreams_order(api: Client, lag: float) -> None:
+def test_fields_of_documents_are_in_upstreams_order(api: Client, lag: float) -> None:
     widgets = serve(api)
     third = published(api, widgets.group, lag)
     second = api.get("/openapi/v2").expect(200)
@@ -97,7 +97,7 @@ def test_members_come_in_upstreams_order(api: Client, lag: float) -> None:
 
 
 @pytest.mark.rows("OAS-004", "OAS-005", "OAS-010")
-def test_empty_examples_are_none_and_empty_documentation_is_some(api: Client, lag: float) -> None:
+def test_empty_examples_are_omitted_but_empty_documentation_is_not(api: Client, lag: float) -> None:
     examples = {"a": "", "b": [], "c": {}, "d": 0, "e": False, "f": [""], "g": {"x": None}}
     properties: dict[str, Any] = {name: {"type": "string", "example": value} for name, value in examples.items()}
     properties["x"] = {"type": "string", "externalDocs": {"url": ""}}
@@ -145,7 +145,7 @@ def test_the_index_lists_what_upstream_lists(api: Client, key: str) -> None:
 
 
 @pytest.mark.rows("OAS-002")
-def test_a_url_with_its_hash_may_be_kept_for_ever(api: Client) -> None:
+def test_a_url_with_its_hash_is_immutable(api: Client) -> None:
     url = url_of(api, "version")
     answer = api.get(url)
     assert answer.headers["cache-control"] == "public, immutable"
@@ -160,14 +160,14 @@ def test_a_url_with_its_hash_may_be_kept_for_ever(api: Client) -> None:
 
 @pytest.mark.rows("OAS-002")
 @pytest.mark.parametrize("given", ["x", "0" * 128, "%00%ff", "../../etc", "\u00e9", "a" * 5000])
-def test_a_wrong_hash_leads_to_the_right_one(api: Client, given: str) -> None:
+def test_a_wrong_hash_redirects_to_the_current_hash(api: Client, given: str) -> None:
     url = url_of(api, "version")
     moved = api.request("GET", "/openapi/v3/version", hash=given)
     assert (moved.status, moved.raw, moved.headers["location"]) == (301, b"", url)
 
 
 @pytest.mark.rows("OAS-002")
-def test_an_empty_hash_is_none(api: Client) -> None:
+def test_an_empty_hash_is_ignored(api: Client) -> None:
     assert api.request("GET", "/openapi/v3/version", hash="").status == 200
 
 
@@ -237,7 +237,7 @@ def test_v3_in_protobuf(api: Client, mark: str) -> None:
         pytest.param("nonsense", 406, "", marks=pytest.mark.differs("OpenAPI v3 is then a 200 without a body")),
     ],
 )
-def test_which_form_is_sent(api: Client, accept: str, code: int, kind: str) -> None:
+def test_media_types_of_openapi_documents(api: Client, accept: str, code: int, kind: str) -> None:
     for path, name in (("/openapi/v2", V2), (OWN, V3)):
         answer = api.get(path, {"Accept": accept.format(protobuf=name.format("@"))})
         assert answer.status == code
@@ -266,7 +266,7 @@ def test_which_form_is_sent(api: Client, accept: str, code: int, kind: str) -> N
     ],
 )
 @pytest.mark.needs("/apis")
-def test_documents_that_are_not_there(api: Client, path: str) -> None:
+def test_missing_documents_are_a_404(api: Client, path: str) -> None:
     for query in ("", "?hash=X"):
         answer = api.get(path + query)
         assert answer.status == 404
@@ -278,7 +278,7 @@ def test_documents_that_are_not_there(api: Client, path: str) -> None:
 
 @pytest.mark.rows("OAS-001")
 @pytest.mark.needs("/apis")
-def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
+def test_openapi_v2_is_served_for_old_kubectls(api: Client, lag: float) -> None:
     widgets = serve(api)
     published(api, widgets.group, lag)
     name = model(widgets.group)
@@ -296,7 +296,7 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
 
 
 @pytest.mark.rows("OAS-001")
-def test_every_answer_of_openapi_v2_says_what_it_varies_by(api: Client) -> None:
+def test_every_answer_of_openapi_v2_has_a_vary_header(api: Client) -> None:
     # upstream: OpenAPI v2 is compressed; its compressor adds the header to any answer
     def told(code: int, **asked: str) -> bool:
         answer = api.get("/openapi/v2", {name.replace("_", "-"): value for name, value in asked.items()})
@@ -313,7 +313,7 @@ def test_every_answer_of_openapi_v2_says_what_it_varies_by(api: Client) -> None:
 @pytest.mark.parametrize(
     "path", ["/openapi/v2", pytest.param("/openapi/v3/api/v1", marks=pytest.mark.differs("only v2 is compressed"))]
 )
-def test_large_documents_are_compressed_for_those_who_can_read_that(api: Client, path: str) -> None:
+def test_large_documents_are_compressed_for_clients_that_accept_gzip(api: Client, path: str) -> None:
     def same() -> bool:
         plain, packed = api.get(path), api.get(path, {"Accept-Encoding": "gzip"})
         if plain.headers["etag"] != packed.headers["etag"]:
@@ -330,7 +330,7 @@ def test_large_documents_are_compressed_for_those_who_can_read_that(api: Client,
 
 
 @pytest.mark.rows("OAS-009")
-def test_a_change_is_published_at_once_and_a_status_is_no_change(api: Client, lag: float) -> None:
+def test_only_changes_of_the_schema_change_the_document(api: Client, lag: float) -> None:
     widgets = serve(api)
     published(api, widgets.group, lag)
     key, name = f"apis/{widgets.group}/v1", f"{DEFINITIONS}/widgets.{widgets.group}"
@@ -364,7 +364,7 @@ def test_a_change_of_one_group_leaves_the_others_alone(api: Client, lag: float) 
 
 @pytest.mark.rows("OAS-003", "OAS-012")
 @pytest.mark.differs("the document of a version stays until its definition is deleted")
-def test_a_version_that_is_not_served_any_more_is_gone(api: Client) -> None:
+def test_the_document_of_a_version_that_is_no_longer_served_is_deleted(api: Client) -> None:
     wanted = definition(fresh_group())
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
     group = establish(api, wanted)["spec"]["group"]
@@ -380,7 +380,7 @@ def test_a_version_that_is_not_served_any_more_is_gone(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-003", "OAS-005")
-def test_a_definition_of_old_that_keeps_everything_is_a_bare_object_in_v2(api: Client, lag: float) -> None:
+def test_a_schema_that_preserves_unknown_fields_is_a_bare_object_in_v2(api: Client, lag: float) -> None:
     group = fresh_group()
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     establish(api, definition(group, schema={"openAPIV3Schema": anything}))
@@ -407,7 +407,7 @@ def test_regenerations_are_counted(api: Client) -> None:
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")
-def test_many_who_ask_at_once_get_the_same(api: Client, lag: float) -> None:
+def test_concurrent_requests_get_the_same_document(api: Client, lag: float) -> None:
     widgets = serve(api)
     if lag:  # without a lag, the server computes documents on request
         published(api, widgets.group, lag)

@@ -66,7 +66,9 @@ class Events:
 @ONE_MEMBER
 @pytest.mark.rows("RV-013", "RV-021")
 @pytest.mark.parametrize("query", [FIRST, {"allowWatchBookmarks": "true", "resourceVersion": "0"}])
-def test_a_watch_that_begins_with_the_state_is_compressed(api: Client, opened: Open, query: dict[str, str]) -> None:
+def test_a_watch_that_begins_with_the_current_objects_is_compressed(
+    api: Client, opened: Open, query: dict[str, str]
+) -> None:
     widgets = serve(api)
     widgets.create("a")
     answer = opened(widgets.path(), {**query, "timeoutSeconds": "3"}, "deflate, gzip")

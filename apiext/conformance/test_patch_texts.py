@@ -47,7 +47,7 @@ CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("patch_texts.ya
 
 @pytest.mark.rows("WRI-007", "WRI-013", "KUB-003")
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_a_patch_that_is_refused(api: Client, widgets: Resource, case: dict[str, Any]) -> None:
+def test_errors_of_patches_quote_the_object_or_the_patch(api: Client, widgets: Resource, case: dict[str, Any]) -> None:
     path = widgets.path("a") if case["of"] == "object" else f"{DEFINITIONS}/widgets.{widgets.group}"
     validation = case.get("validation", "Strict")
     quoted, text = told(api, path, f"application/{case['type']}+json", case["patch"].encode(), validation)
@@ -59,7 +59,7 @@ def test_a_patch_that_is_refused(api: Client, widgets: Resource, case: dict[str,
 @pytest.mark.parametrize(
     ("of", "patch"), [("object", '{"z": 1e400, "z": "<&>"}'), ("definition", '{"zz": 1e400, "spec": {"yy": [-1e400]}}')]
 )
-def test_numbers_that_no_float_holds_and_that_nobody_keeps(api: Client, widgets: Resource, of: str, patch: str) -> None:
+def test_dropped_fields_may_have_numbers_beyond_floats(api: Client, widgets: Resource, of: str, patch: str) -> None:
     # upstream: the whole text is decoded before any field is validated
     path = widgets.path("a") if of == "object" else f"{DEFINITIONS}/widgets.{widgets.group}"
     headers = {"Content-Type": "application/merge-patch+json"}
@@ -69,7 +69,7 @@ def test_numbers_that_no_float_holds_and_that_nobody_keeps(api: Client, widgets:
 
 
 @pytest.mark.rows("WRI-007", "WRI-013")
-def test_unknown_fields_of_a_scale_are_told_in_the_order_of_what_was_made(api: Client) -> None:
+def test_unknown_fields_of_a_scale_are_reported_in_sorted_order(api: Client) -> None:
     scale = {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
     widgets = serve(api, subresources=scale)
     widgets.create("a")
@@ -87,7 +87,7 @@ NO_OBJECT = (
 
 @pytest.mark.rows("WRI-007")
 @pytest.mark.parametrize("of", ["object", "scale", "definition", "definition/status", "namespace", "namespace/status"])
-def test_a_patch_that_makes_a_list_is_told_what_it_made(api: Client, of: str) -> None:
+def test_the_error_of_a_patch_that_results_in_a_list_quotes_the_list(api: Client, of: str) -> None:
     scale = {"scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
     schema["properties"]["status"] = schema["properties"]["spec"]  # type: ignore[index]
@@ -121,7 +121,7 @@ def test_a_patch_that_makes_a_list_is_told_what_it_made(api: Client, of: str) ->
 
 
 @pytest.mark.rows("KUB-003")
-def test_a_strategic_patch_may_claim_to_be_anything(api: Client, widgets: Resource) -> None:
+def test_a_strategic_patch_does_not_change_api_version_and_kind(api: Client, widgets: Resource) -> None:
     path = f"{DEFINITIONS}/widgets.{widgets.group}"
     claim = json.dumps({"apiVersion": "v9", "kind": "Foo"}).encode()
     patched = api.request("PATCH", path, claim, headers={"Content-Type": STRATEGIC}, dryRun="All").expect(200)

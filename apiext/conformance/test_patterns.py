@@ -44,7 +44,7 @@ def test_values_that_match_a_pattern(texts: Resource, row: Case) -> None:
 
 @pytest.mark.rows("STR-010")
 @pytest.mark.parametrize("row", BAD, ids=case_name)
-def test_in_which_words_it_is_refused(api: Client, row: Case) -> None:
+def test_errors_of_invalid_patterns(api: Client, row: Case) -> None:
     told = api.post(DEFINITIONS, with_patterns([row]), dryRun="All").expect(422)
     assert f"must be a valid regular expression, but isn't: error parsing regexp: {row.told}" in told["message"], told
 
@@ -57,7 +57,7 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_rules_know_them_too(api: Client, rule: str) -> None:
+def test_cel_functions_support_named_character_classes(api: Client, rule: str) -> None:
     spec = {"type": "object", "properties": {"t": {"type": "string", "maxLength": 9}}}
     spec["properties"]["t"]["x-kubernetes-validations"] = [{"rule": rule}]  # type: ignore[index]
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}

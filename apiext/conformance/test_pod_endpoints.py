@@ -30,7 +30,7 @@ def filled(value: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["name"].replace(" ", "-")) for case in CASES])
-def test_below_a_pod(api: Client, case: dict[str, Any]) -> None:
+def test_subresources_of_a_pod(api: Client, case: dict[str, Any]) -> None:
     name = f"p-{secrets.token_hex(4)}"
     pod = {"metadata": {"name": name, "labels": {"app": name}}, "spec": case.get("spec", PLAIN)}
     budgets = [f"{name}-{index}" for index in range(len(case.get("budgets", ())))]
@@ -91,7 +91,7 @@ def test_a_binding_names_its_pod(api: Client) -> None:
         api.delete(f"{PODS}/{name}?gracePeriodSeconds=0")
 
 
-def test_a_node_without_an_address_is_not_connected_to(api: Client) -> None:
+def test_a_proxy_request_to_a_node_without_an_address_is_a_500(api: Client) -> None:
     name = f"n-{secrets.token_hex(4)}"
     api.post("/api/v1/nodes", {"metadata": {"name": name}}).expect(201)
     try:

@@ -49,7 +49,7 @@ def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
 
 
 @pytest.mark.rows("VAL-015")
-def test_definitions_are_not_told_about_their_finalizers(api: Client) -> None:
+def test_definitions_get_no_warnings_about_finalizers(api: Client) -> None:
     # upstream: only custom objects get warnings about finalizers
     wanted = definition(fresh_group())
     wanted["metadata"]["finalizers"] = ["hold"]
@@ -112,7 +112,7 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
         pytest.param({"pod": {"apiVersion": "v1"}}, ["spec.pod.kind: Required value", UNCHECKED], id="embedded"),
     ],
 )
-def test_of_another_kind_only_values_are_not_judged(ruled: Resource, spec: object, more: list[str]) -> None:
+def test_partial_validation_of_an_object_of_another_kind(ruled: Resource, spec: object, more: list[str]) -> None:
     # upstream: metadata and values of an object of another kind are not validated
     body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
     operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
@@ -140,7 +140,7 @@ IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.rows("SSA-011", "UPD-005", "NUL-005", "PRU-001")
 @pytest.mark.parametrize("case", list(IN_VAIN))
-def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
+def test_an_apply_of_pruned_fields_raises_the_generation(api: Client, case: str) -> None:
     # upstream: an untyped map accepts fields that no read returns; they were validated and counted
     # So each apply of these fields is a change, and raises the generation.
     part, given, shown = IN_VAIN[case]
@@ -159,7 +159,7 @@ def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
 
 
 @pytest.mark.rows("SSA-011", "VAL-001")
-def test_what_an_apply_writes_in_vain_is_judged(api: Client) -> None:
+def test_an_apply_of_pruned_fields_is_validated(api: Client) -> None:
     spec = {"type": "object", "maxProperties": 1}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
     body, headers = widgets.make("a", size=1, color="red"), {"Content-Type": APPLY}
@@ -169,7 +169,7 @@ def test_what_an_apply_writes_in_vain_is_judged(api: Client) -> None:
 
 
 @pytest.mark.rows("SSA-011", "MET-004", "DEF-005")
-def test_what_an_apply_embeds_is_judged_beside_a_default(api: Client) -> None:
+def test_an_applied_embedded_resource_is_validated_without_coercion(api: Client) -> None:
     # upstream: an apply does not coerce embedded resources
     kept = {"type": "object", "properties": {"metadata": {"type": "object"}, "a": {"type": "string", "default": "x"}}}
     spec = {"type": "object", "properties": {"part": {**kept, "x-kubernetes-embedded-resource": True}}}
@@ -184,7 +184,7 @@ def test_what_an_apply_embeds_is_judged_beside_a_default(api: Client) -> None:
 
 @pytest.mark.differs("each read of an object with a list `items` is a 500")
 @pytest.mark.rows("WRI-001", "WRI-007")
-def test_an_object_with_items_is_no_list(api: Client) -> None:
+def test_an_object_with_items_is_not_a_list(api: Client) -> None:
     items = {"type": "array", "items": {"type": "object", **KEEPS}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"items": items}}})
     body = {**widgets.make("a"), "items": [{"a": 1}]}
@@ -224,7 +224,7 @@ def test_an_optional_old_value_is_read_by_its_schema(api: Client, case: str) -> 
 
 
 @pytest.mark.rows("SRV-009", "NUL-002")
-def test_what_a_scale_makes_is_judged_without_its_defaults(api: Client) -> None:
+def test_a_write_of_a_scale_is_validated_before_defaults_are_applied(api: Client) -> None:
     # upstream: validates a change by a Scale before it sets defaults
     note = {"type": "string", "default": "n"}
     spec = {"type": "object", "required": ["note"], "properties": {"replicas": {"type": "integer"}, "note": note}}

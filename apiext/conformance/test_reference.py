@@ -47,7 +47,7 @@ def test_scenario(player: Player, scenario: Scenario, record_property: Callable[
     )
 
 
-def test_what_is_left_out_is_still_in_the_way(player: Player) -> None:
+def test_fields_in_not_yet_still_differ(player: Player) -> None:
     if player.count < len(SCENARIOS):
         pytest.skip("only some of the scenarios were chosen")
     assert bool(player.spared) == bool(recorded.left_out(NOT_YET)), "remove `without …` from not_yet.yaml"

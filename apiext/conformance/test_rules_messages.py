@@ -24,7 +24,7 @@ def holder(rule: str) -> dict[str, Any]:
 
 @pytest.mark.rows("CEL-001", "CEL-005", "CEL-010")
 @pytest.mark.parametrize("start", range(0, len(CASES), 30))
-def test_what_is_refused(api: Client, start: int, foreign: bool) -> None:
+def test_definitions_with_rules_that_construct_messages(api: Client, start: int, foreign: bool) -> None:
     wanted = definition(fresh_group())
     for case in CASES[start : start + 30]:
         if foreign and case.get("differs"):
@@ -43,7 +43,7 @@ GOOD = [case for case in CASES if "refused" not in case]
 
 @pytest.mark.rows("CEL-001", "CEL-007", "CEL-020")
 @pytest.mark.parametrize("start", range(0, len(GOOD), AT_ONCE))
-def test_what_comes_of_the_others(api: Client, start: int) -> None:
+def test_results_of_valid_rules(api: Client, start: int) -> None:
     rules = {f"p{number}": case for number, case in enumerate(GOOD[start : start + AT_ONCE])}
     fields = {name: holder(case["rule"]) for name, case in rules.items()}
     spec = {"type": "object", "properties": fields}

@@ -26,7 +26,7 @@ def filled(schema: Any) -> Any:
 
 @pytest.mark.rows("CEL-001", "CEL-002", "CEL-015")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"].replace(" ", "-"))
-def test_where_rules_count(api: Client, case: dict[str, Any]) -> None:
+def test_schema_nodes_at_which_rules_are_evaluated(api: Client, case: dict[str, Any]) -> None:
     properties = {"spec": filled(case["spec"]), "also": {"type": "integer"}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": properties}}
     wanted = definition(fresh_group(), schema=schema)

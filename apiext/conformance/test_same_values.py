@@ -69,7 +69,7 @@ def test_a_default_that_changes_from_1_to_true_is_stored(api: Client) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "shown"), [(1, True, "true"), (True, 1.0, "1"), (0.0, False, "false")], ids=text
 )
-def test_the_owner_of_such_a_change_gets_a_new_time(
+def test_the_owner_of_a_change_from_1_to_true_gets_a_new_time(
     api: Client, place: str, first: Any, second: Any, shown: str
 ) -> None:
     free = {"openAPIV3Schema": {"type": "object", FREE: True}}
@@ -98,7 +98,7 @@ def times(document: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.rows("ADM-015")
-def test_such_a_change_by_a_webhook_has_others_called_again(api: Client, hook: Webhook) -> None:
+def test_a_change_from_1_to_true_by_a_webhook_causes_reinvocation(api: Client, hook: Webhook) -> None:
     made = establish(api, definition(fresh_group(), schema=holding(default=1)))
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
     hook.answers["/2"] = patch({"op": "replace", "path": "/spec/a", "value": True})
@@ -112,7 +112,7 @@ def test_such_a_change_by_a_webhook_has_others_called_again(api: Client, hook: W
 @pytest.mark.rows("CEL-008")
 @pytest.mark.parametrize("where", ["", "nested", "list"])
 @pytest.mark.parametrize(("first", "second"), [*ONE_TO_PYTHON, (1, 1.5)], ids=text)
-def test_a_rule_that_compares_with_the_old_object_sees_it(api: Client, where: str, first: Any, second: Any) -> None:
+def test_a_rule_with_old_self_sees_a_change_from_1_to_true(api: Client, where: str, first: Any, second: Any) -> None:
     ruled = {"type": "object", FREE: True, "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "no"}]}
     schema, value, other = ruled, {"a": first}, {"a": second}
     if where == "nested":

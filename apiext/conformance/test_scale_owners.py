@@ -77,7 +77,7 @@ def test_an_apply_to_a_scale_that_would_change_it(widgets: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-010", "SSA-006")
-def test_an_apply_to_a_scale_that_nobody_owns(widgets: Resource) -> None:
+def test_an_apply_to_a_scale_without_owners(widgets: Resource) -> None:
     make(widgets, "a", replicas=0)
     widgets.api.put(f"{widgets.path('a')}/scale", {**SCALE, "metadata": {"name": "a"}, "spec": {}}).expect(200)
     assert apply(widgets, "a", "other", {}).expect(500)["message"] == UNOWNED
@@ -112,7 +112,7 @@ def test_patches_see_the_owners_of_a_scale(widgets: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-007", "VER-001")
-def test_a_number_that_the_stored_version_has_no_place_for(api: Client) -> None:
+def test_replicas_that_the_storage_version_does_not_have(api: Client) -> None:
     wanted = definition(fresh_group(), schema=schema(replicas=INTEGER), subresources={"scale": PATHS}, storage=False)
     other = {"name": "v2", "served": True, "storage": True, "schema": schema(size=INTEGER)}
     wanted["spec"]["versions"].append(other)
@@ -125,7 +125,7 @@ def test_a_number_that_the_stored_version_has_no_place_for(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-010", "ADM-007")
-def test_who_is_told_of_the_owners_of_a_scale(widgets: Resource, hook: Webhook) -> None:
+def test_managed_fields_of_a_scale_in_reviews(widgets: Resource, hook: Webhook) -> None:
     make(widgets, "a", replicas=2)
     api, path = widgets.api, f"{widgets.path('a')}/scale"
 

@@ -171,7 +171,7 @@ def numbers_of(widgets: Resource, selector: str) -> list[str]:
 
 
 @pytest.mark.rows("SEL-002", "WRI-021")
-def test_a_selective_delete_takes_what_it_names_and_no_more(api: Client) -> None:
+def test_a_deletecollection_deletes_only_selected_objects(api: Client) -> None:
     widgets = serve(api, schema={"openAPIV3Schema": SCHEMA}, selectableFields=FIELDS)
     for number in range(6):
         widgets.create(f"w{number}", color="red" if number % 2 else "blue", size=number)
@@ -185,7 +185,7 @@ def test_a_selective_delete_takes_what_it_names_and_no_more(api: Client) -> None
 
 
 @pytest.mark.rows("SEL-002")
-def test_many_selective_watches_see_their_own_and_nothing_else(api: Client) -> None:
+def test_many_watches_with_selectors_get_only_their_events(api: Client) -> None:
     widgets = serve(api, schema={"openAPIV3Schema": SCHEMA}, selectableFields=FIELDS)
     start = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
     watches = [
@@ -224,7 +224,7 @@ def test_a_cluster_scoped_resource_has_no_namespace_to_select(api: Client) -> No
 
 
 @pytest.mark.rows("SEL-001")
-def test_a_built_in_kind_of_the_cluster_has_an_empty_one(api: Client) -> None:
+def test_a_cluster_scoped_built_in_kind_has_an_empty_namespace_to_select(api: Client) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     api.post(path, {"metadata": {"name": "selected"}})
     for namespace, found in (("", ["selected"]), ("x", [])):
@@ -265,7 +265,7 @@ def test_sizes_of_bodies_are_counted_by_resource_and_verb(many: Resource) -> Non
 
 @pytest.mark.rows("MTR-001")
 @pytest.mark.has("metrics of one process")
-def test_bodies_are_counted_by_what_they_are_for(api: Client) -> None:
+def test_sizes_of_bodies_are_counted_by_verb(api: Client) -> None:
     things = serve(api, "things", schema={"openAPIV3Schema": SPEC_SCHEMA})
     made = api.post(things.path(), things.make("a")).expect(201)
     api.put(things.path("a"), made).expect(200)
@@ -280,7 +280,7 @@ def test_bodies_are_counted_by_what_they_are_for(api: Client) -> None:
 
 
 @pytest.mark.rows("SEL-005")
-def test_a_long_prefix_of_a_label_is_told_in_bytes(many: Resource) -> None:
+def test_an_error_of_a_long_label_prefix_has_the_limit_in_bytes(many: Resource) -> None:
     key = "p" * 254 + "/x"
     text = many.api.get(many.path(), labelSelector=key).expect(400)["message"]
     wrong = f'<nil>: Invalid value: "{key}": prefix part must be no more than 253 bytes'

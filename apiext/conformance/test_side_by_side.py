@@ -34,7 +34,7 @@ def two(api: Client) -> Resource:
 
 
 @pytest.mark.rows("SSA-011", "SSA-014")
-def test_an_apply_says_at_which_conversion_it_failed(two: Resource) -> None:
+def test_the_error_of_an_apply_names_the_failed_conversion(two: Resource) -> None:
     fault = ".spec.a: expected numeric (int or float), got string"
     apply(two, "m", {"b": "x"}, "v2").expect(201)
     assert apply(two, "n", {"a": "x"}).expect(500)["message"] == f"failed to convert new object: {fault}"
@@ -74,12 +74,12 @@ def test_integers_beyond_int64_are_floats_in_the_store_too(api: Client) -> None:
         {"type": "object", "additionalProperties": EITHER, "default": {"a": []}},
     ],
 )
-def test_defaults_of_integers_or_text_may_be_anything(api: Client, field: dict[str, Any]) -> None:
+def test_defaults_of_int_or_string_may_have_any_type(api: Client, field: dict[str, Any]) -> None:
     api.post(DEFINITIONS, definition(fresh_group(), schema=schema({"a": field})), dryRun="All").expect(201)
 
 
 @pytest.mark.rows("NEG-001")
-def test_yaml_of_a_list_is_folded_like_that_of_an_object(api: Client) -> None:
+def test_the_yaml_of_a_list_folds_long_lines(api: Client) -> None:
     widgets = serve(api)
     widgets.create("x", color="word " * 30 + "end\n\n  more\n", note="word " * 30 + "end")
     lines = api.get(widgets.path(), {"Accept": "application/yaml"}).text.splitlines()
@@ -95,7 +95,7 @@ def test_yaml_of_a_list_is_folded_like_that_of_an_object(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-005", "RAT-001")
-def test_a_null_may_be_applied_where_no_status_was(api: Client) -> None:
+def test_an_applied_null_status_of_an_object_without_a_status(api: Client) -> None:
     status = {"type": "object", "properties": {"a": TEXT}}
     widgets = serve(api, schema=schema({"a": TEXT}, status=status), subresources={"status": {}})
     apply(widgets, "m", {}).expect(201)
@@ -113,7 +113,7 @@ def test_a_null_may_be_applied_where_no_status_was(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-013", "MET-004")
-def test_unknown_metadata_of_an_embedded_root_is_told_twice(api: Client) -> None:
+def test_unknown_metadata_of_an_embedded_root_is_reported_twice(api: Client) -> None:
     inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
     widgets = serve(api, schema={"openAPIV3Schema": {**inner, "properties": {"inner": inner}}})
     metadata = {"name": "x", "zz": 1}
@@ -130,7 +130,7 @@ def refused_causes(api: Client, **version: Any) -> dict[str, str]:
 
 
 @pytest.mark.rows("CRD-032", "DIS-04")
-def test_empty_columns_are_seen_but_not_stored(api: Client) -> None:
+def test_empty_columns_are_shown_in_errors_but_not_stored(api: Client) -> None:
     told = refused_causes(api, storage=False, additionalPrinterColumns=[], selectableFields=[])["spec.versions"]
     # upstream moves columns and fields that all versions share to the top of the spec; the message shows this form
     assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told
@@ -149,7 +149,7 @@ def test_empty_columns_are_seen_but_not_stored(api: Client) -> None:
 
 
 @pytest.mark.rows("SCH-009", "DIS-04")
-def test_a_list_of_schemas_under_a_list_map_is_told_as_the_internal_type(api: Client) -> None:
+def test_the_error_of_a_list_of_schemas_quotes_the_internal_type(api: Client) -> None:
     listed = {"type": "array", "items": [TEXT], "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
     path = "spec.validation.openAPIV3Schema.properties[spec].properties[a].items"
     told = refused_causes(api, schema=schema({"a": listed}))
@@ -158,7 +158,7 @@ def test_a_list_of_schemas_under_a_list_map_is_told_as_the_internal_type(api: Cl
 
 
 @pytest.mark.rows("CRD-034", "DIS-20")
-def test_a_selectable_path_that_cannot_be_read_is_told_beside_an_unsupported_schema(api: Client) -> None:
+def test_an_invalid_selectable_path_is_reported_besides_an_unsupported_schema(api: Client) -> None:
     strange = {**TEXT, "patternProperties": {"a": TEXT}}
     told = refused_causes(api, schema=schema({"a": strange}), selectableFields=[{"jsonPath": "$.spec.a"}])
     assert told["spec.schema.openAPIV3Schema"].endswith("OpenAPIV3Schema 'patternProperties' is not supported")
@@ -228,7 +228,7 @@ def test_an_applied_definition_that_its_type_cannot_hold(api: Client, path: str,
 
 @pytest.mark.rows("SSA-009", "DEF-001", "VER-001")
 @pytest.mark.parametrize("endpoint", ["", "/status"])
-def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Client, endpoint: str) -> None:
+def test_only_an_apply_with_changes_adds_defaults_of_its_version(api: Client, endpoint: str) -> None:
     status = {"status": {"type": "object", "properties": {"a": TEXT}}}
     wanted = definition(fresh_group(), schema=schema({"a": TEXT, "b": TEXT}, **status), subresources={"status": {}})
     more = schema({"a": TEXT, "b": TEXT | {"default": "x"}}, **status)
@@ -248,7 +248,7 @@ def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Clie
 
 
 @pytest.mark.rows("WRI-007", "ERR-11")
-def test_which_type_of_a_patched_object_is_told(api: Client) -> None:
+def test_the_first_type_error_of_a_patched_object_is_reported(api: Client) -> None:
     widgets = serve(api, schema=schema({"a": TEXT}))
     widgets.create("x", a="1")
     # upstream: fields on the path to a change are sorted, and the first error is reported
@@ -286,7 +286,7 @@ def test_members_of_a_json_patch_have_types(api: Client, operations: Any, told: 
 
 
 @pytest.mark.rows("WRI-015", "KUB-003")
-def test_a_write_of_the_status_warns_of_nothing_else(api: Client) -> None:
+def test_a_write_of_the_status_has_no_warnings_about_other_fields(api: Client) -> None:
     path = "/api/v1/namespaces/default/services"
     spec = {"clusterIP": "None", "selector": {"a": "b"}, "ports": [{"port": 80}], "externalName": "x"}
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"generateName": "w"}, "spec": spec}
@@ -304,7 +304,7 @@ def test_a_write_of_the_status_warns_of_nothing_else(api: Client) -> None:
 @pytest.mark.parametrize(
     ("body", "missing"), [("[]", 404), ("[", 400), ('"x"', 404), ("a: b: c", 400), ("{a: b: c}", 404), (" {", 404)]
 )
-def test_an_object_is_looked_for_before_what_is_applied_to_it(api: Client, body: str, missing: int) -> None:
+def test_a_missing_object_is_reported_before_an_invalid_apply(api: Client, body: str, missing: int) -> None:
     widgets = serve(api, schema=schema({"a": TEXT}), subresources={"status": {}})
     widgets.create("x")
     codes = [
@@ -316,7 +316,7 @@ def test_an_object_is_looked_for_before_what_is_applied_to_it(api: Client, body:
 
 @pytest.mark.rows("SRV-010", "ERR-11")
 @pytest.mark.parametrize("kinds", ['"kind":5,"kind":"Scale"', '"KIND":5,"kind":"Scale"', '"kind":"Scale","KIND":"Foo"'])
-def test_a_scale_whose_kind_is_read_twice(api: Client, kinds: str) -> None:
+def test_a_scale_with_duplicate_kinds_is_refused(api: Client, kinds: str) -> None:
     scale = {"specReplicasPath": ".spec.a", "statusReplicasPath": ".status.a"}
     widgets = serve(api, schema=schema({"a": {"type": "integer"}}), subresources={"scale": scale})
     widgets.create("x")
@@ -337,7 +337,7 @@ def test_nulls_of_a_default_are_not_read(api: Client) -> None:
 
 @pytest.mark.rows("CRD-029", "CRD-030")
 @pytest.mark.parametrize(("first", "told"), [(None, set()), ({"status": {}}, {0, 1})])
-def test_a_version_has_the_subresources_of_the_first_of_its_name(
+def test_duplicate_versions_have_the_subresources_of_the_first(
     api: Client, first: dict[str, Any] | None, told: set[int]
 ) -> None:
     limited = [{"openAPIV3Schema": {"type": "object", "maxProperties": most}} for most in (5, 6)]

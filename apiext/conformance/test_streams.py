@@ -68,7 +68,7 @@ def paint(api: Client, widgets: Resource, name: str, color: str) -> dict[str, An
 
 @pytest.mark.differs(NO_EVENTS)
 @pytest.mark.rows("RV-010")
-def test_events_begin_with_what_is_there_and_carry_their_revision(api: Client) -> None:
+def test_server_sent_events_begin_with_the_current_objects_and_have_revisions_as_ids(api: Client) -> None:
     widgets = serve(api)
     made = [widgets.create(name, color="red") for name in "ab"]
     with Events(api, widgets.path()) as events:
@@ -122,7 +122,7 @@ PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.pr
 
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("accept", PLAIN)
-def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
+def test_watches_over_http_1_0_are_not_chunked(api: Client, accept: str) -> None:
     """RFC 9112, 6.1 and 6.3: HTTP/1.0 has no chunks, so an answer of unknown length ends with the connection."""
     path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
     for name in "ab":
@@ -169,7 +169,7 @@ def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connecti
 
 
 @pytest.mark.differs(NO_EVENTS)
-def test_an_id_comes_behind_the_initial_events_though_nobody_asked_for_bookmarks(api: Client) -> None:
+def test_an_id_follows_the_initial_events_even_without_bookmarks(api: Client) -> None:
     widgets = serve(api)
     made = widgets.create("a")
     with Events(api, widgets.path()) as events:
@@ -187,7 +187,7 @@ def test_an_id_comes_behind_the_initial_events_though_nobody_asked_for_bookmarks
 
 
 @pytest.mark.differs(NO_EVENTS)
-def test_tables_and_selectors_come_as_events_too(api: Client) -> None:
+def test_server_sent_events_with_tables_and_selectors(api: Client) -> None:
     widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])
     widgets.create("a", color="red")
     widgets.create("b", color="blue")
@@ -212,7 +212,7 @@ def test_tables_and_selectors_come_as_events_too(api: Client) -> None:
         ("text/*", 406, "application/json"),
     ],
 )
-def test_only_who_asks_for_events_gets_them(api: Client, accept: str, status: int, content: str) -> None:
+def test_only_clients_that_accept_event_streams_get_them(api: Client, accept: str, status: int, content: str) -> None:
     widgets = serve(api)
     answer = api.get(widgets.path(), {"Accept": accept}, watch="true", timeoutSeconds="1")
     assert (answer.status, answer.headers["content-type"]) == (status, content)
@@ -220,7 +220,7 @@ def test_only_who_asks_for_events_gets_them(api: Client, accept: str, status: in
 
 @pytest.mark.differs(NO_EVENTS)
 @pytest.mark.rows("NEG-007")
-def test_a_refused_stream_is_an_ordinary_answer(api: Client) -> None:
+def test_an_invalid_event_stream_request_is_a_status(api: Client) -> None:
     widgets = serve(api)
     answer = api.get(widgets.path(), {"Accept": EVENTS}, watch="true", fieldSelector="spec.nosuch=1")
     assert answer.expect(400)["message"] == "field label not supported: spec.nosuch"
@@ -270,7 +270,7 @@ async def test_a_watch_over_websocket_is_one_text_frame_per_event(api: Client) -
         assert line.close_code == 1000
 
 
-async def test_the_end_of_the_time_is_a_close_frame(api: Client) -> None:
+async def test_a_websocket_watch_ends_with_a_close_frame_after_its_timeout(api: Client) -> None:
     widgets = serve(api)
     async with dialled(api, widgets.path(), timeoutSeconds="1") as line:
         answer = await line.receive(timeout=20)

@@ -50,7 +50,7 @@ def test_core_kinds_are_overwritten(api: Client, path: str, api_version: str, ki
 
 
 @pytest.mark.rows("UPD-004")
-def test_definitions_leases_and_custom_objects_are_not(api: Client) -> None:
+def test_definitions_leases_and_custom_objects_are_not_overwritten(api: Client) -> None:
     widgets = serve(api)
     made = widgets.create("a")
     definition = api.get(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)

@@ -54,7 +54,7 @@ def test_each_change_is_one_line(api: Client) -> None:
 
 @pytest.mark.rows("RV-009")
 @pytest.mark.parametrize("text", ["", "0", "00"])
-def test_a_watch_from_no_revision_begins_with_what_is_there(api: Client, text: str) -> None:
+def test_a_watch_from_an_empty_or_zero_revision_begins_with_the_current_objects(api: Client, text: str) -> None:
     widgets = serve(api)
     widgets.create("a", color="red")
     changed = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
@@ -121,7 +121,7 @@ def test_initial_events_end_with_a_bookmark(api: Client) -> None:
 
 @pytest.mark.rows("RV-009")
 @pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}], ids=["unset", "zero"])
-def test_a_watch_without_a_revision_starts_with_what_is_there(api: Client, start: dict[str, str]) -> None:
+def test_a_watch_without_a_revision_begins_with_the_current_objects(api: Client, start: dict[str, str]) -> None:
     widgets = serve(api)
     for name in "ab":
         widgets.create(name)
@@ -139,7 +139,7 @@ def test_a_timeout_ends_the_stream_cleanly(api: Client) -> None:
 
 
 @pytest.mark.rows("SEL-002")
-def test_a_selector_turns_changes_into_comings_and_goings(api: Client) -> None:
+def test_changes_become_added_or_deleted_events_of_a_watch_with_a_selector(api: Client) -> None:
     widgets = serve(api, selectableFields=[{"jsonPath": ".spec.color"}])
     since = head(api, widgets)
     with api.watch(widgets.path(), resourceVersion=since, fieldSelector="spec.color=red") as watch:
@@ -215,7 +215,7 @@ def test_definitions_are_watched_like_all_else(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-009", "RV-013")
-def test_a_revision_in_the_future_shows_nothing_before_it(api: Client) -> None:
+def test_a_watch_from_a_future_revision_shows_no_earlier_events(api: Client) -> None:
     widgets = serve(api)
     with api.watch(widgets.path(), resourceVersion="999999999", timeoutSeconds=1) as watch:
         widgets.create("before")
@@ -230,7 +230,7 @@ def test_a_revision_in_the_future_shows_nothing_before_it(api: Client) -> None:
 @pytest.mark.rows("RV-009")
 @pytest.mark.differs("a watch from a future revision is silent until the store reaches it")
 @pytest.mark.parametrize("form", ["", TABLE])
-def test_a_watch_from_a_revision_that_does_not_come_ends_with_an_error(api: Client, form: str) -> None:
+def test_a_watch_from_a_revision_far_in_the_future_ends_with_an_error(api: Client, form: str) -> None:
     widgets = serve(api)
     start = int(head(api, widgets)) + 100_000
     headers = {"Accept": form} if form else {}
@@ -247,7 +247,7 @@ def test_a_watch_from_a_revision_that_does_not_come_ends_with_an_error(api: Clie
 
 
 @pytest.mark.rows("RV-009")
-def test_a_revision_to_come_is_not_shown_itself(api: Client) -> None:
+def test_a_watch_from_the_next_revision_begins_after_it(api: Client) -> None:
     widgets = serve(api)
     coming = revision(widgets.create("a")) + 1
     with api.watch(widgets.path(), resourceVersion=coming) as watch:
@@ -273,7 +273,7 @@ def test_many_watchers_see_the_same_lines(api: Client) -> None:
 
 @pytest.mark.usefixtures("marking")
 @pytest.mark.rows("RV-012", "RV-014")
-def test_two_seconds_before_the_end_a_bookmark_tells_where_the_watch_is(api: Client) -> None:
+def test_a_watch_gets_a_bookmark_two_seconds_before_its_end(api: Client) -> None:
     widgets = serve(api)
     widgets.create("a")
     asked = {"resourceVersion": head(api, widgets), "timeoutSeconds": 3, "allowWatchBookmarks": "true"}
@@ -287,7 +287,7 @@ def test_two_seconds_before_the_end_a_bookmark_tells_where_the_watch_is(api: Cli
 @pytest.mark.usefixtures("marking")
 @pytest.mark.rows("RV-012", "RV-013")
 @pytest.mark.parametrize("start", ["", "&resourceVersion=0"], ids=["unset", "zero"])
-def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client, start: str) -> None:
+def test_a_bookmark_ends_the_initial_events_of_a_watch(api: Client, start: str) -> None:
     widgets = serve(api)
     widgets.create("a")
     asked = widgets.path() + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1" + start
@@ -302,7 +302,7 @@ def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client
 
 
 @pytest.mark.rows("RV-004", "RV-015")
-def test_old_watch_paths_are_judged_as_lists(api: Client) -> None:
+def test_options_of_old_watch_paths_are_validated_as_those_of_lists(api: Client) -> None:
     widgets = serve(api)
     old = widgets.path().replace("/v1/", "/v1/watch/")
     refused = api.get(old, sendInitialEvents="true", resourceVersionMatch="NotOlderThan", resourceVersion="0")
@@ -341,7 +341,7 @@ def test_a_row_that_marks_the_end_of_initial_events_has_its_object(api: Client) 
 
 
 @pytest.mark.rows("RV-009")
-def test_a_watch_from_a_zero_with_another_zero_begins_with_what_is_there(api: Client) -> None:
+def test_a_watch_from_revision_00_begins_with_the_current_objects(api: Client) -> None:
     widgets = serve(api)
     widgets.create("a")
     with api.watch(widgets.path(), resourceVersion="00") as watch:

@@ -83,14 +83,14 @@ def test_deleted_definitions_are_items_without_a_kind(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-014")
-def test_a_watch_until_before_now_ends_at_once(api: Client) -> None:
+def test_a_watch_with_a_negative_timeout_ends_at_once(api: Client) -> None:
     widgets = serve(api)
     # upstream: a negative timeout ends the watch after the first events
     assert api.get(widgets.path() + "?watch=true&timeoutSeconds=-1").status == 200
 
 
 @pytest.mark.parametrize(("more", "count"), [(9_999, 1), (10_000, 2)])
-def test_a_query_of_many_parameters_is_none(api: Client, more: int, count: int) -> None:
+def test_a_query_of_more_than_ten_thousand_parameters_is_ignored(api: Client, more: int, count: int) -> None:
     widgets = serve(api)
     for name in "ab":
         widgets.create(name)
@@ -120,7 +120,7 @@ def test_only_compact_documents_end_with_a_newline(widgets: Resource, path: str)
 
 
 @pytest.mark.rows("RV-003")
-def test_only_the_text_0_takes_a_limit_away(widgets: Resource) -> None:
+def test_only_the_revision_0_disables_the_limit(widgets: Resource) -> None:
     api = widgets.api
     widgets = serve(api)
     for name in ("a", "b"):
@@ -142,7 +142,7 @@ def test_a_table_of_no_definitions_has_null_for_rows(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-021")
-def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
+def test_a_deletecollection_continues_a_list_at_its_revision(api: Client) -> None:
     widgets = serve(api)
     for name in ("a", "b"):
         widgets.create(name)
@@ -159,7 +159,7 @@ def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
 
 @pytest.mark.rows("WRI-001")
 @pytest.mark.parametrize("revision", ["", "0", "00", "x", "-1", "1.0", "18446744073709551616", "1"])
-def test_only_a_revision_keeps_an_object_from_being_created(widgets: Resource, revision: str) -> None:
+def test_a_create_with_a_revision_is_refused(widgets: Resource, revision: str) -> None:
     # upstream: 0 and texts that are not an unsigned 64-bit integer count as no revision
     for resource, path in ((widgets, widgets.path()), (None, DEFINITIONS)):
         body = resource.make("made") if resource is not None else definition(fresh_group())
@@ -176,7 +176,7 @@ ZERO = "metadata.resourceVersion: Invalid value: 0: must be specified for an upd
 
 
 @pytest.mark.rows("WRI-005", "UPD-004")
-def test_a_revision_of_a_write_is_a_number(api: Client) -> None:
+def test_revisions_in_writes_are_compared_as_numbers(api: Client) -> None:
     # upstream: revisions are compared as numbers. A Scale may lack its revision, but must not have the revision 0.
     scale = {"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}}
     widgets = serve(api, subresources={"status": {}, **scale})
@@ -198,7 +198,7 @@ def test_a_revision_of_a_write_is_a_number(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-001")
-def test_custom_resources_called_namespaces_lie_in_the_namespace_of_their_name(api: Client) -> None:
+def test_objects_of_a_custom_resource_namespaces_are_in_the_namespace_of_their_name(api: Client) -> None:
     spaces = serve(api, "namespaces")
     path = f"/apis/{spaces.group}/v1/namespaces/default"
     made = api.post(path, spaces.make("default")).expect(201)
@@ -210,7 +210,7 @@ def test_custom_resources_called_namespaces_lie_in_the_namespace_of_their_name(a
 
 
 @pytest.mark.rows("NEG-003")
-def test_protobuf_that_does_not_tell_its_kind_is_of_that_of_the_url(api: Client) -> None:
+def test_protobuf_without_a_kind_has_the_kind_of_the_url(api: Client) -> None:
     path, name = "/api/v1/namespaces/default/configmaps", f"k-{secrets.token_hex(4)}"
     api.post(path, {"metadata": {"name": name}, "data": {"a": "b"}}).expect(201)
     whole = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw

@@ -108,7 +108,7 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
         ({}, "?dryRun=All", []),
     ],
 )
-def test_watchers_see_that_a_pod_is_marked_before_it_is_gone(
+def test_watchers_see_the_deletion_timestamp_of_a_pod_before_its_deletion(
     api: Client, spec: dict[str, Any], query: str, marks: list[int]
 ) -> None:
     # the mark: deletionTimestamp; upstream: watchers get the mark before the deletion, and admission is called for both
@@ -154,7 +154,7 @@ def test_a_job_with_a_generated_name_selects_its_pods_by_it(api: Client, dry_run
 
 @pytest.mark.parametrize("name", ["scaleUp", "scaleDown"])
 @pytest.mark.parametrize(("policies", "code"), [([], 422), (None, 201)], ids=["empty", "null"])
-def test_an_empty_list_of_policies_is_not_an_absent_one(api: Client, name: str, policies: Any, code: int) -> None:
+def test_an_empty_list_of_policies_is_invalid_but_null_is_not(api: Client, name: str, policies: Any, code: int) -> None:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     spec = {"maxReplicas": 3, "scaleTargetRef": target, "behavior": {name: {"policies": policies}}}
     path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
@@ -190,7 +190,7 @@ def test_a_delete_of_a_job_warns_that_its_pods_stay(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-09")
-def test_a_pods_spec_stays(api: Client) -> None:
+def test_most_fields_of_the_spec_of_a_pod_are_immutable(api: Client) -> None:
     with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
         patch = {"Content-Type": MERGE}
         image = {"spec": {"containers": [{"name": "c", "image": "registry.example.com/c:2"}]}}
@@ -203,7 +203,7 @@ def test_a_pods_spec_stays(api: Client) -> None:
 
 
 @pytest.mark.rows("TAB-002")
-def test_the_table_of_pods_tells_what_they_do(api: Client) -> None:
+def test_the_table_of_pods_shows_ready_status_and_restarts(api: Client) -> None:
     with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
         waiting = {"waiting": {"reason": "ImagePullBackOff"}}
         status = {"phase": "Pending", "containerStatuses": [{"name": "c", "restartCount": 2, "state": waiting}]}
@@ -261,7 +261,7 @@ def test_a_quantity_of_many_digits(api: Client, text: str, shown: str | None) ->
 
 
 @pytest.mark.rows("ERR-09")
-def test_a_share_of_many_digits(api: Client) -> None:
+def test_a_percentage_of_many_digits(api: Client) -> None:
     with one(api, DEPLOYMENTS, {"spec": SELECTED}) as made:
         rolling = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": f"{HUGE}%"}}}}
         refused = api.request("PATCH", at(DEPLOYMENTS, made), rolling, {"Content-Type": MERGE}).expect(422)
@@ -276,7 +276,7 @@ def test_a_count_of_many_digits(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-017")
-def test_a_pod_is_deleted_after_all_time(api: Client) -> None:
+def test_the_longest_grace_period_is_limited_and_can_be_shortened(api: Client) -> None:
     with one(api, PODS, {"spec": {"containers": CONTAINERS, "nodeName": "n"}}) as made:
         longest = api.delete(f"{at(PODS, made)}?gracePeriodSeconds={2**63 - 1}").expect(200)
         assert longest["metadata"]["deletionGracePeriodSeconds"] == 2**31 - 1

@@ -33,11 +33,11 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 
 @pytest.fixture(autouse=True)
 def _judged(request: pytest.FixtureRequest) -> None:
-    """Skip a test that the server of --server cannot pass, with the reason.
+    """Skip a test that the server of --server cannot pass.
 
-    The test or its parameter is marked ``differs``, and the server is another implementation. The server lacks a path
-    that the test's area or mark ``needs`` names, or a fact (see ``Look``) that the mark ``has`` names. The test has a
-    webhook, and the server runs on another machine.
+    The reasons: The test or its parameter is marked ``differs``, and the server is another implementation. The server
+    lacks a path that the test's area or mark ``needs`` names, or a fact (see ``Look``) that the mark ``has`` names. The
+    test has a webhook, and the server runs on another machine.
     """
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):

@@ -286,7 +286,7 @@ def test_equivalent_versions_must_have_the_subresource(
 
 @pytest.mark.rows("ADM-005")
 def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: Webhook) -> None:
-    # upstream: a namespaceSelector tests the labels of a namespace itself, not of its namespace
+    # upstream: for namespaces, a namespaceSelector tests the labels of the object itself
     # upstream: also for custom resources with the plural name "namespaces"
     # upstream: an object without a namespace always matches, unless its resource is namespaces
     wanted = definition(fresh_group())

@@ -17,7 +17,9 @@ SHOWN = frozenset((
     "type", "ports", "sessionAffinity", "sessionAffinityConfig", "externalTrafficPolicy", "internalTrafficPolicy",
     "allocateLoadBalancerNodePorts", "ipFamilies", "ipFamilyPolicy", "clusterIPs",
 ))  # fmt: skip
-ADDRESSES = frozenset(("ipFamilies", "ipFamilyPolicy", "clusterIPs"))  # see tests/conformance/test_service_addresses.py
+ADDRESSES = frozenset(
+    ("ipFamilies", "ipFamilyPolicy", "clusterIPs")
+)  # tested by tests/conformance/test_service_addresses.py
 
 
 def shown(spec: dict[str, Any], *, headless: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Warnings about objects of built-in kinds; fields that a new pod gets from its labels and annotations."""
+"""Warnings about built-in objects; fields that a new pod gets from its labels, annotations and containers."""
 
 from __future__ import annotations
 

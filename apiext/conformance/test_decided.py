@@ -1,4 +1,4 @@
-"""Decisions where Kubernetes' documents and kube-apiserver disagree (docs/BEHAVIOUR.md, rows DIS), over HTTP."""
+"""Decisions where Kubernetes' documents and kube-apiserver disagree (DIS rows), and other decisions about answers."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_options_are_validated_before_the_body(api: Client, widgets: Resource, q
     # upstream: options are validated before the body is decoded
     for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
         assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
-    # upstream: those of a PUT even before the media type of the body is validated
+    # upstream: options of a PUT are validated even before the media type of the body is validated
     assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
     assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
     # upstream: the selection of objects is validated before the body is read

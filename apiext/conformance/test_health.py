@@ -124,7 +124,7 @@ def scraped(api: Client, name: str, **labels: str) -> list[Sample]:
 
 
 def samples(page: str, name: str, **labels: str) -> list[Sample]:
-    """Return the samples of a metric with these labels, from a page of all metrics, which may be large."""
+    """Return the samples of a metric with these labels, from the text of /metrics."""
     lines = re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.M)
     found = [(dict(re.findall(r'(\w+)="([^"]*)"', given)), float(value)) for given, value in lines]
     return [one for one in found if labels.items() <= one[0].items()]

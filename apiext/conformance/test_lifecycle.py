@@ -13,7 +13,7 @@ from apiext.conformance.support.waiting import prompt, until
 
 
 @pytest.mark.rows("CND-002", "CND-004", "CND-006", "CRD-002", "UPD-006", "DIS-111")
-@pytest.mark.differs("the first creates wait two seconds")
+@pytest.mark.differs("the server delays the first creates of a definition by two seconds")
 def test_objects_can_be_created_as_soon_as_a_definition_is_established(api: Client) -> None:
     wanted = definition(fresh_group())
     establish(api, wanted)
@@ -137,7 +137,11 @@ def test_two_definitions_cannot_have_one_kind(api: Client) -> None:
     assert until(refused, "the names are refused")["reason"] == "ListKindConflict"
     assert api.get(f"/apis/{widgets.group}/v1/gadgets").status == 404
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
-    until(lambda: is_true(api.get(path).expect(200), "Established"), "the freed kind is taken", within=15)
+    until(
+        lambda: is_true(api.get(path).expect(200), "Established"),
+        "the second definition gets the freed kind",
+        within=15,
+    )
 
 
 @pytest.mark.rows("SRV-005", "SRV-004")

@@ -47,7 +47,7 @@ def test_a_namespace_gets_its_defaults(api: Client) -> None:
     assert made["spec"] == {"finalizers": ["kubernetes"]}
     assert made["status"] == {"phase": "Active"}
     assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
-    assert "generation" not in made["metadata"]  # upstream: namespaces have none
+    assert "generation" not in made["metadata"]  # upstream: namespaces have no generation
     relabelled = api.request(
         "PATCH", f"{NAMESPACES}/{name}", {"metadata": {"labels": {"team": "a"}}}, {"Content-Type": MERGE}
     ).expect(200)
@@ -172,7 +172,8 @@ def test_fields_that_finalize_changes(api: Client) -> None:
         body = {"metadata": {"name": name}, "spec": {"finalizers": list(finalizers)}, **parts}
         return api.put(f"{place}/finalize", body)
 
-    refused = finalize("kubernetes", "x", "a/b/c").expect(422)  # upstream: an error of an update has an index
+    # upstream: an error of an update has an index, an error of a create has none
+    refused = finalize("kubernetes", "x", "a/b/c").expect(422)
     assert {cause["field"] for cause in refused["details"]["causes"]} == {"spec.finalizers[1]", "spec.finalizers[2]"}
     assert 'spec.finalizers[1]: Invalid value: "x": name is neither a standard finalizer name' in refused["message"]
     labelled = {"metadata": {"name": name, "labels": {"a": "b"}}, "status": {"phase": "Terminating"}}

@@ -33,7 +33,7 @@ def applied(api: Client, name: str, port: dict[str, Any]) -> Answer:
     return api.patch(f"{SERVICES}/{name}", body, APPLY, fieldManager="me", force="true", dryRun="All")
 
 
-OF_TEXTS = [  # for an IntOrString, which has its own decoder
+OF_TEXTS = [  # (value of an IntOrString, error of its decoder)
     (1.5, "json: cannot unmarshal number 1.5 into Go value of type int32"),
     (4294967377, "json: cannot unmarshal number 4294967377 into Go value of type int32"),
     (True, "json: cannot unmarshal bool into Go value of type int32"),
@@ -61,7 +61,7 @@ def test_whole_numbers_such_as_80_0_are_integers(api: Client, service: str) -> N
     assert "cannot convert float64 to int32" in patched(api, service, {"port": 80.5}).expect(422)["message"]
 
 
-@pytest.mark.differs("a number over the range of its type is refused, not cut")
+@pytest.mark.differs("a number that exceeds the range of its type is truncated, not refused")
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize("number", [2147483648, 4294967377, -2147483649])
 @pytest.mark.needs("/api/v1/namespaces")
@@ -73,7 +73,7 @@ def test_numbers_that_exceed_int32(api: Client, service: str, number: int) -> No
     assert refused["reason"] == "BadRequest"
 
 
-@pytest.mark.differs("a number over the range of its type is refused, not cut")
+@pytest.mark.differs("a number that exceeds the range of its type is truncated, not refused")
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize(
     ("number", "shown"), [(2**63, "9.223372036854776e+18"), (10**20, "1e+20"), (-1e300, "-1e+300")]

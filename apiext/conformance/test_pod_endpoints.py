@@ -1,4 +1,4 @@
-"""Subresources of pods, nodes and services: logs, bindings, evictions, resizes, and refused connections."""
+"""Subresources of pods, nodes and services; component statuses; two versions of autoscalers."""
 
 from __future__ import annotations
 

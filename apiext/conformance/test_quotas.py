@@ -69,7 +69,7 @@ def test_a_failed_create_uses_nothing(api: Client) -> None:
         if api.get("/version").expect(200)["compiler"] == "python":  # kube-apiserver corrects usage after minutes
             until(lambda: used(api, place) == {"count/configmaps": "1"}, "the usage of the failed create is removed")
         api.delete(f"{place}/configmaps/a").expect(200)
-        until(lambda: used(api, place) == {"count/configmaps": "0"}, "nothing is used any more")
+        until(lambda: used(api, place) == {"count/configmaps": "0"}, "the usage is 0")
 
 
 def test_a_changed_quota_is_counted_again(api: Client) -> None:
@@ -81,7 +81,10 @@ def test_a_changed_quota_is_counted_again(api: Client) -> None:
         until(lambda: used(api, place) == {"secrets": "1"}, "the secret is counted")
         api.post(f"{place}/secrets", {"metadata": {"name": "b"}}).expect(403)
         api.patch(f"{place}/resourcequotas/q", {"spec": {"hard": {"secrets": "2"}}}).expect(200)
-        until(lambda: api.post(f"{place}/secrets", {"metadata": {"name": "b"}}).status == 201, "there is room now")
+        until(
+            lambda: api.post(f"{place}/secrets", {"metadata": {"name": "b"}}).status == 201,
+            "the quota allows the create",
+        )
 
 
 def test_custom_objects_are_counted(api: Client) -> None:
@@ -97,7 +100,7 @@ def test_custom_objects_are_counted(api: Client) -> None:
             text = f"exceeded quota: q, requested: count/widgets.{group}=1, used: count/widgets.{group}=1"
             assert refused == f'widgets.{group} "b" is forbidden: {text}, limited: count/widgets.{group}=1'
             api.delete(f"{path}/a").expect(200)
-            until(lambda: used(api, place) == {f"count/widgets.{group}": "0"}, "nothing is used any more")
+            until(lambda: used(api, place) == {f"count/widgets.{group}": "0"}, "the usage is 0")
     finally:
         api.delete(f"{DEFINITIONS}/widgets.{group}")
 

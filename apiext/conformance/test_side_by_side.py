@@ -236,8 +236,8 @@ def test_only_an_apply_with_changes_adds_defaults_of_its_version(api: Client, en
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False, "schema": more})
     widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
     apply(widgets, "m", {"a": "1"}).expect(201)
-    # upstream: an apply without changes applies no defaults, although this version may have more defaults than the
-    # storage version
+    # This apply changes nothing.
+    # upstream: applies no defaults, although this version may have more defaults than the storage version
     path = widgets.path("x").replace("/v1/", "/v2/")
     for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):
         body = {"apiVersion": f"{widgets.group}/v2", "kind": "Widget", "metadata": {"name": "x"}, **part}

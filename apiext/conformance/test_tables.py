@@ -1,4 +1,4 @@
-"""Tables, as kubectl prints them."""
+"""Tables, which kubectl prints: columns, cells, paths of columns, and metadata alone."""
 
 from __future__ import annotations
 

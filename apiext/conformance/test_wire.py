@@ -105,7 +105,9 @@ def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     # a PartialObjectMetadataList cannot be an event; upstream: such a stream ends at once
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     path = widgets.path() + "?watch=true&timeoutSeconds=5"
-    answer = until(lambda: (it := api.request("GET", path, None, accept)).status != 429 and it, "its cache is filled")
+    answer = until(
+        lambda: (it := api.request("GET", path, None, accept)).status != 429 and it, "the cache of the server is filled"
+    )
     assert (answer.status, answer.raw) == (200, b"")
 
 

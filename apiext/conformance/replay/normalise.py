@@ -220,8 +220,8 @@ class _Answers:
     def revision(self, text: str, listed: bool) -> str:
         """Return the symbol of a revision.
 
-        A revision that an object had is exact. For a list, and for another revision, the symbol is that of the highest
-        known revision that is not higher, followed by ~.
+        A revision that an object had has a symbol of its own. For a list, and for any other revision, the symbol is
+        that of the highest known revision that is not higher, followed by ~.
         """
         if not text.isdigit() or int(text) == 0:
             return text

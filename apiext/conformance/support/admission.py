@@ -134,4 +134,4 @@ def settled(api: Client, path: str) -> None:
             stack.enter_context(stored(api, path, document(path, name, spec=spec)))
             stack.enter_context(stored(api, bindings, document(bindings, name, spec={"policyName": name, **bound})))
         there = "/api/v1/namespaces/default/configmaps"
-        until(lambda: api.post(there, config_map, dryRun="All").status != 201, f"{name} counts", every=0.1)
+        until(lambda: api.post(there, config_map, dryRun="All").status != 201, f"{name} is in effect", every=0.1)

@@ -16,7 +16,7 @@ STEPS = st.lists(
 
 
 def outcome(mapping: Any, step: str, key: int, value: int) -> Any:
-    """Apply a step to a dict or a GrowingDict; return what it returns or the exception."""
+    """Apply a step to a dict or a GrowingDict; return the result or the exception."""
     try:
         if step == "set":
             mapping[key] = value

@@ -335,7 +335,7 @@ class Application:
             self._starting = None  # from now on a signal ends the server in order
             kubeconfig = edge.write_kubeconfig(config, identity, server.url)
             edge.follow_certificate(config, identity, server.url)
-            await self._or_stop(group, self._settle(group, control, store, addresses, server.url))
+            await self._or_stop(group, self._settle(group, control, store, addresses, server.url, identity))
             gc_tuning.exempt_existing()  # schemas and catalog exist as long as the server
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
@@ -405,12 +405,16 @@ class Application:
         store: CachedStore,
         addresses: Addresses,
         url: str,
+        identity: edge.Identity,
     ) -> None:
         """Wait until the server may be ready; create its first objects, unless another worker does."""
         config, port, created = self._config, urlsplit(url).port, set[asyncio.Task[None]]()
         if config.first and port is not None:
             first, endpoint = partial(addresses.first, NAME), edge.endpoint(config.listening.bind_address)
-            made = FirstObjects(store, now, config.apis.status_manager, first, port, endpoint)
+            trust = partial(edge.trust_of, config.auth, identity)
+            made = FirstObjects(store, now, config.apis.status_manager, first, port, endpoint, trust)
+            if identity.certificate is not None:
+                identity.certificate.changed.append(lambda _: made.renew())
             created.add(group.create_task(made.create()))
             control.start_first_objects(group, made)
         await control.wait_synced()

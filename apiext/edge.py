@@ -18,7 +18,8 @@ from apiext.auth.bound_objects import Find
 from apiext.auth.serving import Serving, ServingCertificate
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
-from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
+from apiext.config import AuthConfig, Config, ConfigError, EtcdConfig, ProxyConfig, Worker
+from apiext.controllers import authentication_trust
 from apiext.etcd.transport import TLS
 from apiext.http import access_log
 from apiext.http.health import ENDPOINTS, Check, Health
@@ -101,6 +102,25 @@ def identity(config: Config, find: Find) -> Identity:
     if client_ca and client_ca == serving.authority:
         certificate.changed.append(lambda renewed: _trust_clients(context, proxies, renewed))
     return Identity(context, Credentials(users, accounts), token, accounts, proxies, certificate)
+
+
+def trust_of(config: AuthConfig, identity: Identity) -> dict[str, str]:
+    """Return the CAs that sign certificates of clients and proxies, as data of a configmap; empty without TLS.
+
+    Raises OSError.
+    """
+    if identity.certificate is None:
+        return {}
+    client_ca, proxy = config.client_ca_file or identity.certificate.current.authority, config.proxy
+    texts = [Path(file).read_text("utf-8") if file else "" for file in (client_ca, proxy.ca_file)]
+    lists = {
+        "requestheader-allowed-names": proxy.allowed_names,
+        "requestheader-extra-headers-prefix": proxy.extra_prefixes,
+        "requestheader-group-headers": proxy.group_headers,
+        "requestheader-uid-headers": proxy.uid_headers,
+        "requestheader-username-headers": proxy.user_headers,
+    }
+    return authentication_trust.trust_of(texts[0], texts[1], lists)
 
 
 def _verifiers(file: str) -> "list[Verifier]":

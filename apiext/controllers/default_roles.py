@@ -13,7 +13,7 @@ import orjson
 
 from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import GROUP, Role, document_of, rules_in
-from apiext.auth.roles import CLUSTER_BINDINGS, CLUSTER_ROLES
+from apiext.auth.roles import BINDINGS, ROLES
 from apiext.auth.user import AUTHENTICATED, MASTERS, User
 from apiext.catalog import builtin
 from apiext.config import STATUS_MANAGER
@@ -62,11 +62,9 @@ class DefaultRoles:
 
     async def _reconcile(self) -> None:
         roles, bindings = tables()
-        for resource, wanted, completed in (
-            (CLUSTER_ROLES, roles, completed_role),
-            (CLUSTER_BINDINGS, bindings, completed_binding),
-        ):
+        for resources, wanted, completed in ((ROLES, roles, completed_role), (BINDINGS, bindings, completed_binding)):
             for document in wanted:
+                resource = resources["namespace" in document["metadata"]]
                 await self._bring_up_to_date(resource, document, completed)
         self._done.set()
 
@@ -74,12 +72,13 @@ class DefaultRoles:
         self, resource: GroupResource, wanted: View, completed: Callable[[View, View], Document | None]
     ) -> None:
         """Create or complete an object. After a conflict, the loop retries."""
-        store, name = self._verbs.store, wanted["metadata"]["name"]
+        store, metadata = self._verbs.store, wanted["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
         collection = store.collection(resource)
         if collection is None:
             return  # --runtime-config disables the resource
         await collection.wait_ready()
-        entry = collection.state.get("", name) or await store.current(collection, "", name)
+        entry = collection.state.get(namespace, name) or await store.current(collection, namespace, name)
         if entry is None:
             await self._write(api.create, resource, "create", wanted)
             return
@@ -91,7 +90,7 @@ class DefaultRoles:
         # the roleRef is immutable, so the binding is deleted and created again
         if stored.get("roleRef") != wanted.get("roleRef"):
             options = DeleteOptions(uid=stored["metadata"].get("uid", ""))
-            await delete.delete(self._verbs, self._call(resource, "delete", name), options)
+            await delete.delete(self._verbs, self._call(resource, "delete", namespace, name), options)
             await self._write(api.create, resource, "create", wanted)
         elif (change := completed(stored, wanted)) is not None:
             await self._write(api.update, resource, "update", change)
@@ -99,35 +98,41 @@ class DefaultRoles:
     async def _write(
         self, write: Callable[[Verbs, Call, Body], Any], resource: GroupResource, verb: str, document: View
     ) -> None:
-        name = document["metadata"]["name"]
+        metadata = document["metadata"]
         raw = orjson.dumps(document)
-        call = self._call(resource, verb, name if verb == "update" else "")
+        call = self._call(resource, verb, metadata.get("namespace", ""), metadata["name"] if verb == "update" else "")
         await write(self._verbs, call, Body(orjson.loads(raw), [], "application/json", raw))
 
-    def _call(self, resource: GroupResource, verb: str, name: str) -> Call:
+    def _call(self, resource: GroupResource, verb: str, namespace: str, name: str) -> Call:
         catalog = self._verbs.catalog.current
         found = catalog.resource(resource.group, resource.resource)
         served = catalog.lookup(resource.group, "v1", resource.resource)
         assert found is not None
         assert served is not None
-        return Call(verb, served, found, served.endpoints[""], None, name, {}, USER, STATUS_MANAGER)
+        return Call(verb, served, found, served.endpoints[""], namespace or None, name, {}, USER, STATUS_MANAGER)
 
 
 def tables() -> tuple[list[Document], list[Document]]:
-    """Return the default cluster roles and cluster role bindings, from default_roles.yaml."""
+    """Return the default roles and bindings, from default_roles.yaml. Those with a namespace are no cluster roles."""
     table = read_yaml(Path(builtin.__file__).with_name("default_roles.yaml"))
     return [_role(row) for row in table["roles"]], [_binding(row) for row in table["bindings"]]
 
 
-def _metadata(name: str, labels: Mapping[str, str] | None = None) -> Document:
-    return {"name": name, "labels": {**_LABELS, **(labels or {})}, "annotations": {AUTOUPDATE: "true"}}
+def _metadata(name: str, row: Mapping[str, Any]) -> Document:
+    place = {"namespace": row["namespace"]} if "namespace" in row else {}
+    labels = {**_LABELS, **row.get("labels", {})}
+    return {"name": name, **place, "labels": labels, "annotations": {AUTOUPDATE: "true"}}
+
+
+def _kind(kind: str, row: Mapping[str, Any]) -> str:
+    return kind if "namespace" in row else f"Cluster{kind}"
 
 
 def _role(row: Mapping[str, Any]) -> Document:
     role: Document = {
         "apiVersion": _API,
-        "kind": "ClusterRole",
-        "metadata": _metadata(row["name"], row.get("labels")),
+        "kind": _kind("Role", row),
+        "metadata": _metadata(row["name"], row),
         "rules": row.get("rules"),
     }
     if "aggregates" in row:
@@ -139,9 +144,9 @@ def _role(row: Mapping[str, Any]) -> Document:
 def _binding(row: Mapping[str, Any]) -> Document:
     return {
         "apiVersion": _API,
-        "kind": "ClusterRoleBinding",
-        "metadata": _metadata(row["role"]),
-        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": row["role"]},
+        "kind": _kind("RoleBinding", row),
+        "metadata": _metadata(row.get("name", row["role"]), row),
+        "roleRef": {"apiGroup": GROUP, "kind": _kind("Role", row), "name": row["role"]},
         "subjects": row["subjects"],
     }
 

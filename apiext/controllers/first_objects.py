@@ -1,17 +1,19 @@
-"""Objects that kube-apiserver creates: system priority classes, and the service ``default/kubernetes``, with endpoints.
+"""Objects that kube-apiserver creates: priority classes, the service ``default/kubernetes``, and a configmap.
 
+The configmap contains the CAs of clients (authentication_trust.py). The service has endpoints.
 Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in this module have the
 stored form, so that the start of the server need not import the types of their kinds.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
+from apiext.controllers import authentication_trust
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode
@@ -23,8 +25,10 @@ from apiext.verbs.commit import Put, attempt
 
 PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
 SERVICES, ENDPOINTS = GroupResource("", "services"), GroupResource("", "endpoints")
+CONFIG_MAPS = GroupResource("", "configmaps")
 SLICES = GroupResource("discovery.k8s.io", "endpointslices")
 NAME = "kubernetes"
+_TRUST = (authentication_trust.NAMESPACE, authentication_trust.NAME)
 _CLASSES = {
     "system-cluster-critical": (
         2_000_000_000,
@@ -36,26 +40,28 @@ _CLASSES = {
     ),
 }
 
-# Seconds after a deletion until the service or its endpoints are created again (upstream: at most 10).
+# Seconds after a deletion until the object is created again (upstream: at most 10).
 RECREATE_AFTER = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the objects that are missing at the start, and updates the service and its endpoints.
+    """Creates the objects that are missing at the start, and updates them, except the priority classes.
 
-    After a deletion of the service or its endpoints, creates them again.
+    After a deletion of the service, its endpoints or the configmap, creates them again. After any other change of the
+    configmap, adds missing data of this server.
 
     ``clock()`` returns the current time in the format of metadata.
 
     ``address()`` returns a free service address, preferably the first address of the range. ``port`` is the port of the
-    server. ``endpoint`` is the IP address of the server for other machines, or "".
+    server. ``endpoint`` is the IP address of the server for other machines, or "". ``trust()`` returns the data of the
+    configmap for this server; if it is empty, this server writes no configmap.
     """
 
     def __init__(
         self, store: CachedStore, clock: Callable[[], str], manager: str, address: Callable[[], str], port: int,
-        endpoint: str,
+        endpoint: str, trust: Callable[[], Mapping[str, str]],
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
@@ -63,6 +69,7 @@ class FirstObjects:
         self._address = address
         self._port = port
         self._endpoint = endpoint
+        self._trust = trust
         self._loop = Loop("kubernetes-service", self._reconcile)
 
     async def create(self) -> None:
@@ -72,13 +79,13 @@ class FirstObjects:
         """
         try:
             await asyncio.gather(*(self._create_class(name) for name in _CLASSES), self._reconcile(NAME))
-        except StoreError as error:
-            log.warning("the service default/kubernetes or a system priority class could not be created: %s", error)
+        except (StoreError, OSError) as error:
+            log.warning("an object that the server creates at its start could not be written: %s", error)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Subscribe to deletions, and create the service and its endpoints again after a deletion."""
+        """Subscribe to deletions, and create the service, its endpoints and the configmap again after a deletion."""
         self._loop.start(group)
-        for resource in (SERVICES, ENDPOINTS, SLICES):
+        for resource in (SERVICES, ENDPOINTS, SLICES, CONFIG_MAPS):
             collection = self._store.collection(resource)
             if collection is not None:
                 collection.feed.subscribe(self._changed)
@@ -88,15 +95,21 @@ class FirstObjects:
         await self._loop.stop()
 
     def _changed(self, change: Change) -> None:
-        if change.kind == "DELETED" and (change.entry.namespace, change.entry.name) == ("default", NAME):
+        key = (change.entry.namespace, change.entry.name)
+        if key == _TRUST or (key == ("default", NAME) and change.kind == "DELETED"):
             self._loop.add_after(NAME, RECREATE_AFTER)
 
+    def renew(self) -> None:
+        """Write the configmap again, since ``trust`` returns other data."""
+        self._loop.add(NAME)
+
     async def _reconcile(self, _: str) -> None:
-        """Create the service and its endpoints, or update them."""
+        """Create the service, its endpoints and the configmap, or update them."""
         await asyncio.gather(
             self._put(SERVICES, "default", self._service, self._moved),
             self._put(ENDPOINTS, "default", self._endpoints, _renewed(self._endpoints, "subsets")),
             self._put(SLICES, "default", self._slice, _renewed(self._slice, "endpoints", "ports")),
+            self._put(CONFIG_MAPS, _TRUST[0], self._new_trust, self._merged_trust, name=_TRUST[1]),
         )
 
     async def _create_class(self, name: str) -> None:
@@ -205,6 +218,19 @@ class FirstObjects:
         endpoints = [{"addresses": [self._endpoint], "conditions": {"ready": True}}]
         kind = "IPv6" if ":" in self._endpoint else "IPv4"
         return {**found, "addressType": kind, "endpoints": endpoints, "ports": ports}
+
+    def _new_trust(self) -> Document | None:
+        if not (data := self._trust()):
+            return None
+        owned: Document = {"f:data": {".": {}, **{f"f:{key}": {} for key in sorted(data)}}}
+        namespace, name = _TRUST
+        return {**self._object("v1", "ConfigMap", {"name": name, "namespace": namespace}, owned), "data": dict(data)}
+
+    def _merged_trust(self, stored: Document) -> Document | None:
+        """Return the stored configmap with the data of this server, None if nothing changes."""
+        own = self._trust()
+        data = authentication_trust.merged(stored.get("data") or {}, own) if own else stored.get("data")
+        return None if data == stored.get("data") else {**stored, "data": data}
 
 
 def _renewed(make: Callable[[], Document | None], *fields: str) -> Callable[[Document], Document | None]:

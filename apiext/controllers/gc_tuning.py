@@ -12,13 +12,13 @@ from apiext.controllers import limits
 from apiext.storage.heap import HEAP
 
 # The number of new objects after which Python collects the newest generation.
-GC_NEW = 2_000
+GC_NEW = 500
 # The number of collections of the newest generation before a collection of all new objects, which takes about 1 ms.
-GC_ROUNDS = 4
+GC_ROUNDS = 3
 # Minimum number of seconds between two full collections.
 GC_EVERY = 2.0
 # The number of collections of all new objects after which a full collection is worthwhile.
-GC_WORTH = 8
+GC_WORTH = 180
 
 _NEVER = 1_000_000
 _NEW = 1  # the number of the generation that contains all new objects

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.conformance.test_tls import handshake
 from tests.support.client_certificates import CN, ORG, UID, ClientAuthority, Subject, dialling
 from tests.support.processes import SERVE, Etcd, Server, running_server
@@ -191,3 +192,29 @@ def test_no_named_proxies_over_one_authority_end_the_start(tmp_path: Path) -> No
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert "--requestheader-allowed-names must be specified" in done.stderr
+
+
+TRUST = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+
+
+def test_the_authorities_are_published(fleet: Fleet) -> None:
+    """Aggregated API servers, such as the visibility server of Kueue, read the CAs from this configmap."""
+    headers = {"Authorization": "Bearer sesame"}
+    api = Client(fleet.server.url, headers, dialling())
+    found = api.get(TRUST).expect(200)["data"]
+    own = {
+        "client-ca-file": fleet.authorities["clients"].file.read_text(),
+        "requestheader-client-ca-file": fleet.authorities["proxies"].file.read_text(),
+        "requestheader-allowed-names": '["front","second"]',
+        "requestheader-extra-headers-prefix": '["X-Remote-Extra-","X-E-"]',
+        "requestheader-group-headers": '["X-Remote-Group","X-Other-Group"]',
+        "requestheader-uid-headers": '["X-Remote-Uid"]',
+        "requestheader-username-headers": '["X-Remote-User","X-Other-User"]',
+    }
+    assert found == own
+    api.patch(TRUST, {"data": {"requestheader-allowed-names": '["theirs"]', "client-ca-file": None}}).expect(200)
+    until(lambda: api.get(TRUST).json["data"].get("client-ca-file") == own["client-ca-file"], "the CA is added again")
+    assert api.get(TRUST).expect(200)["data"]["requestheader-allowed-names"] == '["theirs","front","second"]'
+    api.delete(TRUST).expect(200)
+    until(lambda: api.get(TRUST).status == 200, "the configmap is created again")
+    assert api.get(TRUST).expect(200)["data"] == own

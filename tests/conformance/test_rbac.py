@@ -240,6 +240,17 @@ def test_default_roles_are_there(admin: Client) -> None:
     }
     bound = admin.get(f"{API}/clusterrolebindings/system:public-info-viewer").expect(200)
     assert [one["name"] for one in bound["subjects"]] == ["system:authenticated", "system:unauthenticated"]
+    reader = "extension-apiserver-authentication-reader"
+    bound = admin.get(f"{API}/namespaces/kube-system/rolebindings/system::{reader}").expect(200)
+    assert bound["roleRef"]["name"] == reader
+    assert [one["name"] for one in bound["subjects"]] == ["system:kube-controller-manager", "system:kube-scheduler"]
+    rules = admin.get(f"{API}/namespaces/kube-system/roles/{reader}").expect(200)["rules"]
+    assert rules == [
+        {
+            "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"],
+            "verbs": ["get", "list", "watch"],
+        }
+    ]  # fmt: skip
     assert "poststarthook/rbac/bootstrap-roles ok" in admin.request("GET", "/readyz?verbose").text
 
 

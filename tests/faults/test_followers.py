@@ -61,7 +61,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/definitions.py Definitions.start": (DEFINITIONS,),
     "controllers/definition_loops.py DefinitionLoops.follow": (DEFINITIONS,),
     "controllers/dependents.py Dependents.follow": (CONFIG_MAPS, SECRETS),
-    "controllers/first_objects.py FirstObjects.start": (SERVICES,),
+    "controllers/first_objects.py FirstObjects.start": (SERVICES, CONFIG_MAPS),
     "controllers/garbage.py Garbage._follow": (CONFIG_MAPS,),
     "controllers/instances.py Sweep.__init__": (CONFIG_MAPS,),
     "controllers/late.py LateController.start": (QUOTAS, *PROTECTED),

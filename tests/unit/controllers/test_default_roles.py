@@ -10,7 +10,13 @@ from apiext.auth.authorization import Attributes
 from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import Policy, Role, binding_in, role_in, rules_in
 from apiext.auth.user import User
-from apiext.catalog.builtin.rbac import default_binding, validate_cluster_role, validate_cluster_role_binding
+from apiext.catalog.builtin.rbac import (
+    default_binding,
+    validate_cluster_role,
+    validate_cluster_role_binding,
+    validate_role,
+    validate_role_binding,
+)
 from apiext.controllers import aggregation, default_accounts, garbage, migrations
 from apiext.controllers.default_roles import completed_binding, completed_role, tables
 from apiext.documents.document import clone
@@ -23,14 +29,18 @@ BINDINGS = {binding["metadata"]["name"]: binding for binding in tables()[1]}
 
 def test_the_table_is_valid() -> None:
     for role in ROLES.values():
-        assert validate_cluster_role(role, None) == []
+        validate = validate_role if role["kind"] == "Role" else validate_cluster_role
+        assert validate(role, None) == []
         assert bool(role["rules"]) != ("aggregationRule" in role), "an aggregated role has no rules of its own"
     for binding in BINDINGS.values():
         same: dict[str, Any] = clone(binding)
         default_binding(same)
         assert same == binding, "what is stored must not differ from the table by its defaults"
-        assert validate_cluster_role_binding(binding, None) == []
-        assert binding["roleRef"]["name"] in ROLES
+        validate = validate_role_binding if binding["kind"] == "RoleBinding" else validate_cluster_role_binding
+        assert validate(binding, None) == []
+        role = ROLES[binding["roleRef"]["name"]]
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
 
 
 @pytest.mark.parametrize("name", list(ROLES))

@@ -1,0 +1,67 @@
+"""The data of the configmap ``kube-system/extension-apiserver-authentication``.
+
+Aggregated API servers read from it which CA signs the certificates of clients and of authenticating proxies. Upstream:
+pkg/controlplane/controller/clusterauthenticationtrust.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+
+NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
+CLIENT_CA, PROXY_CA = "client-ca-file", "requestheader-client-ca-file"
+# Upstream keeps a certificate for this time after its expiry, since clocks differ.
+SLACK = timedelta(minutes=5)
+_CA_FILES = (CLIENT_CA, PROXY_CA)
+
+
+def trust_of(client_ca: str, proxy_ca: str, lists: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Return the data for this server. ``client_ca`` and ``proxy_ca`` are PEM texts, or "".
+
+    ``lists`` are the values of the flags --requestheader-…, by the key of the configmap. They are part of the data only
+    with a CA for proxies.
+    """
+    found = {CLIENT_CA: client_ca} if client_ca else {}
+    if proxy_ca:
+        found[PROXY_CA] = proxy_ca
+        found |= {key: _json(values) for key, values in lists.items()}
+    return found
+
+
+def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """Add the data of this server to stored data, which other servers may have written.
+
+    Drop expired certificates and unknown keys, as upstream. Raise ValueError if the stored data is invalid.
+    """
+    data = {}
+    for key in sorted({*stored, *own}):
+        if key in _CA_FILES:
+            text = _certificates(stored.get(key, ""), own.get(key, ""))
+        elif key.startswith("requestheader-"):
+            lists = (json.loads(text) for text in (stored.get(key), own.get(key)) if text)
+            text = _json(tuple(dict.fromkeys(value for values in lists for value in values)))
+        else:
+            continue
+        if text:
+            data[key] = text
+    if PROXY_CA not in data:
+        data = {key: text for key, text in data.items() if key == CLIENT_CA}
+    return data
+
+
+def _certificates(*texts: str) -> str:
+    """Return the different certificates of PEM texts that have not expired."""
+    from cryptography import x509  # not needed without TLS; the import takes 40 ms
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from apiext.auth.serving import now
+    from apiext.system.certificates import unwarned
+
+    with unwarned():
+        found = [it for text in texts if text for it in x509.load_pem_x509_certificates(text.encode())]
+        kept = dict.fromkeys(it.public_bytes(Encoding.PEM) for it in found if it.not_valid_after_utc > now() - SLACK)
+    return b"".join(kept).decode()
+
+
+def _json(values: tuple[str, ...]) -> str:
+    return json.dumps(values, separators=(",", ":"), ensure_ascii=False)

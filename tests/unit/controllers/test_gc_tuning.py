@@ -80,3 +80,22 @@ async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytes
         assert sum(told) > 0, "the system may have it back"
     finally:
         gc.enable()
+
+
+async def test_a_busy_server_collects_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc_tuning, "GC_WORTH", 3)
+    gc.disable()
+    try:
+        garbage, gone = old_garbage()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(gc_tuning.collect_loop(0.0))  # it looks in each iteration of the event loop
+            await asyncio.sleep(0)
+            for _ in range(3 * gc_tuning.GC_BUSY - 2):
+                gc.collect(1)
+                await asyncio.sleep(0)
+                assert garbage() is not None, "new objects were collected since the last look"
+            async with asyncio.timeout(10):
+                await gone.wait()  # a quiet moment
+            task.cancel()
+    finally:
+        gc.enable()

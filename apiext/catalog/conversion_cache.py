@@ -112,8 +112,8 @@ class ConversionCache:
     def keep_plain(self, answer: Any, request: ConversionRequest) -> Converted | None:
         """Fast path: cache and return a converted object that needs neither validation nor pruning.
 
-        The object must have the kind and metadata of the original, and the schema must not change it. Return None for
-        other objects: the caller validates them and calls ``keep``, which caches the same bytes.
+        The object must have the kind and metadata of the original, and the schema must not change it. ``keep`` would
+        cache the same bytes. Return None for other objects: the caller validates them and calls ``keep``.
         """
         if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
             return None

@@ -45,7 +45,10 @@ class NeedsConversion(Exception):
         return self._document
 
     def unchanged_metadata(self, answer: View) -> bytes:
-        """Return the JSON of the metadata if the conversion did not change kind and metadata, else empty."""
+        """Return the JSON of the metadata if the conversion did not change kind and metadata.
+
+        Empty bytes mean "changed or unknown".
+        """
         place = PLACE.match(self.text)
         metadata = answer.get("metadata")
         if place is None or metadata.__class__ is not dict or place["kind"].decode() != answer.get("kind"):
@@ -91,7 +94,7 @@ PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metad
 def place_of(raw: bytes, uid: Any) -> int:
     """Return the offset of ``"uid":"…"}``, the end of metadata.
 
-    Return -1 if this text does not occur exactly once.
+    Return -1 if there is no uid, or if this text does not occur exactly once.
     """
     if not uid or not isinstance(uid, str):
         return -1

@@ -14,6 +14,7 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
+# replicas of the Scale that a patch or apply changes, if the object has none (see with_replicas)
 _UNSET_REPLICAS = -(2**31)  # upstream: in the Scale of an object without replicas
 _MAX_INT32 = 2**31 - 1
 
@@ -207,7 +208,10 @@ SCALE_MODEL = Model(
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:
-    """Return the validation errors of the fields that the scale endpoint reads (SRV-009)."""
+    """Return the validation errors of the fields that the scale endpoint reads (SRV-009).
+
+    If ``spec`` is false, the replicas in the spec are not validated.
+    """
     errors: list[FieldError] = []
     for path in ((settings["specReplicasPath"],) if spec else ()) + (settings["statusReplicasPath"],):
         errors += _replica_errors(path, document)

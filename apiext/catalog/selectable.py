@@ -12,7 +12,7 @@ Getter = Callable[[View], str]
 def selectable_fields(paths: Iterable[str], *, namespaced: bool) -> Mapping[str, Getter]:
     """Return field label → getter for metadata.name, metadata.namespace, and the paths.
 
-    The label of a path is the path without its first dot.
+    The label of a path is the path without its first dot. Only a namespaced resource has metadata.namespace.
     """
     found = {"metadata.name": _metadata("name")}
     if namespaced:

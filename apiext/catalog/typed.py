@@ -24,9 +24,10 @@ _VERSIONS = frozenset(
 def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: Step, same: bool) -> Codec:
     """Return the codec of one version of a built-in kind.
 
-    ``read`` converts a stored object into the version's form. ``own`` does the same for an object that this codec has
-    encoded, which needs no defaults. ``write`` converts an object into the stored form. ``same`` is true if both forms
-    are equal: then ``view`` only inserts the resourceVersion into most stored bytes (Splices).
+    ``read`` converts a stored object into the version's form. ``own`` does the same for an object that needs no
+    defaults, since this codec has encoded it, or an earlier ``view`` changed nothing in it. ``write`` converts an
+    object into the stored form. ``same`` is true if both forms are equal: then ``view`` only inserts the
+    resourceVersion into most stored bytes (Splices).
     """
     splices = Splices()
 

@@ -244,7 +244,8 @@ def _shown_without_revision(
 def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes | None:
     """Fast path without a webhook: replace only the apiVersion and insert the resourceVersion.
 
-    Return None if the object is not in the storage version, or if the conversion would change other fields.
+    Return None if the slow path is needed: a webhook converts objects, ``version`` is the storage version, the splices
+    of the storage version lack the object, or the conversion would change other fields.
     """
     if storage.webhook or version == storage.written:
         return None

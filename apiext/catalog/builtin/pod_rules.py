@@ -116,7 +116,10 @@ def _claims(claims: Sequence[View], path: str) -> Iterator[FieldError]:
 
 
 def spec_errors(spec: View, path: str, pod: str = "") -> list[FieldError]:
-    """Return the validation errors of the spec of a pod; ``pod`` is the pod's name, empty in a template."""
+    """Return the validation errors of the spec of a pod or of a pod template.
+
+    ``pod`` is the name of a pod. It is empty for a template, a resize, and an update of ephemeral containers.
+    """
     errors: list[FieldError] = []
     volumes = _volumes(spec, child(path, "volumes"), errors, pod)
     claims = spec.get("resourceClaims") or ()

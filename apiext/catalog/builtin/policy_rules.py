@@ -54,7 +54,7 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 def variables_errors(spec: View, stored: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
     """Yield the validation errors of a policy's variables, and add the types of the variables to ``types``.
 
-    ``stored`` are the expressions of the stored policy (see within_spec).
+    ``stored`` are expressions of the stored policy (see within_spec).
     """
     for index, variable in enumerate(spec.get("variables") or ()):
         within = within_spec(spec, variable.get("expression") or "", stored, types)
@@ -72,8 +72,8 @@ def within_spec(
 ) -> Environment:
     """Return the CEL environment of the expression ``text`` of a policy.
 
-    ``stored`` are the expressions of the stored policy: they may use all functions. Any other expression may use only
-    the functions that new expressions may use (see cel.environment).
+    ``stored`` are expressions of the stored policy, usually those of the same field: they may use all functions. Any
+    other expression may use only the functions that new expressions may use (see cel.environment).
     """
     return environment(
         params=spec.get("paramKind") is not None,
@@ -119,7 +119,7 @@ def _variable_errors(
     found = rules.expression(expression, child(path, "expression"), within)
     if isinstance(found, FieldError):
         yield found
-        variables[name] = DYN  # so that expressions with this variable have no further errors
+        variables[name] = DYN  # so that this error causes no errors in expressions that use the variable
     else:
         variables[name] = found.result
 

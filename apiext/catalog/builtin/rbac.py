@@ -115,6 +115,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     for index, subject in enumerate(subjects):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
+        # the error shows Go's field names (APIGroup) instead of the JSON names (apiGroup)
         shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the names of the internal type
         errors.append(invalid("roleRef", shown, "field is immutable"))
     # upstream: errors of declarative validation come last

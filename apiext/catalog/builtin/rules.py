@@ -184,7 +184,7 @@ _RULES: Mapping[str, Callable[[Any], Check]] = {
     "type": _type,
 }
 _WITH_EMPTY: Mapping[str, Callable[[Any], Check]] = {"enum": _enum_or_absent, "format": _format_of_empty}
-"""Rules that also validate empty strings, if the row has ``empty``."""
+"""Rules that also validate empty strings, if the row has ``empty``; ``format`` then treats an absent value as empty."""
 _EMPTY, _SAYS = "empty", "says"
 _LIMITS = ("min", "max", "above")
 

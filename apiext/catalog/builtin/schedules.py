@@ -73,7 +73,7 @@ def _descriptor_error(descriptor: str) -> str:
 
 
 def _check_range(text: str, bounds: Bounds) -> None:
-    """Raise ScheduleError for a malformed part of a field, such as ``*/5`` or ``mon-fri``."""
+    """Validate a part of a field, such as ``*/5`` or ``mon-fri``; raise ScheduleError if it is malformed."""
     limits, *steps = text.split("/")
     first, *others = limits.split("-")
     if first in ("*", "?"):
@@ -132,7 +132,7 @@ def zone_errors(zone: str) -> Iterator[str]:
 def is_zone(name: str) -> bool:
     """Return whether the system's time zone database has a time zone.
 
-    Without a database, every name is valid.
+    ``UTC``, ``Local`` and the empty name are always valid. Without a database, every name is valid.
     """
     return name in ("", "UTC", "Local") or _has_zone(name) or not _has_zone(_KNOWN)
 

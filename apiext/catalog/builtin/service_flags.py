@@ -53,7 +53,7 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def _ports(text: str) -> range:
-    """Parse a range of ports: ``30000-32767``, ``30000+2767`` (first port and length), or one port."""
+    """Parse a range of ports: ``30000-32767``, the same as ``30000+2767``, or one port."""
     if not text:
         return _USUAL.ports
     found = re.fullmatch(r"([0-9]{1,6})(?:([-+])([0-9]{1,6}))?", text.strip())

@@ -73,7 +73,11 @@ def is_headless(spec: View) -> bool:
 
 
 def prepare_service(new: Document, old: View | None) -> Document:
-    """Restore stored fields that an update omits, and drop fields that the new type of the service cannot have."""
+    """Restore stored fields that an update omits, and drop fields that the service may not have.
+
+    A valid ``internalTrafficPolicy`` of an ExternalName service is always dropped. An update drops other fields only if
+    their values are unchanged (see _drop_unused). It empties ``status.loadBalancer`` unless the type is LoadBalancer.
+    """
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _keep_given(spec, before)
     if spec.get("type") == "ExternalName" and spec.get("internalTrafficPolicy") in _POLICIES:
@@ -106,7 +110,7 @@ def _keep_given(spec: Document, before: View) -> None:
 
 
 def _drop_unused(spec: Document, before: View) -> None:
-    """Drop unchanged fields that the old type of a service allows, and its new type does not."""
+    """Drop unchanged fields that the stored service may have, and the new service may not."""
     for name, has in _OF_TYPE.items():
         if has(before) and not has(spec) and spec.get(name) == before.get(name):
             spec.pop(name, None)
@@ -371,6 +375,7 @@ def _shown(protocol: str, port: int) -> str:
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
     """Yield the validation errors of a load balancer's source ranges: of the field, else of the annotation."""
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
+    # the path in errors is not the JSON name, loadBalancerSourceRanges
     path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: with a capital letter
     if ranges:
         kept = [text.strip() for text in (old.get("spec") or {}).get("loadBalancerSourceRanges") or ()]

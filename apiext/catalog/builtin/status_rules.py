@@ -43,7 +43,7 @@ def _counters(*counts: str, at_most_replicas: Sequence[str] = (), ready: str = "
 
     No count may be negative. The counts in ``at_most_replicas`` may not exceed ``replicas``. If ``ready`` is not empty,
     availableReplicas may not exceed readyReplicas; ``ready`` is the name of readyReplicas in the error. If
-    collisionCount is one of the counts, it may not decrease.
+    collisionCount is one of the counts, an update may neither decrease nor remove it.
     """
 
     def validate(new: View, old: View | None) -> list[FieldError]:
@@ -127,7 +127,10 @@ def _points(document: View | None) -> Sequence[View]:
 
 
 def validate_claim_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the amounts and resizes in the status of a persistent volume claim."""
+    """Return the validation errors of the amounts and resizes in the status of a persistent volume claim.
+
+    A claim without ``spec.accessModes`` is an error, too.
+    """
     status = _status(new)
     errors = Errors()
     if not (new.get("spec") or {}).get("accessModes"):
@@ -212,7 +215,11 @@ def _nominated(status: View, before: View, *, bound: bool) -> Iterator[FieldErro
 
 
 def _revived(spec: View, status: View, before: View) -> Iterator[FieldError]:
-    """Yield an error for each terminated container that runs again although its restart policy forbids this."""
+    """Yield an error for each terminated container that runs again although its restart policy forbids this.
+
+    A terminated ephemeral container may never run again. If a rule of any container has the action
+    RestartAllContainers, all containers that are not ephemeral may run again.
+    """
     containers = {name: spec.get(name) or () for name in _STATUSES.values()}
     rules = [rule for some in containers.values() for one in some for rule in one.get("restartPolicyRules") or ()]
     if not any(rule.get("action") == "RestartAllContainers" for rule in rules):
@@ -241,8 +248,8 @@ def _terminated(status: View) -> View | None:
 def _restarts(container: View, spec: View, code: int) -> bool:
     """Return whether a container starts again after this exit code.
 
-    The first restart rule of the container that matches decides. Without such a rule, the restart policy of the
-    container decides, or that of the pod if the container has none.
+    If the container has a restart policy, its first restart rule that matches the exit code decides. Without such a
+    rule, the restart policy of the container decides, or that of the pod if the container has none.
     """
     policy = container.get("restartPolicy")
     if policy is not None:

@@ -124,7 +124,10 @@ VOLUME_SOURCES = tuple(source.field for source in _OF_VOLUMES)
 
 
 def pod_source_errors(volume: View, path: str, pod: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the source of a pod's volume; ``pod`` is the pod's name, empty in a template."""
+    """Yield the validation errors of the source of a pod's volume.
+
+    ``pod`` is the pod's name. If it is empty, the name of the claim of an ephemeral volume is not validated.
+    """
     name = volume.get("name") or ""
     yield from _errors(_OF_PODS, volume, path)
     iscsi, ephemeral = volume.get("iscsi"), volume.get("ephemeral")
@@ -378,7 +381,10 @@ def _downward_file(file: View, path: str) -> Iterator[FieldError]:
 
 
 def field_selector_errors(selector: View, known: tuple[str, ...], path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a reference to a field of the pod; ``known`` are the allowed fields."""
+    """Yield the validation errors of a reference to a field of the pod.
+
+    ``known`` are the allowed fields without a subscript; ``metadata.labels['key']`` is always allowed.
+    """
     version, field = selector.get("apiVersion") or "", selector.get("fieldPath") or ""
     at = child(path, "fieldPath")
     if not version:
@@ -513,7 +519,10 @@ def _projected_bundle(source: View, at: str, path: str, paths: set[str]) -> Iter
 
 
 def _bundle_name(name: str) -> list[str]:
-    """Return the validation errors of the name of a ClusterTrustBundle: ``name`` or ``example.com:signer:name``."""
+    """Return the validation errors of the name of a ClusterTrustBundle: ``name`` or ``example.com:signer:name``.
+
+    Only the part after the last colon is validated.
+    """
     return syntax.dns1123_subdomain(name.rpartition(":")[2])
 
 

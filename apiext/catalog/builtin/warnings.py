@@ -268,7 +268,7 @@ def _terms(terms: Iterable[View] | None, path: str) -> Iterator[str]:
 
 
 def _expressions(selector: View, path: str, *, values: bool) -> Iterator[str]:
-    """Yield the warnings about matchExpressions with node labels; with ``values``, also about label values."""
+    """Yield warnings about deprecated node labels in matchExpressions; with ``values``, also about invalid values."""
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         at, key = item(child(path, "matchExpressions"), index), expression.get("key") or ""
         if key in _NODE_LABELS:
@@ -338,7 +338,7 @@ def _container(
 
 
 def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
-    """Yield the warnings about ports: first about duplicate and overlapping numbers, then about duplicate names."""
+    """Yield the warnings about ports: first about numbers and host addresses, then about duplicate names."""
     ports = [
         (port, item(child(at, "ports"), index))
         for container, at in containers
@@ -402,7 +402,7 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
 
 
 def _overlaps(volume: View) -> Iterator[str]:
-    """Yield the warnings about files of a volume whose paths overlap.
+    """Yield the warnings about files of a volume whose paths overlap, and about empty sources of projected volumes.
 
     Paths overlap if they are equal, or if one is below the other.
     """
@@ -448,7 +448,7 @@ def _projected(source: View) -> list[_File]:
 
 
 def _collisions(files: Iterable[_File], seen: list[_File]) -> Iterator[str]:
-    """Yield a text for each pair of files with conflicting paths; append the files to ``seen``."""
+    """Yield a text for each pair of files with overlapping paths; append the files to ``seen``."""
     for one in files:
         file = one._replace(path=one.path.rstrip("/"))
         for other in seen if file.path else ():
@@ -515,7 +515,10 @@ def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
 
 
 def csi_driver_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a CSIDriver that receives tokens in volume attributes."""
+    """Return the warning about a CSIDriver that receives tokens in volume attributes.
+
+    An update gets it only if it changes ``tokenRequests``.
+    """
     spec = _spec(new)
     tokens = spec.get("tokenRequests") or []
     if not tokens or spec.get("serviceAccountTokenInSecrets") is not None:
@@ -527,7 +530,7 @@ def csi_driver_warnings(new: View, old: View | None) -> list[str]:
 
 
 def node_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about removed fields and about the pod networks of a Node."""
+    """Return the warnings about removed and deprecated fields, and about the pod networks of a Node."""
     spec, found = _spec(new), []
     if spec.get("configSource") is not None:
         found.append("spec.configSource: the feature is removed")
@@ -555,7 +558,10 @@ def endpoints_warnings(new: View, old: View | None) -> list[str]:
 
 
 def endpoint_slice_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about addresses of an EndpointSlice, unless a controller of Kubernetes manages it."""
+    """Return the warnings about addresses of an EndpointSlice, unless a controller of Kubernetes manages it.
+
+    A new EndpointSlice of the deprecated type FQDN always gets a warning.
+    """
     found = []
     if old is None and new.get("addressType") == "FQDN":
         found.append("spec.addressType: FQDN endpoints are deprecated")

@@ -91,7 +91,10 @@ def ready(document: View) -> str:
 
 
 def completions(document: View) -> str:
-    """Return the numbers of succeeded and desired pods of a job: ``1/3``."""
+    """Return the numbers of succeeded and desired pods of a job: ``1/3``.
+
+    Without ``spec.completions``, a job with two parallel pods has ``0/1 of 2``.
+    """
     spec, done = _spec(document), _status(document).get("succeeded") or 0
     if spec.get("completions") is not None:
         return f"{done}/{spec['completions']}"
@@ -114,7 +117,7 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return the duration of a job, or the time since its start if it has not completed."""
+    """Return the duration of a job, the time since its start if it has not completed; empty before the start."""
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None
@@ -255,7 +258,7 @@ def _ending(state: View) -> str:
 
 
 def pod_ready(document: View) -> str:
-    """Return the numbers of ready containers and of all containers of a pod: ``1/2``."""
+    """Return the number of ready containers of a pod, and of all its containers and sidecars: ``1/2``."""
     pod = _Pod(document)
     return f"{pod.ready}/{pod.containers}"
 
@@ -290,7 +293,10 @@ def nominated_node(document: View) -> str:
 
 
 def readiness_gates(document: View) -> str:
-    """Return the number of a pod's readiness gates whose condition is true, and of all its gates: ``1/2``."""
+    """Return the number of a pod's readiness gates whose condition is true, and of all its gates: ``1/2``.
+
+    A pod without readiness gates has ``<none>``.
+    """
     gates = _spec(document).get("readinessGates") or ()
     if not gates:
         return NONE

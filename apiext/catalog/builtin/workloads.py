@@ -63,7 +63,10 @@ def _keep_resources(new: Document, old: View) -> None:
 
 
 def _select_by_label_keys(spec: Document, labels: View) -> None:
-    """Add a requirement for each key in matchLabelKeys and mismatchLabelKeys to the label selector of the same term."""
+    """Add a requirement for each key in matchLabelKeys and mismatchLabelKeys to the label selector of the same term.
+
+    A key that the pod's labels lack is ignored, and so are all keys of a term without a label selector.
+    """
     affinity = spec.get("affinity") or {}
     terms = list(spec.get("topologySpreadConstraints") or ())
     for name in ("podAffinity", "podAntiAffinity"):
@@ -154,7 +157,7 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 
 
 def prepare_resize(new: Document, old: View) -> Document:
-    """Return the stored pod with the resources of the write.
+    """Return the stored pod with the resources and resize policies of the write.
 
     If the names of its containers differ from the stored names, return the written pod: validation then denies it.
     """
@@ -231,7 +234,8 @@ def prepare_job(new: Document, old: View | None) -> Document:
 def name_job(new: Document) -> Document:
     """Set the selector of a new job and the labels of its pods.
 
-    The server calls this again if the first generated name already exists.
+    A job with ``manualSelector`` stays unchanged. The server calls this again if the first generated name already
+    exists.
     """
     spec = new["spec"]
     if spec.get("manualSelector"):
@@ -273,7 +277,10 @@ def prepare_volume(new: Document, old: View | None) -> Document:
 
 
 def time_phase(new: Document, old: View, now: str) -> None:
-    """Set the time of the last phase change if the phase of a volume changes."""
+    """Set the time of the last phase change if the phase of a volume changes, unless the write has a new time.
+
+    If the phase does not change, restore the stored time that the write omits.
+    """
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
     if before.get("phase") == status.get("phase"):
@@ -286,8 +293,9 @@ def time_phase(new: Document, old: View, now: str) -> None:
 def prepare_claim(new: Document, old: View | None) -> Document:
     """Set the phase of a new claim, and copy its data source between dataSource and dataSourceRef.
 
-    Drop the data sources that upstream drops: a dataSourceRef with a namespace, and a dataSource whose kind is not in
-    _SOURCES. An update does not drop them if the stored claim has a data source.
+    Drop the data sources that upstream drops: a dataSourceRef with a namespace; without a dataSourceRef, a dataSource
+    whose kind is not in _SOURCES. An update drops a dataSourceRef only if the stored claim has none, and a dataSource
+    only if the stored claim has neither field.
     """
     if old is None:
         new["status"] = {"phase": "Pending"}
@@ -360,7 +368,7 @@ def _conditions(document: View) -> list[Document]:
 def time_conditions(new: Document, old: View, now: str) -> None:
     """Set missing times of conditions.
 
-    A condition whose status has not changed keeps its lastTransitionTime.
+    A missing lastTransitionTime becomes the stored one if the status has not changed, else ``now``.
     """
     before = {one.get("type"): one for one in _conditions(old)}
     for one in _conditions(new):

@@ -207,7 +207,7 @@ class Attribute:
         raise NotImplementedError
 
     def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
-        """Apply the selections to a value; from the first optional selection on, the result is an optional."""
+        """Apply the selections to a value; the result is an optional if the value or a selection is optional."""
         optional = type(value) is Optional
         if optional:
             if not value.present:
@@ -315,7 +315,10 @@ class Access(Step):
         self.id = self.attribute.id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; the cost is 1, but 0 for a conditional; a test costs 1 less."""
+        """Return the value.
+
+        The step adds 1 to the cost of the selections, but 0 for a conditional; a test costs 1 less.
+        """
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
         if type(value) is ElementFault:
@@ -350,7 +353,10 @@ class Composed(Special):
         self.values = values
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return (key, variable), or None; as upstream, look the variable up by its unescaped name."""
+        """Return (key, variable), None for an unknown variable, or a fault for a key that is not a string.
+
+        As upstream, look the variable up by its unescaped name.
+        """
         if type(key) is not str:
             return no_overload()
         name = unescape(key)

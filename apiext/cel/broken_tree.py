@@ -108,7 +108,7 @@ class Visitor:
         return self._signed(context, "-_")
 
     def _name(self, context: Context | None, blamed: Context) -> str | None:
-        """Return the name of an identifier, or report an error and return None."""
+        """Return the name of an identifier, empty if its token is missing; or report an error and return None."""
         if context is not None and context.makes == "simple":
             return self.text(context.parts["id"]) if "id" in context.parts else ""
         if context is not None and context.makes == "escaped" and "id" in context.parts:

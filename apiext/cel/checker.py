@@ -301,7 +301,10 @@ class Checker:
     # Lists, maps, objects
 
     def join(self, before: Type | None, found: Type) -> Type:
-        """Return the common type of the elements so far, or dyn. The validators report elements of different types."""
+        """Return the common type of the elements so far, or dyn.
+
+        The module ``validators`` reports elements of different types later.
+        """
         if before is None or before == found:
             return found
         if self.known.assignable(before, found):

@@ -235,8 +235,9 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 def natural(value: Value) -> Any:
     """Return the Go data of a value (upstream: Value()).
 
-    Go data is decoded JSON, or a Native if JSON has no equivalent. A list or map becomes a Native whose elements stay
-    CEL values. ``natural_fields`` also converts the elements of the lists and maps that are fields of an open object.
+    Go data is decoded JSON, or a Native if JSON has no equivalent. A list or map that is neither a Joined nor another
+    View becomes a Native whose elements stay CEL values. ``natural_fields`` also converts the elements of the lists and
+    maps that are fields of an open object.
     """
     kind = type(value)
     if kind in (str, int, bool, float):
@@ -324,7 +325,7 @@ def alike(one: Value, other: Value) -> bool:
     """Return whether two values are equal by Go's reflect.DeepEqual.
 
     Numbers of different types differ. Lists differ unless they are the same object: upstream's lists contain functions,
-    which DeepEqual never regards as equal.
+    which DeepEqual never regards as equal. For a Joined, this applies to each of its two lists.
     """
     if type(one) is not type(other):
         return isinstance(one, View) and isinstance(other, View) and _alike_views(one, other)

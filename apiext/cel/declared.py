@@ -1,4 +1,4 @@
-"""Types that the caller declares for its data: fields, elements, sizes and formats."""
+"""Declared types of the data that expressions read: fields, elements, sizes and formats."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _TYPES = {
 
 
 class Declared(Struct, frozen=True, eq=False):
-    """The declared type of a value that the caller passes to expressions.
+    """The declared type of a variable's value, or of a part of this value.
 
     ``kind`` is object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
     (data without a type). ``fields`` maps the names that expressions use to the types of these fields. ``properties``

@@ -22,7 +22,7 @@ CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 _CHARACTERS = 10  # characters that count as one element, as in CEL costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
-_FEW = 1_000  # spend_copy and take_scan do not count strings with fewer characters
+_FEW = 1_000  # a call of spend_copy or take_scan counts nothing if it is for fewer characters
 _COMPARED = 2  # one element that is compared or added counts as two, about a microsecond
 _MANY = 100  # the comparison of lists or maps with fewer elements does not count as time, since its CEL cost bounds it
 _SCANNED = 500  # searching this number of characters counts as one element
@@ -33,7 +33,7 @@ class Cancelled(Exception):
 
 
 class _Limit(Protocol):
-    """The limit of an evaluation: its time so far, and whether another thread has cancelled it."""
+    """The attributes of ``limit.Limit`` that this module uses."""
 
     brief: bool
     cancelled: bool
@@ -75,7 +75,10 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Count work without allocation that takes as long as work on ``elements``. Raise Cancelled."""
+    """Count work without allocation that takes as long as reading this number of elements. Raise Cancelled.
+
+    Under a brief limit, the work also counts as touched elements.
+    """
     limit = _effort.limit
     limit.time += elements
     if limit.brief:

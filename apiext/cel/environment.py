@@ -148,7 +148,7 @@ UNDECIDED = (
 
 
 class Program:
-    """A compiled expression; the first evaluation generates its code."""
+    """A compiled expression; the first call of ``evaluate`` generates its code."""
 
     __slots__ = ("_mixed", "_run", "checked", "environment", "generated", "step")
 
@@ -175,7 +175,10 @@ class Program:
         return self.checked.mentions(variable)
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
-        """Evaluate with generated code; if there is none or it fails, call ``interpret`` with the same arguments."""
+        """Evaluate with generated code.
+
+        Without code, or after one of the errors UNDECIDED, call ``interpret`` with the same arguments.
+        """
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()

@@ -69,7 +69,7 @@ class Estimator:
             if name in ("@items", "@values"):
                 declared = declared.element
             elif name == "@keys":
-                # keys are unbounded strings, which have no declared size
+                # keys have no declared maximum; as in upstream, the size of such a string counts as 0
                 return (0, 0) if declared.kind == "map" and steps[-1] == "@keys" else None
             else:
                 declared = declared.fields.get(name)

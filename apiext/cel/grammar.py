@@ -14,7 +14,7 @@ class State(Struct, eq=False):
 
     rule: str
     kind: str = "basic"  # block, star_entry, star_back, plus_block, plus_back, stop
-    # (first state of an alternative, lowest precedence that allows the alternative)
+    # (first state of an alternative, its ``precedence`` as in Way)
     ways: "list[tuple[State, int]]" = field(default_factory=list)
     tokens: frozenset[int] = frozenset()
     calls: str = ""
@@ -31,7 +31,10 @@ class Tok(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """The call of a rule; the parser stores the result under a label, with ``many`` in a list."""
+    """The call of a rule; the parser stores the result under a label, with ``many`` in a list.
+
+    ``precedence`` is that of the call: it excludes alternatives of the called rule (see Way).
+    """
 
     name: str
     label: str = ""
@@ -54,7 +57,8 @@ class Choice(Struct, frozen=True):
 class Way(Struct, frozen=True):
     """An alternative: a sequence of parts.
 
-    ``makes`` is the name of its node, or "". ``precedence`` is the lowest precedence that allows the alternative.
+    ``makes`` is the name of its node, or "". ``precedence`` is the highest precedence of a call of the rule that allows
+    the alternative; 0 means that each call allows it.
     """
 
     parts: "tuple[Part, ...]"
@@ -292,7 +296,7 @@ class Network:
         return known
 
     def _look(self, state: State, stack: tuple[State, ...], found: set[int], seen: set[object]) -> None:
-        """Add the tokens that a state can accept, without recursion of a rule into itself."""
+        """Add the tokens that a state can accept; do not enter a call that is already open (in ``stack``) again."""
         key = (state, stack)
         if key in seen:
             return

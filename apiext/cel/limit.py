@@ -14,9 +14,9 @@ class Limit:
     Another thread may cancel the evaluations.
 
     ``max_cost`` is the maximal cost of one evaluation in CEL cost units. A ``brief`` limit bounds the time, so the cost
-    of interpreted steps counts INTERPRETED times. ``effort`` is the number of elements that one evaluation may touch.
-    ``time`` is the work without allocation of all evaluations so far, in elements. ``longest`` is the maximum of
-    ``time``, unless the limit is brief.
+    of interpreted steps counts INTERPRETED times, and an element costs ELEMENT. ``effort`` is the number of elements
+    that one evaluation may touch, if a brief limit does not allow fewer. ``time`` is the work without allocation of all
+    evaluations so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
     """
 
     __slots__ = ("brief", "cancelled", "effort", "longest", "max_cost", "time")

@@ -101,8 +101,8 @@ def json_of(value: Value) -> Any:
     """Convert the value of a JSON patch to JSON as upstream does with structpb.Value.
 
     Integers from 2^53 on become strings, and integral doubles become ints. Times, durations and bytes become strings.
-    In open objects, all numbers become doubles. Raise ValueError with upstream's text, for example for times in open
-    objects. Raise Panicked for open objects in lists and maps.
+    In open objects, all numbers are first converted to doubles. Raise ValueError with upstream's text, for example for
+    times in open objects. Raise Panicked for open objects in lists and maps.
     """
     with _bounded():
         return json_within(value)

@@ -251,7 +251,10 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return an overload's function; it returns upstream's fault for values of other types."""
+    """Return an overload's function; it returns upstream's fault for values of other types.
+
+    The function of an operator checks the types itself.
+    """
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":
         return run

@@ -1,4 +1,4 @@
-"""Decoded data that contains CEL values, such as a list that concatenates the caller's data with a CEL list."""
+"""Decoded data that contains CEL values, such as a concatenation of a list of the evaluated object and a CEL list."""
 
 from typing import Any
 

@@ -68,7 +68,7 @@ class PatternError(ValueError):
 
 
 def program(pattern: str) -> Pattern:
-    """Return a compiled pattern. Raise PatternError."""
+    """Return a compiled pattern. Raise PatternError; or Cancelled, if its compilation exceeds the budget."""
     if len(pattern) > limits.MAX_PATTERN:
         raise PatternError(_TOO_LARGE)
     found = _known.find(pattern)

@@ -261,7 +261,10 @@ _SORT_BY, _SORT_BY_TEXTS = _comparing(1, 2.0), _comparing(1, 2.0 + TRAVERSAL)
 def _each(
     function: str, id: str, signature: str, run: Implement, cost: Cost, of_texts: Cost | None = None
 ) -> list[Overload]:
-    """Return a row for each comparable type; TYPE and NAME in id and signature stand for its short and full name."""
+    """Return a row for each comparable type.
+
+    TYPE stands for its short name in ``id`` and ``signature``, and NAME for its full name in ``id``.
+    """
     return [
         row(
             function,

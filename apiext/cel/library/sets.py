@@ -25,7 +25,7 @@ def _intersects(values: Value, others: Value) -> Value:
 
 
 def _pairs(factor: float) -> Cost:
-    """Return ``factor`` times the cost of comparing each element of one list with each element of another."""
+    """Return the cost 1 plus ``factor`` for each pair of an element of one list and an element of the other."""
 
     def charge(args: list[Value], result: Value) -> int:
         return 1 + int(cost_size(args[0]) * cost_size(args[1]) * factor)

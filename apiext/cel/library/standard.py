@@ -144,8 +144,8 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
 def contains(value: Value, container: Value) -> Value:
     """Return whether a list has an element, or whether a map has a key.
 
-    In a list of the caller's data, a comparison with an element may be a fault. If no element is equal, return the
-    first such fault.
+    In a list of the evaluated data (a View, not a list that CEL made), a comparison with an element may be a fault. If
+    no element is equal, return the first such fault. Return a fault, too, for a container that is no list or map.
     """
     if type(value) is Fault:
         return False if type(container) is list else value

@@ -54,7 +54,7 @@ class LazySchema:
         return made.growth * size > server_limits.WORK_INLINE * 8
 
     def report(self, size: int, long: bool) -> None:
-        """Record whether the rules of an object of this size took long; later calls of ``slow`` use this."""
+        """Record whether work on an object of this size took long; later calls of ``slow`` use this."""
         long_from = self._long_from
         self._long_from = min(long_from, size) if long else min(max(long_from, size + 1), server_limits.WORK_INLINE)
 

@@ -228,9 +228,10 @@ class Shaping(Struct, frozen=True):
     """Normalization of documents that are not request bodies; each function may change its argument.
 
     ``accept`` prunes and coerces an object that no decoder has pruned, such as the result of an apply. ``settle``
-    prunes and coerces the result of admission policies, but keeps nulls. ``complete`` sets the defaults of an applied
-    object. ``named`` sets fields that depend on a generated name. ``internal`` returns an object as upstream's internal
-    version represents it; managed fields are computed from this form.
+    prunes and coerces the result of admission policies, but keeps nulls. ``complete`` sets the defaults of an object
+    that an apply, a write of a Scale or an admission policy has changed. ``named`` sets fields that depend on a
+    generated name. ``internal`` returns an object as upstream's internal version represents it; managed fields are
+    computed from this form.
     """
 
     accept: Reshape = _same

@@ -137,7 +137,7 @@ def _traverse_any_estimated(call: CallSizes) -> CallCost:
 def match(args: list[Value], result: Value) -> int:
     """Return the cost of a match.
 
-    It is the cost of reading the string, times a quarter of the size of the pattern.
+    It is the cost of reading the string and one more character, times a quarter of the size of the pattern.
     """
     return ceil((1.0 + cost_size(args[0])) * TRAVERSAL) * ceil(cost_size(args[1]) * PATTERN)
 

@@ -99,7 +99,10 @@ def spend(elements: int) -> None:
 
 
 def spend_text(characters: int, *, wide: bool = False) -> None:
-    """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII. Raise Cancelled."""
+    """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII. Raise Cancelled.
+
+    A string of fewer than 10 characters does not count.
+    """
     if characters >= _CHARACTERS:
         spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
 
@@ -130,7 +133,7 @@ def spend_equality(elements: int) -> None:
 
 
 SHALLOW = 300  # an expression of at most this number of characters never needs a higher recursion limit
-_ROOM = 20_000  # the higher limit; frames of Python functions do not use the C stack
+_ROOM = 20_000  # the higher limit; it cannot overflow the C stack, which frames of Python functions do not use
 
 _lock = Lock()
 _users = 0

@@ -334,7 +334,7 @@ _BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
     "logical_and": _logic,
     "conditional": _conditional,
 }
-"""Id of an operator that evaluates only some operands → the function that estimates its cost with all operands."""
+"""Id of an operator that evaluates only some operands → the function that estimates its cost with its operands."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:

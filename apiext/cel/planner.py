@@ -75,7 +75,7 @@ class _Planner:
         if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
             return Constant(node.id, CONSTANTS[node.name])
         if self.checked.types[node.id].kind == "type":
-            # as upstream, also if the name is that of a loop variable whose values are types
+            # as upstream, a loop variable whose values are types is an error, too
             raise Unplannable(f"reference to undefined type: {node.name}")
         return Access(node.id, Variable(node.id, node.name))
 
@@ -118,7 +118,7 @@ class _Planner:
         if name == "_?_:_":
             yes, no = (arg.attribute if isinstance(arg, Access) else OfStep(arg.id, arg) for arg in args[1:])
             if any(isinstance(arg, Access) and arg.test and self.may_be_optional(arg) for arg in args[1:]):
-                self.checked.loose = True  # as upstream: the branch of a has() returns the optional itself
+                self.checked.loose = True  # as upstream, a branch that is a has() may return an optional, not a boolean
             return Access(node.id, Conditional(node.id, args[0], yes, no))
         if name in ("_[_]", "_[?_]", "_?._"):
             return self.index(node, args, name != "_[_]")
@@ -160,7 +160,7 @@ class _Planner:
             implement = dispatched(name, known.overloads if known is not None else ())
         lazy = len(args) > 2 or (single is not None and single.lazy)
         if not overload and (known is None or not known.singleton):
-            lazy = True  # the types of the values determine the overload
+            lazy = True  # a call whose overload depends on the values ends at its first fault
         if overload == "in_list" and isinstance(args[1], Constant):
             found = self.membership(node, args[0], args[1].value)
             if found is not None:

@@ -129,9 +129,9 @@ class Endpoint(Struct, frozen=True):
       that a scale endpoint writes.
     - ``review``: the name of a function in ``verbs/reviews.py`` that answers a create, for kinds that are not stored,
       such as TokenReview; else empty.
-    - ``metadata_checks``: the checks that ``objectmeta.validate_update`` runs for the metadata of an update. They are
-      empty for kinds whose metadata upstream validates last. For these kinds, the metadata of a new object is validated
-      only if its other fields are valid.
+    - ``metadata_checks``: the checks of the kind that ``objectmeta.validate_update`` runs for changed metadata, after
+      the checks of all kinds. If they are empty, the metadata of a new object is validated last, and only if its other
+      fields are valid.
     - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.

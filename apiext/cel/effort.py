@@ -65,7 +65,7 @@ def begin(most: int, limit: _Limit) -> None:
 
 
 def rest(most: int = limits.MAX_ELEMENTS) -> None:
-    """Reset the budget of this thread after an evaluation, so that a compilation has the full budget."""
+    """Give this thread a new budget for work outside an evaluation, such as a compilation: ``most`` elements."""
     begin(most, _Effort.limit)
 
 

@@ -167,7 +167,7 @@ class Program:
 
     @property
     def nodes(self) -> int:
-        """Return the number of nodes, including the expansions of macros."""
+        """Return the approximate number of nodes, including the expansions of macros."""
         return len(self.checked.parsed.offsets)
 
     def mentions(self, variable: str) -> bool:

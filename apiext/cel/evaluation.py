@@ -73,7 +73,7 @@ class Variables:
         self.values = values
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name."""
+        """Return a tuple with the value of a name, or None if the name is unknown."""
         return (self.values[name],) if name in self.values else None
 
     @property

@@ -388,7 +388,7 @@ def grow_list(values: Value, more: Value) -> Value:
 
 
 def grow_map(into: Value, key: Value, value: Value) -> Value:
-    """Add an entry to the map that a loop builds."""
+    """Add an entry to the map that a loop builds; return a fault if the map has the key."""
     if into.find(key) is not None:
         return Fault(f"insert failed: key {show(key)} already exists")
     into.set(key, value)
@@ -396,7 +396,7 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 
 
 def grow_map_by(into: Value, entries: Value) -> Value:
-    """Add the entries of a map to the map that a loop builds."""
+    """Add the entries of a map to the map that a loop builds; return the fault of the first entry that fails."""
     if not is_map(entries):
         return Fault(f"no such overload: cel.@mapInsert(map, {type_name(entries)})")
     for key in elements(entries):

@@ -163,7 +163,7 @@ def _is_too_large(pattern: str) -> bool:
 
 
 def work(pattern: str) -> int:
-    """Return the work of compiling a pattern, in elements."""
+    """Return the work of compiling a pattern, in elements; 0 for a pattern that is refused without compilation."""
     if _is_too_large(pattern):
         return 0
     return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)

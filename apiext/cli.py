@@ -79,7 +79,7 @@ class Flag(Struct, frozen=True):
 
 
 class Setting(NamedTuple):
-    """A value of a flag, and its source: "flag", "environment" or the path of the file of --config."""
+    """A value of a flag, and its source: "flag", "environment", "default" or the path of the file of --config."""
 
     value: str
     source: str
@@ -321,7 +321,7 @@ def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> 
 
 
 def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
-    """Return the source of an invalid value, empty for the command line.
+    """Return the source of an invalid value, empty for the command line and for a default.
 
     Users may not know the source: for a service named apiext, Kubernetes itself sets APIEXT_PORT.
     """
@@ -370,8 +370,8 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     """Join a flag with its value by ``=`` if argparse would parse the value as a flag.
 
     In Go, the argument after a flag is its value, even if it begins with a dash. But a boolean flag does not take the
-    next argument: it gets ``=true`` if a flag follows. argparse would use this flag as the value if it contains a
-    blank, such as ``--feature-gates=A=true, B=true``.
+    next argument. If another flag follows, this function appends ``=true`` to the boolean flag. Otherwise argparse
+    would use a following flag that contains a blank, such as ``--feature-gates=A=true, B=true``, as the value.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}
@@ -531,7 +531,7 @@ def _logging_format(text: str) -> str:
 def logging_format(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the log format of the flag or the environment, before all flags are parsed.
 
-    Return "" if neither gives a valid format.
+    The flag takes precedence. Return "" if there is no format, or the format is invalid.
     """
     given = environment.get(environment_name("logging-format"), "")
     for word, following in itertools.pairwise((*arguments, "")):

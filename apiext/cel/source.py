@@ -97,7 +97,7 @@ class Issues:
     def text(self) -> str:
         """Return the first limits.MAX_REPORTED errors as upstream prints them, sorted by position.
 
-        If there are more errors, the last line is their number.
+        If there are more errors, the last line states how many were left out.
         """
         first = self.found[: limits.MAX_REPORTED]
         first.sort(key=lambda issue: (issue.line, issue.column))

@@ -133,6 +133,7 @@ def parse_go_or_word_duration(text: str) -> int | None:
     """Return the nanoseconds of a duration in data, or None.
 
     The duration is in Go's form, or consists of integers with words, such as ``2 days`` (the library strfmt).
+    Other text is ignored, if at least one unit is known.
     """
     ns = parse_duration(text)
     if ns is not None:

@@ -260,7 +260,10 @@ class Substitution:
 
 
 def less_specific(one: Type, other: Type) -> bool:
-    """Return whether the first type equals the second type or is more general."""
+    """Return whether the first type equals the second type or is more general.
+
+    A type and its wrapper count as equal, and so do all types of types.
+    """
     if one.kind in ("dyn", "parameter"):
         return True
     if other.kind in ("dyn", "parameter") or one.kind != other.kind:
@@ -273,7 +276,7 @@ def less_specific(one: Type, other: Type) -> bool:
 
 
 def replace(type: Type, by: Mapping[str, Type]) -> Type:
-    """Replace type parameters by name."""
+    """Replace the type parameters whose names are in ``by``."""
     if type.ground:
         return type
     if type.kind == "parameter":

@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 class Reading(NamedTuple):
     """A pattern that was rewritten for RE2.
 
-    ``fault`` is Go's error text for an unknown name, and ``at`` the index of this name in the given pattern.
+    ``fault`` is Go's error text for an unknown name, and ``at`` the index of its class in the given pattern.
     ``weight`` is the number of classes that RE2 has to create.
     """
 

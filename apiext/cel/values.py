@@ -1,7 +1,8 @@
 """CEL values as Python values: type names, equality, order and size.
 
 Booleans, ints, doubles, strings, bytes, null and lists are plain Python values. This module defines classes for types
-that Python lacks. Lists, maps and objects of the caller's data stay decoded JSON inside a view (module ``views``).
+that Python lacks. The caller's data is the decoded JSON that an expression reads, such as ``self``. Its lists, maps and
+objects stay decoded JSON inside a view (module ``views``).
 """
 
 import math
@@ -164,12 +165,14 @@ class Special:
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """Return the size of the value for costs; None if its type has no size, which costs 1."""
+        """Return the size of the value for costs, or None if its type has no size. Costs then use the size 1."""
         return None
 
 
 class View:
-    """A list, map or object that is not a plain list or Map, such as data of the caller; also data without a type.
+    """A list, map or object that is not a plain list or Map, such as the caller's data.
+
+    Data without a declared type is also a view, which is neither a list nor a map.
 
     The modules ``views``, ``dynamic`` and ``constructed`` define the classes.
     """
@@ -225,7 +228,7 @@ def is_map(value: Value) -> bool:
 
 
 def is_unknown(value: Value) -> bool:
-    """Return whether a value is data of the caller without a declared type (upstream: unknownPreserved)."""
+    """Return whether a value is part of the caller's data without a declared type (upstream: unknownPreserved)."""
     return isinstance(value, View) and not (value.is_list or value.is_map)
 
 

@@ -1,4 +1,7 @@
-"""Views: CEL values of declared types over the caller's decoded JSON; reading a part converts it."""
+"""Views: CEL values of declared types over decoded JSON.
+
+The caller of the evaluation passes the JSON. An element or field is converted each time an expression reads it.
+"""
 
 from collections.abc import Callable, Iterator
 from math import isnan
@@ -300,7 +303,7 @@ class KeyedView(ListView):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list with the objects of the other list: they replace objects with equal keys."""
+        """Return this list, in which objects of the other list replace objects with equal keys; append the rest."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self._names)
 
@@ -382,7 +385,7 @@ class KeyedValues(ValueList):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list with the objects of the other list: they replace objects with equal keys."""
+        """Return this list, in which objects of the other list replace objects with equal keys; append the rest."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self.names)
 
@@ -410,7 +413,7 @@ class MapView(DeclaredView):
         return iter(self.raw)
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return (key, value) of an entry, or None if the map lacks the key."""
+        """Return (key, value) of an entry, None if the map lacks the key, or a fault if the key is not a string."""
         if type(key) is not str:
             return no_overload()
         if key not in self.raw:
@@ -448,7 +451,10 @@ class ObjectView(DeclaredView):
     go_type = "*common.unstructuredMap"
 
     def items(self) -> Iterator[Value]:
-        """Return the names of declared fields, then a null for each other field, as upstream does."""
+        """Return the escaped names of the declared fields that the object has, then a null for each other field.
+
+        Upstream does the same.
+        """
         known = self.declared.properties
         names: list[Value] = [escape(name) or name for name in self.raw if name in known]
         return iter(names + [None] * (len(self.raw) - len(names)))
@@ -468,7 +474,10 @@ class ObjectView(DeclaredView):
         return total
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return (key, value) of a field, or None if it is missing; a null field counts as missing."""
+        """Return (key, value) of a field, or None if it is missing, null or undeclared.
+
+        ``key`` is an escaped name. Return a fault if the key is not a string.
+        """
         if type(key) is not str:
             return no_overload()
         name = unescape(key)
@@ -496,7 +505,7 @@ class ObjectView(DeclaredView):
                 if name in other.raw and not alike_raw(raw, other.raw[name]):
                     return False
                 continue
-            # as upstream, look fields up by their unescaped names
+            # as upstream, look up the name of the JSON, although ``find`` expects an escaped name
             mine, theirs = self.find(name), other.find(name)
             if (mine is None) != (theirs is None):
                 return False

@@ -29,7 +29,7 @@ class Approval:
         """Write the condition if it does not match the approval annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
-            # ``approval_condition`` imports this module; in a thread, since the first import is slow
+            # ``approval_condition`` needs the module ``urls``; a thread imports it, since the first import is slow
             await asyncio.to_thread(import_module, "apiext.cel.library.urls")
             await self._statuses.amend(entry, self._amend)
 

@@ -42,7 +42,10 @@ class DefaultAccounts:
         self._loop.add(_ALL)
 
     async def wait_for_account(self, namespace: str) -> None:
-        """Wait until a new namespace has its account, at most ``limits.ACCOUNT_WAIT`` seconds."""
+        """Wait until a new namespace has its account, at most ``limits.ACCOUNT_WAIT`` seconds.
+
+        Return earlier if the first attempt to create the account fails.
+        """
         with suppress(StoreError, StatusError, TimeoutError):  # the loop retries
             async with asyncio.timeout(limits.ACCOUNT_WAIT):
                 await self._loop.run(namespace)

@@ -1,7 +1,7 @@
 """The default cluster roles and bindings of RBAC. Each start of the server creates or completes them.
 
-Rules that an administrator has added stay. Default rules that were removed are added again. A role whose annotation
-``autoupdate`` is "false" stays unchanged. Upstream: the post-start hook rbac/bootstrap-roles.
+Rules that an administrator has added stay. Default rules that were removed are added again. A role or binding whose
+annotation ``autoupdate`` is "false" stays unchanged. Upstream: the post-start hook rbac/bootstrap-roles.
 """
 
 import asyncio
@@ -113,7 +113,10 @@ class DefaultRoles:
 
 
 def tables() -> tuple[list[Document], list[Document]]:
-    """Return the default roles and bindings, from default_roles.yaml. Those with a namespace are no cluster roles."""
+    """Return the default roles and bindings of default_roles.yaml.
+
+    A row with a namespace becomes a Role or RoleBinding, any other row a ClusterRole or ClusterRoleBinding.
+    """
     table = read_yaml(Path(builtin.__file__).with_name("default_roles.yaml"))
     return [_role(row) for row in table["roles"]], [_binding(row) for row in table["bindings"]]
 

@@ -147,7 +147,7 @@ class Definitions:
             return False
 
     def get(self, name: str) -> Facts | None:
-        """Return the facts of a definition; None if it does not exist or is unreadable."""
+        """Return the facts of a definition; None if it does not exist, or is unreadable or invalid."""
         entry = self.entry(name)
         if entry is None:
             self._facts.pop(name, None)
@@ -158,18 +158,18 @@ class Definitions:
         return known[1]
 
     def of(self, entry: Entry) -> Facts | None:
-        """Return the facts of a definition's entry; None if it is unreadable."""
+        """Return the facts of a definition's entry; None if the definition is invalid."""
         before, facts = self._facts.get(entry.name) or (entry, None)
         if facts is None:
             return read(entry)
         return facts if before is entry else read(entry, before, facts)
 
     def names(self) -> list[str]:
-        """Return the names of all stored definitions."""
+        """Return the names of all stored definitions, except those that this server could never read."""
         return [name for group in self._groups.values() for name in group]
 
     def groups(self) -> list[str]:
-        """Return the groups of all stored definitions."""
+        """Return the groups of the definitions in ``names()``."""
         return list(self._groups)
 
     def _changed(self, change: Change) -> None:
@@ -341,13 +341,13 @@ def streams(raw: bytes) -> dict[str, str]:
 def _watched_fields(version: View, spec: View) -> dict[str, Any]:
     """Return the fields of a version on which its watches depend.
 
-    A field that the version lacks is the field at the top of the spec.
+    A field that the version lacks is taken from the top of the spec.
     """
     return {below: _without_prose(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 
 def _without_prose(schema: Any) -> Any:
-    """Return a schema without descriptions, titles and examples."""
+    """Return a schema without descriptions, titles, examples and external documentation."""
     if not isinstance(schema, dict):
         return schema
     bare: dict[str, Any] = {}

@@ -60,7 +60,7 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Report whether a definition waits for the deletion of its objects, or has a Sweep that must be closed."""
+        """Report whether a definition waits for the deletion of its objects, or has a Sweep to be closed."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:
@@ -86,8 +86,8 @@ class Finalizing:
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # After this, the cache has all objects that were put before the change of the guard. A later put fails, since
-        # it compares the old revision of the guard.
+        # After ``fresh``, the cache has all objects that were put before the change of the guard. A later put fails,
+        # since it compares the old revision of the guard.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)
@@ -164,7 +164,7 @@ class Finalizing:
         unreadable = sweep.unreadable()
         if unreadable is not None:
             await self._set_failed(facts, f"could not list instances: {unreadable}")
-            raise unreadable  # so that the loop retries, since the deletion of an unreadable object causes no event
+            raise unreadable  # so that the loop retries, since the deletion of an unreadable object may cause no event
         if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:

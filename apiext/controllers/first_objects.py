@@ -47,16 +47,16 @@ log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the objects that are missing at the start, and updates them, except the priority classes.
+    """Creates missing objects at the start, and updates existing objects, except the priority classes.
 
-    After a deletion of the service, its endpoints or the configmap, creates them again. After any other change of the
-    configmap, adds missing data of this server.
+    If the service, its endpoints or the configmap are deleted later, creates the deleted object again. After any other
+    change of the configmap, adds missing data of this server.
 
     ``clock()`` returns the current time in the format of metadata.
 
     ``address()`` returns a free service address, preferably the first address of the range. ``port`` is the port of the
-    server. ``endpoint`` is the IP address of the server for other machines, or "". ``trust()`` returns the data of the
-    configmap for this server; if it is empty, this server writes no configmap.
+    server. ``endpoint`` is the IP address of the server for other machines; if it is "", the service gets no endpoints.
+    ``trust()`` returns the data of the configmap for this server; if it is empty, this server writes no configmap.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class FirstObjects:
         self._loop = Loop("kubernetes-service", self._reconcile)
 
     async def create(self) -> None:
-        """Create the missing objects, and update the service and its endpoints.
+        """Create the missing objects, and update the service, its endpoints and the configmap.
 
         Log an error of the store; the next start of the server retries.
         """
@@ -83,7 +83,7 @@ class FirstObjects:
             log.warning("an object that the server creates at its start could not be written: %s", error)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Subscribe to deletions, and create the service, its endpoints and the configmap again after a deletion."""
+        """Subscribe to changes, and create the service, its endpoints and the configmap again after a deletion."""
         self._loop.start(group)
         for resource in (SERVICES, ENDPOINTS, SLICES, CONFIG_MAPS):
             collection = self._store.collection(resource)

@@ -1,7 +1,8 @@
 """The garbage collector. After the deletion of an owner, it deletes or orphans the dependents (WRI-018).
 
-An owner counts as absent only if this server has received its deletion, or if its kind is served and a linearizable
-read finds no object with its uid. So an object stays if the kind of an owner is not served, unless this server has
+An owner counts as absent only in three cases: its kind is not served, and this server has received its deletion; its
+kind is served, and no object can have its name; or its kind is served, and a linearizable read finds no object with its
+name and uid. So an object stays if the kind of an owner is not served, unless this server has
 received the deletion of the owner. The collector deletes like a client, with admission, and with the checked uid and
 resourceVersion as preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can
 block the edit.
@@ -181,8 +182,8 @@ class Garbage:
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
         """Return uid → state of the owners of a dependent in this namespace ("": cluster scope).
 
-        An owner that is PRESENT in the cache is not read again. ``_read_owners`` reads other owners, all owners of a
-        kind together.
+        An owner that is PRESENT in the cache is not read again. ``_read_owners`` reads the other owners of served
+        kinds, all owners of a kind together.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
@@ -317,7 +318,8 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        # the cause is a conflict, or an unreadable dependent: it cannot be edited, and its deletion causes no event
+        # An edit met a conflict, or a dependent is unreadable and cannot be edited. Perhaps no later event queues the
+        # owner again, so the loop must retry this run.
         if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))

@@ -44,7 +44,7 @@ class Guards:
         return self._store.keys.guard(name)
 
     def cached(self, name: str) -> Permit | None:
-        """Return the cached guard of a definition; None if there is none."""
+        """Return the cached guard of a definition; None if there is none, or it is unreadable."""
         try:
             entry = self.collection.state.get("", name)
         except Malformed:

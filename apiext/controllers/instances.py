@@ -93,7 +93,8 @@ class Sweep:
     async def run(self) -> list[StoreError]:
         """Delete all queued objects, or set their deletionTimestamp. The first run queues all objects.
 
-        Return the errors. Objects with an error stay queued for the next run.
+        Return the errors. Objects with an error stay queued for the next run. The run ends early after
+        limits.DELETES_IN_FLIGHT errors.
         """
         errors: list[StoreError] = []
         if not self._listed:

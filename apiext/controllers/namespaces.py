@@ -129,7 +129,7 @@ class Namespaces:
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
-                # so that the loop retries, since the deletion of an unreadable object causes no event
+                # so that the loop retries, since the deletion of an unreadable object may cause no event
                 failures[resource] = [unreadable]
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)

@@ -64,7 +64,7 @@ class Naming:
     older definition, and writes the older definition first. If both servers write it, the second write conflicts. Its
     server decides nothing more in this group until it has read the first write.
 
-    Definitions whose accepted names a client removed are decided first. A server for which these names are free has
+    A definition whose accepted names a client removed is decided first. A server for which these names are free has
     read the removal, so it also decides this definition first. Only a server that has started after the removal does
     not know which definition had the names.
 

@@ -20,8 +20,10 @@ class NonStructural:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._validated: dict[str, bytes] = {}  # name → digest of a definition without violations
-        # names of suspect definitions to validate; needed, since a write of the status can set ``suspect`` to false
+        self._validated: dict[str, bytes] = {}  # name → digest of a definition whose condition is right
+        # Names of definitions to validate. ``Facts.suspect`` (the stored form does not show that a server has found the
+        # schema structural) cannot replace this set, since a write of the status can make ``suspect`` false before the
+        # validation.
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
@@ -43,8 +45,8 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            # The validation ends only when the stored condition is right. Until then, the write of the condition, or a
-            # conflicting write, causes another run.
+            # The name leaves ``_waiting`` only when the stored condition is right. Until then, the write of the
+            # condition, or a conflicting write, causes another run.
             if amended is None:
                 self._validated[name] = facts.digest
                 self._waiting.discard(name)

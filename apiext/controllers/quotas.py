@@ -203,7 +203,10 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 
 
 def _uses_less(change: Change) -> bool:
-    """Report whether a changed object may use less: its spec, status.phase or status.allocatedResources differ."""
+    """Report whether a changed object may use less: its spec, status.phase or status.allocatedResources differ.
+
+    Return True if the earlier state is unknown.
+    """
     if change.previous is None:
         return True
     new, old = _parsed(change.entry.raw), _parsed(change.previous.raw)

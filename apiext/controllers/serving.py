@@ -159,7 +159,7 @@ class Serving:
         self._listeners.append(listener)
 
     def synced(self) -> bool:
-        """Report whether all definitions that were stored at the start were processed: served or refused (HLT-003)."""
+        """Report whether all definitions that were readable at the start are now served or refused (HLT-003)."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -167,9 +167,9 @@ class Serving:
         await self._synced.wait()
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Update the catalog with the newest definition and guard, and return the resource; None if it was deleted.
+        """Update the catalog with the newest definition and guard, and return the resource; None if it is not served.
 
-        A caller whose write failed with GuardChanged validates again with the result. Raises Unavailable.
+        A caller whose write failed with GuardChanged validates again with the result. Raises StoreErrors.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:

@@ -187,7 +187,7 @@ class Controllers:
             self._start(Aggregation(verbs, roles.wait_done), group)
 
     def start_first_objects(self, group: asyncio.TaskGroup, objects: FirstObjects) -> None:
-        """Start the controller that creates the service of this server again after its deletion."""
+        """Start the controller of the service, the endpoints and the configmap that this server creates."""
         self._start(objects, group)
 
     def has_roles(self) -> bool:

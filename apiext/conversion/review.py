@@ -259,9 +259,10 @@ def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
 
 
 def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, index: int) -> tuple[Document, bytes]:
-    """Validate a converted object, and return it with the metadata of its original; raise ConversionError.
+    """Validate a converted object, and restore its metadata except labels and annotations.
 
-    The second value is the JSON of the metadata, b"" if the webhook may have changed them. ``index`` is the position of
+    Return (object, JSON of the metadata); the JSON is b"" if the webhook may have changed the metadata. Raise
+    ConversionError if the object is invalid. ``index`` is the position of
     the object in the review, -1 in a review of one object. Error messages contain the index (VER-006, VER-007).
     """
     api_version = need.api_version

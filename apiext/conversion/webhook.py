@@ -111,7 +111,7 @@ class Converter:
         part: list[ViewSource | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         start, size, loop_budget = 0, 0, LoopBudget()
-        lookup: Lookup = no_lookup  # until the first NeedsConversion, which has a faster lookup
+        lookup: Lookup = no_lookup  # the first NeedsConversion replaces it by a lookup of cached conversions
         while start < len(entries):
             await loop_budget.pause()
             some = entries[start : start + min(limits.LOOKUPS_PER_CHECK, _NEEDS_AT_ONCE - len(needs))]
@@ -322,7 +322,7 @@ class _Call:
 
 
 async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``work`` and return its result. From limits.WORK_INLINE bytes on, call it in a thread."""
+    """Call ``work`` and return its result. From server_limits.WORK_INLINE bytes on, call it in a thread."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -42,7 +42,7 @@ class NameIndex:
         self._requested: dict[str, dict[Name, dict[str, None]]] = {}  # group → name → undecided definitions
 
     def taken(self, group: str) -> Container[Name]:
-        """Return the accepted names of all definitions of a group; the result changes with the index."""
+        """Return the accepted names of all definitions of a group; the result may change with the index."""
         return self._taken.get(group, ())
 
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:

@@ -89,7 +89,7 @@ def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[Fiel
         return list(as_many_as_shown(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
     errors = list(as_many_as_shown(_errors(new, old, rules)))
-    if not errors:  # the violations of the old schemas are found only after errors, since this takes longer
+    if not errors:  # the server looks for violations in the old schemas only if there are errors, since this is slow
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
     return list(as_many_as_shown(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
@@ -307,7 +307,9 @@ def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -
     errors = list(root_errors(schema, where, status=status))
     inner = definitions.definition_errors(schema, where, rules.schema)
     unsupported = rules_of_structure.unsupported(schema) if errors else ""
-    if unsupported and inner == [invalid(where, "", unsupported)]:  # reported only without other errors (STR-012)
+    if unsupported and inner == [
+        invalid(where, "", unsupported)
+    ]:  # this error is reported only without other errors (STR-012)
         inner = []
     return errors + inner or validator_error(schema, path)
 

@@ -56,7 +56,8 @@ EMBEDDED_KIND = (
 class Parameter(Struct, frozen=True):
     """A parameter. ``shared`` is its name in the shared parameters of OpenAPI v2, "" if it is not shared.
 
-    ``options`` is the kind of options of a connection to which the parameter belongs, "" for none.
+    ``options`` is a kind such as PodExecOptions, if the parameter belongs to requests for pods/exec and similar
+    subresources, else "".
     """
 
     name: str

@@ -207,7 +207,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 class ServiceRanges(Struct, frozen=True):
     """The ranges of the cluster addresses and node ports of services.
 
-    There is one network for each IP family. The family of the first network is the default.
+    There is at most one network for each IP family. The family of the first network is the default.
     """
 
     networks: tuple[Network, ...] = (
@@ -349,7 +349,7 @@ class TokenConfig(Struct, frozen=True):
 
 
 class AdmissionConfig(Struct, frozen=True):
-    """The enabled admission plug-ins, and the addresses and users of webhooks."""
+    """The enabled admission plug-ins, and the addresses, credentials and denied networks of webhooks."""
 
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] = frozenset()

@@ -69,8 +69,8 @@ class Facts(Struct, frozen=True):
     """Facts about a stored definition.
 
     ``outline`` is the definition without versions and conversion. ``digest`` changes with each field on which the
-    served resource depends. ``suspect`` is false if the stored form shows that a server has found the schema structural
-    (CND-007). ``size`` is the number of stored bytes.
+    compiled resource depends. ``suspect`` is false if the stored form shows that a server has found the schema
+    structural (CND-007). ``size`` is the number of stored bytes.
     """
 
     name: str

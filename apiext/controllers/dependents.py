@@ -65,7 +65,11 @@ class Dependents:
         return list(self._by_owner.get(uid, ()))
 
     def was_deleted(self, reference: Reference, namespace: str) -> bool:
-        """Report whether the owner was deleted since the start of the server, even if its kind is not served now."""
+        """Report whether this server has received the deletion of the owner, even if its kind is not served now.
+
+        The deleted owner must have the group, kind, name and uid of the reference, and this namespace or none. Only
+        owners that had dependents when they were deleted are recorded.
+        """
         known, group = self._deleted_owners.get(reference.uid), reference.api_version.rpartition("/")[0]
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 

@@ -63,8 +63,8 @@ StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
 class EncryptionReload:
     """The configuration in use, and its KMS providers.
 
-    If enabled, it checks the file every second. If the file becomes invalid, the last valid configuration stays in use,
-    and a later check retries.
+    With ``follow_file``, an instance checks the file every second. If the file becomes invalid, the last valid
+    configuration stays in use, and a later check retries.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:

@@ -14,7 +14,7 @@ from apiext.storage.store import Entry
 class Reference(Struct, frozen=True):
     """An item of metadata.ownerReferences.
 
-    ``blocking``: a foreground deletion of the owner waits for this dependent.
+    ``blocking`` is its blockOwnerDeletion: if true, a foreground deletion of the owner waits for this dependent.
     """
 
     api_version: str

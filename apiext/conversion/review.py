@@ -28,8 +28,8 @@ _EMPTY_RESPONSE = b']},"response":{"uid":"","convertedObjects":null,"result":{"m
 class ConversionError(Exception):
     """Objects could not be converted. The text is the message of the 500 response (VER-008).
 
-    ``failure`` is the value of the label ``failure_type`` in metrics (VER-013). ``need`` is the object for which the
-    error was raised.
+    ``failure`` is the value of the label ``failure_type`` in metrics (VER-013). ``need`` is the object of the
+    request that gets the error, None until then.
     """
 
     def __init__(self, text: str, failure: str) -> None:

@@ -42,7 +42,7 @@ def without_condition(conditions: Sequence[View] | None, kind: str) -> list[View
 
 
 def same_condition(old: View | None, new: View) -> bool:
-    """Return whether two conditions are equal except for their transition times."""
+    """Return whether two conditions have the same type, status, reason and message; false if ``old`` is None."""
     if old is None:
         return False
     return all((old.get(name) or "") == (new.get(name) or "") for name in ("type", "status", "reason", "message"))

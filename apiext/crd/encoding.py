@@ -115,7 +115,8 @@ def check_version(document: View) -> None:
 def from_storage(document: View) -> Document:
     """Return the v1 form of a stored definition of v1beta1 or v1, with defaults.
 
-    A field of a wrong type gets the value that Go's decoder gives it. Raise DecodeError if Go's decoder fails.
+    A null field gets the value that Go's decoder gives it. Raise DecodeError if Go's decoder fails, such as for a field
+    of a wrong type.
     """
     check_version(document)
     if document["apiVersion"] == V1:

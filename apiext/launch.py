@@ -197,7 +197,7 @@ def prepare(config: Config) -> None:
 
 
 def _refuse_earlier_etcd(config: Config) -> None:
-    """Raise ConfigError for a data directory in which an earlier release ran an etcd."""
+    """Raise ConfigError if the store would be a file in a data directory in which an earlier release ran an etcd."""
     before = config.data_dir / "etcd"
     if config.store_file is not None and before.is_dir():
         data = before / "data"

@@ -82,7 +82,7 @@ class Deadlines:
         return task
 
     def remove(self, task: asyncio.Task[Any]) -> bool:
-        """Remove the deadline of a task; return False if there is none, since ``end`` has cancelled the task."""
+        """Remove the deadline of a task; return False if it has none, as after ``end`` has cancelled it."""
         return self._until.pop(task, None) is not None
 
     def end(self, now: float = math.inf) -> None:
@@ -225,7 +225,10 @@ def identify(gate: Gate, exchange: Exchange) -> None:
 
 
 async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Turn exceptions into responses; count requests, their durations and response sizes (MTR-001, MTR-002)."""
+    """Turn exceptions into responses; count requests, their durations and response sizes (MTR-001, MTR-002).
+
+    A ConnectionError is raised again, since its client gets no response. Requests without labels are not counted.
+    """
     try:
         reply = await handler(exchange)
     except ConnectionError:
@@ -281,7 +284,8 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 def authenticate(gate: Gate, exchange: Exchange) -> None:
     """Set the user of a request; raise a 401 for an invalid credential, or if a needed one is missing.
 
-    As upstream, first raise a 400 for a malformed timeout parameter (AUT-006).
+    As upstream, first raise a 400 for a malformed timeout parameter, which watches do not have (AUT-006). Raise a 403
+    for requests of web pages that may not call the server. Raise UnconfirmedCredential as ``Gate.user`` does.
     """
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
@@ -293,7 +297,9 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     if gate.proxies is not None and holder is not None and holder.is_proxy:
         named = gate.proxies.user(headers.items())
         if named is not None:
-            if foreign:  # the page needs a token of its own, but the proxy may have accepted other credentials
+            # A page of another origin must send a token itself. The proxy may have accepted another credential, such as
+            # a cookie, which the browser sends for every page.
+            if foreign:
                 raise websocket.no_token(headers.get("Origin", ""))
             gate.telemetry.authentications.slot("success").value += 1
             exchange.user = named
@@ -335,7 +341,10 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
-    """Replace the user by the impersonated user; raise a 403 if the user lacks the permission (AUT-005)."""
+    """Replace the user by the impersonated user; raise a 403 if the user lacks the permission (AUT-005).
+
+    Raise a 400 if the headers name no user to impersonate.
+    """
     if not exchange.sender.impersonates:
         return
     trail = exchange.trail
@@ -373,7 +382,8 @@ async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     kind = info.verb in _MUTATING
     running, most = gate.running, gate.requests.max_mutating if kind else gate.requests.max_inflight  # 0: no limit
     if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
-        nothing = ("",) * 5  # only routes set labels, so that clients cannot create labels by unknown URLs
+        # The labels of the URL are empty. Only the routes set them, since unknown URLs must not create labels.
+        nothing = ("",) * 5
         gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
     running[kind] += 1
@@ -405,7 +415,7 @@ async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answe
 
 
 def _time_given(exchange: Exchange) -> float:
-    """Return the timeout parameter in seconds, 0 for no limit."""
+    """Return the timeout parameter in seconds, 0 if it is absent; raise a 400 for a malformed parameter."""
     given = exchange.query.get("timeout")
     try:
         return parse_duration(given[0]) if given and given[0] else 0.0
@@ -441,7 +451,7 @@ def attributes(exchange: Exchange) -> Attributes:
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
-    # only if the path contains the name: the name of a list comes from its field selector
+    # The path must contain ``/namespaces/``, since the name of a list comes from its field selector.
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:
         namespace = info.name  # upstream: the namespace of a namespace is itself, so its own roles apply
     names = (info.resource, info.subresource, namespace, info.name)
@@ -468,7 +478,8 @@ _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {  # filter → its rep
 def filters(*, audited: bool, authorizes: bool = True) -> list[Filter | Step]:
     """Return the filters of a server.
 
-    ``audited`` is true if there is an audit log. ``authorizes`` is true if an authorizer decides about requests.
+    ``audited`` is true if there is an audit log. ``authorizes`` is false if every request is allowed: then the filter
+    ``authorize`` is omitted. With an audit log it stays, since it writes decisions into the events.
     """
     if not audited:
         return [one for one in FILTERS if one is not audit and (authorizes or one is not authorize)]

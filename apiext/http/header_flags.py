@@ -54,7 +54,10 @@ _USUAL = {
 
 
 def read(values: Mapping[str, str], warn: Callable[[str], None]) -> tuple[HeaderConfig, ProxyConfig]:
-    """Parse the flags; raise ConfigError with upstream's texts."""
+    """Parse the flags; raise ConfigError with all errors, mostly in upstream's words.
+
+    ``warn`` is called for a list of proxy headers without the usual header.
+    """
     lists = {name: _listed(values[name]) for name, *_ in FLAGS if name not in ("goaway-chance", _CA)}
     faults = [
         *_goaway(values["goaway-chance"]),

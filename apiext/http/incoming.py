@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
-_MANY = 100  # number of fields up to which the size of a head is not computed
+_MANY = 100  # number of fields up to which the size of a head is not computed, unless ``_large`` is true
 _FIELD = 300  # bytes of memory that a field needs besides its text
 
 
 class Incoming(HttpProtocol):
     """A connection that parses heads; the memory of unfinished heads is limited.
 
-    ``unauthenticated`` counts the bytes of the unfinished heads of all connections. ``large_heads`` is a queue in which
-    large heads wait; in each iteration of the event loop, one of them is parsed.
+    ``unauthenticated`` counts the bytes of the unfinished heads of all connections. ``large_heads`` limits the work for
+    large heads: one is parsed immediately, and further heads wait for later iterations of the event loop.
     """
 
     __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_tail", "_unauthenticated", "is_alone")
@@ -50,7 +50,9 @@ class Incoming(HttpProtocol):
         self._postponed = False  # true if these pieces wait in ``large_heads``
         self._tail = b""  # the last three bytes that arrived
         self._large = False  # true if so many bytes arrived that the last head may be large
-        self.is_alone = False  # true if the bytes that arrived last contain the end of one head, and nothing after it
+        # true if the bytes that arrived last contain the end of one head, and nothing after it; false for bytes that
+        # arrive while an earlier request of this connection runs
+        self.is_alone = False
 
     def cut_off(self) -> None:
         """Close the connection immediately, without sending buffered bytes."""
@@ -75,7 +77,7 @@ class Incoming(HttpProtocol):
         self._parse(data)
 
     def _postpone(self, data: bytes, piece: bytes) -> None:
-        """Queue a large head for ``large_heads``; ``piece`` is its last part."""
+        """Put a large head into ``large_heads``, to parse it now or later; ``piece`` is the part that arrived last."""
         self._unauthenticated.add_head(self, piece, parsed=False)
         if self.transport is None:  # add_head closed this connection: its head was the largest
             return
@@ -113,10 +115,10 @@ class Incoming(HttpProtocol):
         self.queue(messages)
 
     def _take(self, data: bytes) -> None:
-        """Parse bytes that arrive while a request runs, as aiohttp does.
+        """Parse bytes that arrive while ``parses_next`` is false, as aiohttp does; usually a request runs.
 
-        A connection that closes after this request still reads the request's body. It closes immediately if an
-        unfinished head or unfinished trailers after the body exceed the limit.
+        A connection that closes after this request still reads the request's body. Any connection closes immediately if
+        an unfinished head or unfinished trailers after the body exceed the limit.
         """
         if self._pieces:  # collected before the client stopped reading responses, which made ``parses_next`` false
             data = self._joined(data)

@@ -229,9 +229,9 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 
 
 def _long_from(subject: Subject) -> int:
-    """Return the bytes of an object from which a thread computes its row.
+    """Return the minimal size in bytes of an object whose row is computed in a thread.
 
-    The number is smaller if several columns have a JSONPath that searches the object, since each reads it completely.
+    The size is smaller if several columns have a JSONPath that searches the object, since each reads it completely.
     """
     if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
         return documents_limits.MAX_BODY * storage_limits.SEGMENT  # larger than any object

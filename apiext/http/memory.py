@@ -5,7 +5,7 @@ hundred times the bytes of the body. Several hundred requests run concurrently, 
 exceed the memory, and the kernel would kill the process. So the server first estimates the memory that a request needs:
 the ``weight`` of its body and of the stored object that it changes. Then it reserves this memory with ``Memory.hold``.
 This call raises a 429 while other requests have reserved the memory, and a 413 if the request needs more than the share
-of one user. All requests of a user together can reserve this share of the budget, so a user cannot block all users.
+of one user. All requests of a user together can reserve at most this share, so a user cannot block all users.
 
 ``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for responses, which stay in
 memory while a slow client reads. ``http.connection.ApiHandler.answer`` releases the memory after the response. Bodies
@@ -40,7 +40,7 @@ _STRETCH = 256 * 1024  # bytes of a body that are estimated between two yields t
 _BYTE = 8  # bytes of memory for each byte of a body: as received, decoded, encoded and in the response
 _MERGED = 2.8  # factor for a strategic merge patch, which copies the lists that it merges
 _SHORT = 600  # bytes of memory for each short string, message or number of a protobuf body
-_LONG = 300  # bytes of memory for each further _LONG_BYTES of a longer message or string
+_LONG = 300  # bytes of memory for each _LONG_BYTES of a protobuf body, which are for longer messages and strings
 _LONG_BYTES = 16
 
 

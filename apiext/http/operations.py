@@ -76,7 +76,7 @@ class Operations(Protocol):
 
 
 class VerbOperations:
-    """The operations of a server. Most methods return the coroutine of a verb, instead of awaiting it in their own."""
+    """The operations of a server. Most methods only return the coroutine of a verb."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -110,7 +110,7 @@ class VerbOperations:
                 yield resource.group_resource, collection.state.count(None)
 
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Return for the empty log of a pod; raise StatusError for other requests that upstream forwards."""
+        """Handle a request that upstream forwards: return if the response is an empty log, else raise StatusError."""
         return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:

@@ -48,7 +48,7 @@ def fault(descriptor: Any, raw: bytes) -> str:
 
 
 class _Walk:
-    """A walk over a limited number of fields; an error after these fields gets the text UNKNOWN."""
+    """A walk over a limited number of fields and levels; an error beyond these limits gets the text UNKNOWN."""
 
     def __init__(self) -> None:
         self._left = limits.WALKED_FIELDS

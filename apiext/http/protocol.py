@@ -79,7 +79,8 @@ _WRITTEN: Any = _Written()
 class HttpProtocol(web.RequestHandler):
     """A connection; one task handles its requests in order.
 
-    ``messages`` are the parsed requests that wait. ``request`` is the current or last request.
+    ``messages`` are the parsed requests that wait. ``request`` is the current or last request with a valid head, None
+    before the first.
     """
 
     __slots__ = ("_stale", "loop", "messages", "request")
@@ -108,7 +109,7 @@ class HttpProtocol(web.RequestHandler):
 
     @property
     def is_idle(self) -> bool:
-        """Report whether no request runs."""
+        """Report whether no request runs or waits."""
         return self._waiter is not None and not self._waiter.done() and not self._messages
 
     @property
@@ -133,8 +134,8 @@ class HttpProtocol(web.RequestHandler):
     def parses_next(self) -> bool:
         """Report whether arriving bytes belong to the next head, and can be parsed now.
 
-        Return False while a request runs or waits, while the client does not read responses, and if the connection
-        closes.
+        Return False before the task of the connection waits for requests, while a request runs or waits, while the
+        client does not read responses, after an upgrade to another protocol, and if the connection closes.
         """
         waiter = self._waiter
         return not (
@@ -156,7 +157,7 @@ class HttpProtocol(web.RequestHandler):
     # --- bytes and requests ---
 
     def parse(self, data: bytes) -> Sequence[Parsed]:
-        """Return the requests that the bytes complete, with failures for invalid heads."""
+        """Return the requests whose heads the bytes complete, with failures for invalid heads."""
         assert self._parser is not None
         try:
             messages, upgraded, tail = self._parser.feed_data(data)

@@ -107,7 +107,7 @@ class Conditional:
             del self._changes[name]
 
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
-        """Return the entry of a document in _changes; two states of a document never have the same second."""
+        """Return the entry of a document in _changes; a changed document gets a later second than the cached entry."""
         known = self._changes.get(name)
         if known is None or known[0] != tag:
             if len(self._changes) >= limits.PUBLISHED_PATHS:
@@ -355,7 +355,7 @@ def in_a_year(moment: datetime) -> datetime:
 
 
 def _group_of(name: str) -> str:
-    """Return the group in the name of a document of one version, an empty string for other documents."""
+    """Return the group in the name of a document, an empty string if the name has none."""
     return name.rpartition("apis/")[2].partition("/")[0] if "apis/" in name else ""
 
 

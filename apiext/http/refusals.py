@@ -45,7 +45,7 @@ def refusal(exchange: Exchange, error: Exception) -> Reply:
 
 
 def unreadable(error: WrongVersion | NeedsConversion) -> str:
-    """Return the message of the 500 for an object without the requested version (VER-008, VER-011)."""
+    """Return the message of the 500 for an object that cannot be shown in the requested version (VER-008, VER-011)."""
     if isinstance(error, WrongVersion):
         return str(error)
     kind, version = error.document.get("kind"), error.document.get("apiVersion")
@@ -57,7 +57,7 @@ class HeadTooLong(Exception):
 
 
 def unparsed(code: int, error: BaseException | None) -> StatusError:
-    """Return the StatusError of a request without a handler: its head is malformed, or the connection has a bug."""
+    """Return the StatusError of a request whose head is invalid, or whose handling by the connection has failed."""
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):

@@ -156,7 +156,7 @@ async def _page(resources: Resources, exchange: Exchange, subject: Subject, page
 async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
-    """Return a list of all objects: the segments unchanged, or their cached gzip blocks."""
+    """Return a list without selectors: the segments unchanged, or their cached gzip blocks."""
     if page.convert is None and segments.pending > storage_limits.SEGMENT:
         async with resources.lists.slots:  # limits the work: many clients may request the same list
             await segments.prepare()

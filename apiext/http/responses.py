@@ -57,8 +57,8 @@ def head(
 ) -> bytes:
     """Return status line and headers of a complete response, with the empty line.
 
-    ``version`` is that of the request. The head has a header Connection only if the connection does not follow the
-    version's default: ``keep-alive`` for HTTP/1.0, ``close`` for HTTP/1.1.
+    ``version`` is that of the request. By default, a connection closes after a response of HTTP/1.0, and stays open
+    after one of HTTP/1.1. The head has a header Connection only if the connection does otherwise.
     """
     if reply.content_type == _JSON and not reply.headers and not close and version >= (1, 1):
         start = _USUAL.get(reply.code)
@@ -140,10 +140,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def warning_values(texts: Sequence[str]) -> list[str]:
-    """Return the values of the Warning headers: each text once, truncated if all texts together are too long.
+    """Return the values of the Warning headers, each text once.
 
-    If there are more than limits.WARNING_LINES texts, the last value is the number of omitted texts. As upstream, texts
-    with control characters are omitted.
+    If all texts together have more than limits.MAX_WARNINGS characters, truncate each text. Omit the rest once the
+    truncated texts reach this number. If more than limits.WARNING_LINES texts remain, the last value is the number of
+    omitted texts. As upstream, texts with control characters are omitted.
     """
     shown = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:

@@ -134,11 +134,11 @@ class HttpServer:
     def _connection(
         self, listener: web.Server, loop: asyncio.AbstractEventLoop, settings: dict[str, Any]
     ) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection, which refuses requests if no file descriptor is left."""
+        """Return the protocol of a new connection; it refuses all requests if no file descriptor is left."""
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
-        """Listen; raise OSError if the server cannot listen on the address."""
+        """Listen; raise OSError for an unusable address, and RuntimeError if aiohttp has no C parser."""
         if not has_fast_parser():
             raise RuntimeError(
                 "aiohttp runs without its C parser, but the Python parser is slow, and unsafe against smuggling"
@@ -179,7 +179,8 @@ class HttpServer:
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
         """Shut down in order: stop accepting, finish requests, end watches, close; each step has a time limit.
 
-        Requests that take more than ``drain`` seconds are cancelled.
+        Before the first step, /readyz fails for --shutdown-delay-duration. Requests that still run after ``drain``
+        seconds of the second step are cancelled.
         """
         self.begin_shutdown()
         if self.settings.listening.shutdown_delay:

@@ -50,7 +50,8 @@ class InFlight:
 class Service(Struct, eq=False):
     """The shared parts; ``answer`` handles a request.
 
-    ``large_heads`` lets the event loop parse only one large head in an iteration.
+    ``large_heads`` and ``lost_connections`` distribute work over iterations of the event loop: the parsing of large
+    heads, and the release of watches whose clients have disconnected.
     """
 
     answer: Handler

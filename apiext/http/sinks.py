@@ -7,6 +7,8 @@ from isal import isal_zlib
 
 GZIP_HEAD = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+# The placeholder for column definitions in each Table of a watch. Watchers share the frames, but only the first event
+# of each watcher has column definitions: its sink replaces the placeholder there.
 NO_COLUMNS = b'"columnDefinitions":null'
 # seconds between the last bookmark of a watch and its end (upstream: a watch about to end gets a bookmark, RV-012)
 _BOOKMARK_BEFORE_END = 2.0
@@ -106,7 +108,7 @@ class WatchSink:
             self.lost()
 
     def _with_columns(self, data: bytes) -> bytes:
-        """Return events with the columns in the first event that has a placeholder."""
+        """Return events with the columns in the first of them, if it has a placeholder."""
         found = with_columns(data, self._columns)
         if found != data:
             self._columns = b""
@@ -151,7 +153,10 @@ class WatchSink:
             self.watcher.resume()
 
     def end_after(self, seconds: float, bookmark: bool, loop: asyncio.AbstractEventLoop) -> None:
-        """End the stream after ``seconds`` (RV-014); if ``bookmark`` is true, send a bookmark shortly before."""
+        """End the stream after ``seconds`` (RV-014).
+
+        If ``bookmark`` is true, send a bookmark two seconds before the end. A stream of at most two seconds gets none.
+        """
         if self.closed:
             return
         if bookmark and seconds > _BOOKMARK_BEFORE_END:

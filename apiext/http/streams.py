@@ -122,7 +122,7 @@ class Frames(Struct):
 
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
-    """Return the frames of a representation; ``events`` and ``sizes`` count each frame."""
+    """Return the frames of a representation; ``events`` and ``sizes`` count objects, not bookmarks and errors."""
     ahead = (
         EncodedAhead(_object(subject, Entry.view), _object(subject, Entry.uncached_view))
         if subject.served.model.typed
@@ -255,7 +255,10 @@ def content_type(subject: Subject, form: Form | None = None) -> str:
 
 
 def first_columns(subject: Subject) -> bytes:
-    """Return the replacement of NO_COLUMNS in the first event of a Table stream, empty for other streams (TAB-005)."""
+    """Return the column definitions for the first event of a Table stream; empty for other streams (TAB-005).
+
+    The sink replaces ``"columnDefinitions":null`` by these bytes (``sinks.NO_COLUMNS``).
+    """
     if subject.wanted.kind != "Table":
         return b""
     return b'"columnDefinitions":' + orjson.dumps(definitions(subject))

@@ -29,7 +29,10 @@ _ANSWER = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Length: %d\
 
 
 def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
-    """Return a server context for these PEM files: TLS 1.``minor`` or newer, HTTP/1.1, without client certificates."""
+    """Return a server context for these PEM files, for HTTP/1.1 without client certificates.
+
+    The oldest TLS version is 1.3 if ``minor`` is 3, else 1.2. Raise the errors of ``load_pair``.
+    """
     context = relax_verification(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -39,7 +42,7 @@ def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
 
 
 def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None:
-    """Request client certificates that an authority of this PEM file signed; raise OSError."""
+    """Request client certificates that an authority of this PEM file signed; raise OSError for an unusable file."""
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
 

@@ -233,7 +233,7 @@ class Receiver:
         """Do nothing: the connection closes the sink."""
 
     def _frame(self) -> bool:
-        """Parse one frame of the buffer; return whether it was complete."""
+        """Parse one frame of the buffer; return False if it is incomplete, or if it has ended the stream."""
         data, start = self._buffer, self._at
         if len(data) < start + 2:
             return False

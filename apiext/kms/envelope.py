@@ -132,7 +132,7 @@ def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
 
 
 def _domain_faults(name: str) -> list[Any]:
-    """Return the validation errors of the name of an annotation, which is a fully qualified domain name."""
+    """Return the validation errors of the name of an annotation, which must be a fully qualified domain name."""
     if not name:
         return [fields.required("annotations")]
     name = name.removesuffix(".")

@@ -39,7 +39,10 @@ def code_name(code: int) -> str:
 
 
 class PluginError(Exception):
-    """A call to a plug-in has failed. ``reached`` is true if the plug-in itself reported the error."""
+    """A call to a plug-in has failed.
+
+    ``reached`` is true if the plug-in itself reported the error, or if its response cannot be parsed.
+    """
 
     def __init__(self, code: int, message: str, reached: bool) -> None:
         super().__init__(code, message, reached)

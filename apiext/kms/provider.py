@@ -231,8 +231,8 @@ class Provider:
         """Encrypt new values with a data key that the plug-in encrypts with its key ``key_id``.
 
         If the current data key has this key id, extend its validity. Otherwise generate a data key, and call the
-        plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return the error of
-        a failed call, else "". After an error, the last data key is used until it expires.
+        plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return an error
+        if there is no such data key, else "". After an error, the last data key is used until it expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current

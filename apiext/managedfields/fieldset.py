@@ -1,7 +1,7 @@
 """Sets of field paths and their operations; a set has the form of FieldsV1, a tree of dictionaries.
 
 A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` is a member with children. Any other node
-is not a member, but nodes below it are members. The root is never a member; the empty set is ``{}``. Code must not
+is not a member, but has members below it. The root is never a member; the empty set is ``{}``. Code must not
 change a set.
 """
 

@@ -53,7 +53,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
 
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
-    """Return whether a set has more than ``levels`` levels."""
+    """Return whether a node at a level deeper than ``levels`` has children; the root has level 0."""
     for below in filter(None, paths.values()):  # noqa: SIM110 (any would be one more frame for each level)
         if levels < 1 or is_too_deep(below, levels - 1):
             return True

@@ -93,8 +93,8 @@ def _items(type_: Type, stored: list[Any], shown: list[Any], new: list[Any], del
     """Return the items of a new list with the hidden fields of the corresponding stored items.
 
     In an associative list, an item corresponds to the stored item with the same keys. In another list, it corresponds
-    to an equal item, preferably at the same index. Without an equal item, it corresponds to the item at the same index,
-    if the length of the list is unchanged.
+    to a stored item that ``shown`` has in an equal form, preferably at the same index. Without such an item, it
+    corresponds to the item at the same index, if the lengths are equal and no other item corresponds to that item.
     """
     of_list = type_.list
     named = of_list is not None and of_list.granular and bool(of_list.keys)

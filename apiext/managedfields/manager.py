@@ -137,7 +137,10 @@ def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
 
 
 def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
-    """Return a list with the entry of the manager that creates an object, or an empty list. Raise _TooDeep."""
+    """Return a list with the entry of the first manager of an object; an empty list if it would own no field.
+
+    Raise _TooDeep.
+    """
     own = changes.without(write.versions.reset(write.api_version))
     fields = difference(union(own.modified, own.added), NEVER_OWNED)
     if is_too_deep(fields):

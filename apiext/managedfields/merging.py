@@ -53,7 +53,7 @@ def _merge_maps(type_: MapType, live: dict[str, Any], applied: dict[str, Any]) -
 def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
-    An item of both lists occurs once, in the applied order. The other live items stay at their positions.
+    An item of both lists occurs once, in the applied order. The other live items keep their order.
     """
     left, right = [item_element(type_, item) for item in live], [item_element(type_, item) for item in applied]
     times = Counter(left)

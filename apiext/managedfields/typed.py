@@ -81,8 +81,8 @@ class TypeFault(ValueError):
 def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
     """Raise TypeFault if the value does not fit the type.
 
-    If ``duplicates`` is true, granular lists may contain several items with equal keys. ``checked`` is a value that
-    fits; the check skips lists that are equal in both values.
+    If ``duplicates`` is true, granular lists may contain several items with equal keys, or for sets several equal
+    items. ``checked`` is a value that fits; the check skips lists that are equal in ``value`` and ``checked``.
     """
     faults = _faults(type_, value, duplicates, checked)
     if faults is not None:

@@ -116,7 +116,7 @@ def compared(write: Write, live: View, new: View) -> Comparison:
 def after(write: Write, live: View, new: View, managers: Managers, changes: Comparison) -> tuple[Managers, Losses]:
     """Return the managers after a write that is not an apply, and the losses of other managers.
 
-    The writer's own entry is not changed. ``changes`` is the result of ``compared``.
+    The writer's own entry loses no fields by the write. ``changes`` is the result of ``compared``.
     """
     losses = _losses(_ownable(write, changes))
     if managers:  # a new object has no managers
@@ -237,7 +237,10 @@ def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
-    """Return the merged object without fields that the applier no longer applies, unless another manager owns them."""
+    """Return the merged object without fields that the applier no longer applies, unless another manager owns them.
+
+    Return it unchanged if the version of ``last``, the applier's last entry, no longer exists.
+    """
     versions = write.versions
     try:
         whole = converted(versions, merged, last.api_version, f"{_PRUNING}failed to convert merged object{_LAST}")

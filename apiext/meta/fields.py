@@ -27,7 +27,7 @@ NOT_FOUND = "FieldValueNotFound"
 
 
 class FieldError(Struct, frozen=True):
-    """The error of one field: the reason of its cause, its path, and the message without the path."""
+    """The error of one field: the reason that a Status gives for it, its path, and the message without the path."""
 
     reason: str
     field: str
@@ -45,8 +45,8 @@ class FieldError(Struct, frozen=True):
 class Errors(list[FieldError]):
     """A list of field errors that stops growing after the first error over the limits of a response.
 
-    Then ``+=`` consumes no more errors of a generator. A body can have a million errors, and each error may need more
-    memory than its value.
+    Then ``+=`` takes at most one more error from a generator. A body can have a million errors, and each error may need
+    more memory than its value.
     """
 
     _size = 0

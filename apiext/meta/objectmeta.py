@@ -104,7 +104,7 @@ def _string(go: str = "string", *, kept: bool = False) -> Reader:
 
 
 def _int64(value: Any, name: str, position: _Position) -> Any:
-    # as upstream, which encodes the decoded metadata of a custom object again
+    # as upstream, which encodes the decoded metadata of a custom object again: 1.0 becomes 1
     if value.__class__ is float and not position.go_path:
         value = integral(value)
     if value.__class__ is not int or not _INT_MIN <= value <= _INT_MAX:

@@ -66,7 +66,7 @@ _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullm
 
 
 def too_long(limit: int, unit: str = "bytes") -> str:
-    """Return the error text of a name that exceeds its limit; upstream's ``unit`` is characters for DNS names."""
+    """Return the error text of a name that exceeds its limit; ``unit`` is upstream's word: bytes or characters."""
     return f"must be no more than {limit} {unit}"
 
 

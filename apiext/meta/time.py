@@ -48,7 +48,8 @@ def render(moment: datetime) -> str:
 def parse(text: str, *, micros: bool = False) -> datetime:
     """Parse an RFC 3339 text. Raise ValueError with the text of Go's time.Parse.
 
-    If ``micros`` is true, the layout requires six digits for the fraction of the second.
+    If ``micros`` is true, the layout requires six digits for the fraction of the second. The year 0000 is read as 0001,
+    since datetime has no year 0.
     """
     if not micros and _ZULU(text):
         return datetime.fromisoformat(text)
@@ -92,7 +93,7 @@ def _timestamp(text: str) -> float:
 def normalize(text: str) -> str:
     """Convert an RFC 3339 text to UTC and seconds. Raise the ValueError of ``parse``.
 
-    Return "" for Go's zero time, and for a time whose year in UTC is below 1 or above 9999.
+    Return "" for Go's zero time, and for a time whose conversion to UTC leads out of the years 1 to 9999.
     """
     return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 

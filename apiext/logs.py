@@ -248,7 +248,7 @@ class RateLimited:
         self._left_out = 0
 
     def log(self, level: int, logger: logging.Logger, text: str, **values: Any) -> None:
-        """Log a message with fields, unless the interval since the last line has not passed."""
+        """Log a message with fields; in the interval after the last line, only count it."""
         now = time.monotonic()
         if now < self._due:
             self._left_out += 1

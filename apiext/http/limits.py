@@ -1,6 +1,7 @@
 """Limits of connections, requests and responses."""
 
-# Bytes by which a body exceeds its limit and is still read and discarded. Beyond: the connection is closed, as by Go.
+# Bytes by which a body of declared size exceeds its limit and is still read and discarded. Beyond: the connection is
+# closed, as by Go.
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0

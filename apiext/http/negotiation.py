@@ -154,7 +154,7 @@ def _quality(text: str) -> float:
 
 @_cached
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
-    """Return the best form for an Accept header; None if no offered encoding is acceptable.
+    """Return the best form for an Accept header, plain JSON for an empty header; None if no form is acceptable.
 
     ``offered`` are the encodings of the object itself. Other representations have the encodings in TRANSFORMS; they are
     acceptable only if ``transforms`` is true, and a Table only if ``tables`` is true, too.

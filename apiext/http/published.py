@@ -303,7 +303,10 @@ class Publisher:
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
-        """Return a document of OpenAPI v3, or for a wrong hash a redirect to the current hash (OAS-002)."""
+        """Return a document of OpenAPI v3, or for a wrong hash a redirect to the current hash (OAS-002).
+
+        Return None for a path without a document, and a 406 if the client accepts no form.
+        """
         from apiext.discovery import openapi_v3
 
         tag = openapi_v3.document_tag(catalog, path, self.version)

@@ -35,7 +35,10 @@ class EncodedAhead:
         self._encoded: dict[Entry, bytes] = {}
 
     def take(self, entry: Entry) -> bytes:
-        """Return the encoded object of an event, and delete it from the cache, since each frame is created once."""
+        """Return the encoded object of an event; encode it now if the cache lacks it.
+
+        The object is deleted from the cache, since each frame is created once.
+        """
         encoded = self._encoded.pop(entry, None)
         return encoded if encoded is not None else self._inline(entry)
 

@@ -122,7 +122,7 @@ class Plugin:
     async def _answer(self, path: str, request: bytes) -> bytes:
         """Call the plug-in. If the connection is lost, repeat the call until the timeout.
 
-        A call that the plug-in may have received is repeated only once.
+        Raise the error of the second call if the plug-in may have received two calls in succession.
         """
         sent = received = False
         try:

@@ -151,7 +151,8 @@ def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
 def _managers_before(writer: Writer, live: View, new: View) -> Managers:
     """Return the managers before the write: those of the request, else those of the live object (SSA-007).
 
-    Return no managers if the request resets them. Ignore the managers in a request for a subresource.
+    Return no managers if the request resets them. Ignore the managers in a request for a subresource, and those that
+    cannot be decoded.
     """
     if not writer.subresource:
         given = _entries_of(new)

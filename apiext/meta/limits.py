@@ -6,9 +6,10 @@ MAX_ANNOTATIONS = 262_144
 MAX_LINE = 65_536
 # Namespaces in each cache about namespaces. Beyond: the least recently used is evicted, or the cache is cleared.
 NAMESPACES_SEEN = 256
-# Causes (field errors) in one Status. Beyond: the rest is left out.
+# Causes (field errors) in one Status. Beyond: one more is shown, and the rest is left out.
 MAX_FIELD_ERRORS = 1_000
-# Characters of the causes in one Status. Beyond: the rest is left out.
+# Characters of the causes in one Status. Beyond: one more is shown if it fits into twice this number, and the rest is
+# left out.
 MAX_FIELD_ERROR_BYTES = 1024 * 1024
 # Parsed field selectors in a cache, and label names in another cache. Beyond: the least recently used is evicted.
 SELECTORS_SEEN = 64
@@ -17,5 +18,5 @@ MAX_MANAGER = 128
 # Entries in each cache of times: parsed times, normalized times, printed durations. Beyond: the least recently used is
 # evicted.
 TIMES_SEEN = 1024
-# Characters of a time in the cache of parsed times. Beyond: the time is not cached.
+# Characters of a time in the caches of parsed and normalized times. Beyond: the time is not cached.
 TIME_TEXT = 40

@@ -200,7 +200,10 @@ class WriteOptions(Struct, frozen=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the options as an object for admission (ADM-007)."""
+        """Return the options as an object for admission (ADM-007).
+
+        Omit ``force``, since admission gets CreateOptions or UpdateOptions for a patch, as in upstream.
+        """
         found: dict[str, Any] = {"kind": self.name, "apiVersion": f"{GROUP}/v1"}
         if self.dry_run_values:
             found["dryRun"] = list(self.dry_run_values)

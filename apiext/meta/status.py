@@ -113,7 +113,11 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
-    """Return the first errors, at least one, since the size of a response is limited."""
+    """Return the first errors, at least one, since the size of a response is limited.
+
+    There is room for one error over MAX_FIELD_ERRORS, and for twice MAX_FIELD_ERROR_BYTES characters: ``fields.Errors``
+    contains the first error over these limits, too.
+    """
     if len(errors) < 2:
         return errors
     sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])

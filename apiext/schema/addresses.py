@@ -73,7 +73,10 @@ def _sloppy_ip(text: str) -> bool:
 
 
 def cidr(text: str) -> bool:
-    """Return whether the text is an IP address, a slash and a prefix length; leading zeros are allowed in both."""
+    """Return whether the text is an IP address, a slash and a valid prefix length.
+
+    The prefix length and the decimal numbers of the address may have leading zeros.
+    """
     address, slash, length = text.partition("/")
     if not slash or not (length.isascii() and length.isdigit()) or len(length.lstrip("0")) > 3:
         return False

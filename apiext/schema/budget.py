@@ -43,7 +43,10 @@ class Budget(threading.local):
 
     @contextmanager
     def separate(self, amount: int) -> Iterator[None]:
-        """Run a block with a separate allowance of ``amount``; the allowance of the object stays unchanged."""
+        """Run a block with a separate allowance of ``amount``; the allowance of the object stays unchanged.
+
+        In the block, ``spend`` raises OverBudget beyond ``amount``, also on the event loop.
+        """
         left, cut = self.left, self._cut
         self.left, self._cut = amount, False
         try:

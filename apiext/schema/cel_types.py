@@ -13,7 +13,8 @@ from apiext.schema.work_budget import DECLARING, current
 REQUEST = 3 * 1024 * 1024  # bytes of the largest object in cost estimates (upstream: MaxRequestSizeBytes)
 ROOT_NAME = "selfType1"
 _META_SIZES = (("name", 253), ("generateName", 252))
-_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # format → (maximal characters, minimal bytes)
+# format → (maximal characters, minimal bytes) of a JSON string, with its quotes
+_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}
 _MULTIBYTE = 4  # maximal bytes of a character
 
 
@@ -144,7 +145,8 @@ def is_shown(node: Structural) -> bool:
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
     """Return the properties of a whole object or an embedded resource for expressions (CEL-003).
 
-    They always include apiVersion, kind, metadata.name and metadata.generateName, even if the schema does not.
+    They always include apiVersion, kind, metadata.name and metadata.generateName as strings. If the schema lacks one of
+    these or gives it another type, expressions see no other field of metadata.
     """
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY

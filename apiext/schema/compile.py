@@ -71,7 +71,7 @@ class CompiledSchema:
     def prepare(self, *, quickly: bool = False) -> None:
         """Compile all functions that convert a stored object; with ``quickly`` also compile ``is_normal``.
 
-        There is no ``is_normal`` for a schema that prunes no field or declares an embedded resource.
+        If the schema prunes no field or declares an embedded resource, ``is_normal`` still always returns False.
         """
         root = self.root
         if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
@@ -94,23 +94,27 @@ class CompiledSchema:
         return sorted_paths(pruner(self.root, root=True)(document))
 
     def drop_nulls(self, document: Document) -> bool:
-        """Delete null fields that are neither nullable nor have a default (NUL-001); return whether it deleted any."""
+        """Delete null fields that are neither nullable nor have a default (NUL-001); return whether it deleted any.
+
+        If ``preserve_unknown_fields`` is true, delete none.
+        """
         drop = None if self.preserve_unknown_fields else null_dropper(self.root, root=True)
         return drop(document) if drop is not None else False
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> list[str]:
         """Normalize the metadata of embedded resources; return paths of unknown metadata fields (MET-004).
 
-        Raise CoerceError with Go's text if apiVersion, kind or metadata has a wrong type. With ``drop_invalid``, as for
-        stored objects, delete such fields instead (MET-002).
+        Raise CoerceError with Go's text if apiVersion, kind, metadata or a field of metadata has a wrong type. With
+        ``drop_invalid``, as for stored objects, delete the field instead (MET-002); ``metadata`` that is not an object
+        stays unchanged.
         """
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
     def default(self, document: Document, *, coerced: bool = True) -> bool:
         """Fill in defaults (NUL-002…004); return whether the document changed.
 
-        In the metadata of an embedded resource keep only fields of ObjectMeta (DEF-005), unless ``coerced`` is false.
-        Raise OverBudget if the defaults exceed MAX_DEFAULTED bytes.
+        If the document changed, then keep only fields of ObjectMeta in the metadata of embedded resources (DEF-005),
+        unless ``coerced`` is false. Raise OverBudget if the defaults exceed MAX_DEFAULTED bytes.
         """
         fill = defaulter(self.root, root=True)
         DEFAULTS.refill()
@@ -136,7 +140,8 @@ class CompiledSchema:
     def from_storage(self, document: Document) -> bool:
         """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
 
-        Return whether the object changed. If so, the caller must not send the stored bytes to clients.
+        Return whether the object changed. If so, the caller must not send the stored bytes to clients. Also return True
+        for an object with embedded resources that is too deep to be compared with its earlier state.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
@@ -180,8 +185,9 @@ class CompiledSchema:
     ) -> tuple[list[FieldError], list[str]]:
         """Evaluate the rules of the whole object; return (errors, warnings).
 
-        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object; errors of
-        some kinds prevent the evaluation (CEL-015). ``name`` is the name of the definition, for the log.
+        The warnings are errors of unchanged values (RAT-003). ``errors`` are all other errors of the object. Errors of
+        some kinds prevent the evaluation; then the result is one error that says so (CEL-015). ``name`` is the name of
+        the definition, for the log.
         """
         scope = self._scope
         if scope is None:

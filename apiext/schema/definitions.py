@@ -21,9 +21,10 @@ _RULES = "x-kubernetes-validations"
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
     """Return the errors of a version's schema, with upstream's texts and order (SCH-001…014, STR-001…012).
 
-    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. Structural errors come first; they
-    prevent the validation of defaults and of rules (STR-011). Errors of defaults prevent the validation of rules. The
-    error about keywords that no structural schema may contain is returned only if there is no other error (STR-012).
+    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. A schema that is nested too deeply
+    or has too many patterns gets only this error. Structural errors come first; they prevent the validation of defaults
+    and of rules (STR-011). Keywords that no structural schema may contain prevent all these checks; their error is
+    returned only if there is no other error (STR-012). Errors of defaults prevent the validation of rules.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]

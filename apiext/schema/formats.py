@@ -41,7 +41,10 @@ def _go_duration(text: str) -> bool:
 
 
 def duration(text: str) -> bool:
-    """Return whether the text is a duration for Go's ParseDuration, or contains one in words, such as ``2 days``."""
+    """Return whether the text is a duration for Go's ParseDuration, or contains one in words, such as ``2 days``.
+
+    In words, a number that exceeds an int64 makes the text invalid.
+    """
     if _go_duration(text):
         return True
     found = False

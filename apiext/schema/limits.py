@@ -1,6 +1,6 @@
 """Limits of schemas and validation."""
 
-# Characters of the paths of unknown fields in one warning. Beyond: the rest is left out.
+# Characters of the paths of unknown fields of an object in an error or in warnings. Beyond: the rest is left out.
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024

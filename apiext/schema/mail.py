@@ -93,6 +93,8 @@ class _Scanner:
 
     def phrase(self) -> None:
         """Consume the words of a display name, up to the first part that is not a word."""
+        # ``words`` counts plain words. When a plain word follows a run of encoded words that has text, ``words`` also
+        # counts this run as one word. While ``words`` is 0, comments are not skipped.
         words, encoded = 0, False  # upstream: encoded words count only if a plain word follows
         while True:
             if words:
@@ -126,7 +128,7 @@ class _Scanner:
         return bool(content)
 
     def mailbox(self, groups: bool) -> int:
-        """Consume one address, or a group if ``groups`` is true; return the number of its addresses."""
+        """Consume one address or, if ``groups`` is true, perhaps a group; return the number of addresses."""
         self.skip_space()
         if not self.rest:
             raise _NotMail

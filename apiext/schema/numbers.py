@@ -53,7 +53,10 @@ def _number_type(node: Structural) -> tuple[str, str]:
 
 
 def in_range(value: float, kind: str, name: str) -> bool:
-    """Return whether a number is in the range of the type ``kind`` and the format ``name``."""
+    """Return whether a number is in the range of the type ``kind`` and the format ``name``.
+
+    For the type integer, a float with a fraction is out of range.
+    """
     if kind == "integer":
         if isinstance(value, float) and not (value.is_integer() and _MIN_INT64 < value < 2**63):
             return False
@@ -104,7 +107,7 @@ def errors(node: Structural, value: float, path: str, field: str, base: str = ""
     """Return the errors of an int or float, in upstream's order.
 
     ``path`` is the path of the number in texts, ``field`` its path as the field of errors. ``base`` is the field of
-    errors about the range of a format.
+    errors about the range of the type and format.
     """
     bounds = node.numbers
     kind, name = _number_type(node)

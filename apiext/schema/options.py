@@ -21,8 +21,8 @@ class Options(Struct, frozen=True):
     """The checks of a definition; all are enabled for a new definition.
 
     ``limited_rules`` is false for an unchanged schema. Then the total cost of its rules is limited, but not their
-    number, their text, their patterns, or the cost of one rule. ``known_expressions`` are the expressions of the stored
-    definition; they may use functions that new expressions may not use (UPD-003).
+    number, their text, the cost of one rule, or the patterns of the schema. ``known_expressions`` are the expressions
+    of the stored definition; they may use functions that new expressions may not use (UPD-003).
     """
 
     structural: bool = True

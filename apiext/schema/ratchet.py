@@ -67,7 +67,8 @@ class Link:
     def unchanged(self) -> bool:
         """Return whether the new value equals the old value.
 
-        As upstream, return False for an object with fields outside the schema.
+        As upstream, return False for an object with fields outside the schema. Also return False for a list of type map
+        if an item has no old item with the same keys.
         """
         if self.equal is not None:
             return self.equal

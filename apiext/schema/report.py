@@ -215,7 +215,7 @@ class Reporter:
                 found.add(required(self.field(f"{path}.{name}")))
 
     def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
-        """Report on allOf, anyOf, oneOf and not; ratcheting does not apply to errors inside them (RAT-002)."""
+        """Report on allOf, anyOf, oneOf and not. Inside them, no values are compared for ratcheting (RAT-002)."""
         junctors = node.junctors
         if junctors.any_of:
             self._any_of(found, junctors.any_of, value, path)

@@ -143,7 +143,8 @@ class Scope:
     def part(self, step: str, node: Structural) -> Structural | None:
         """Return the schema from which the type of a child is created, or None if the type has no such field.
 
-        ``node`` is the child's own schema, which differs from the result for the metadata of whole objects.
+        ``node`` is the child's own schema, which differs from the result for the metadata of whole objects. A property
+        whose name cannot be escaped for CEL is no field of the type; its own schema is returned.
         """
         source = self.type_source
         if step not in _PARTS and escape(step) is None:
@@ -179,7 +180,7 @@ class Scope:
         return found
 
     def compiled(self, version: Version = latest) -> list[Compiled]:
-        """Return the rules of this node, compiled at the first call."""
+        """Return the rules of this node, compiled at the first call; no rules if the node has no CEL type."""
         if self._compiled is None:
             began = perf_counter()
             declared = self.declared

@@ -17,8 +17,9 @@ from apiext.schema.options import STRICT, Options
 from apiext.schema.rules import Compiled, Scope, scope_of
 from apiext.schema.structural import Rule, Structural
 
-RULE_LIMIT = 10_000_000  # maximal units of one expression on one object (upstream: StaticEstimatedCostLimit)
-SCHEMA_LIMIT = 100_000_000  # maximal units of all rules on one object (upstream: StaticEstimatedCRDCostLimit)
+# maximal units of one rule on one object, and of one call of a messageExpression (upstream: StaticEstimatedCostLimit)
+RULE_LIMIT = 10_000_000
+SCHEMA_LIMIT = 100_000_000  # maximal units of all expressions in the sum (upstream: StaticEstimatedCRDCostLimit)
 _CORRELATED = (None, "granular", "atomic")  # map types in which a field corresponds to the field of the old map
 _RULES, _MESSAGE = "x-kubernetes-validations", "messageExpression"
 _MAX_BLAMED = 4  # maximal number of expressions in the error about the total cost
@@ -194,7 +195,7 @@ class Check:
 
     ``path`` is the path of the schema. ``broken`` are the paths of nodes with schema errors; rules at or above these
     nodes are not compiled. After ``errors``, ``warned`` has warnings if the rules are too expensive by upstream's
-    estimate, but not by the closer estimate of DIS-19.
+    estimate, but not by the closer estimate of DIS-19, and the schema has no other error.
     """
 
     def __init__(self, root: Structural, path: str, broken: Sequence[str], options: Options = STRICT) -> None:

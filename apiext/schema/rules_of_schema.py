@@ -39,7 +39,7 @@ _LEAF = frozenset((
     "type", "description", "title", "format", "nullable", "example", "enum", "maximum", "minimum", "maxLength",
     "minLength", "pattern", "required",
 ))  # fmt: skip
-"""Keywords that contain no schema and cannot cause a violation."""
+"""Keywords that contain no schema. Only ``type`` can cause a violation, if the type is unknown."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -51,8 +51,9 @@ _KEYS = "x-kubernetes-list-map-keys"
 class _Context(Struct, frozen=True):
     """The context of a node.
 
-    ``no_defaults`` is the reason why a default is not allowed, or empty. ``in_metadata`` is true inside the metadata of
-    an object. ``forms`` is the cache of structural forms for the whole document.
+    ``no_defaults`` is the reason why a default is not allowed, or empty. ``in_metadata`` is true inside apiVersion,
+    kind and metadata of the root and of embedded resources. ``forms`` is the cache of structural forms for the whole
+    document.
     """
 
     forms: Forms
@@ -63,8 +64,8 @@ class _Context(Struct, frozen=True):
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
     """Return the violations of all nodes; the errors of a node precede the errors of the schemas inside it.
 
-    Append the path of each node with a violation to ``broken``; the path of the error itself may be longer. Return at
-    most one error more than fits into a response.
+    Return at most one error more than fits into a response. Append the path of each node with a returned error to
+    ``broken``; the path of the error itself may be longer.
     """
     return list(as_many_as_shown(_errors(schema, path, options, [] if broken is None else broken)))
 
@@ -91,7 +92,10 @@ def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Ite
 
 
 def _inside(node: View, path: str, context: _Context, root: bool) -> Iterator[tuple[Any, str, _Context, bool]]:
-    """Yield (schema, path, context, whether it is the root) of each schema inside a node."""
+    """Yield (schema, path, context, whether it is the root) of each schema directly inside a node.
+
+    Omit properties that cannot cause a violation. The caller must ignore yielded values that are not schemas.
+    """
     if isinstance(node.get("additionalProperties"), Mapping):
         below = context
         if context.in_metadata:

@@ -23,7 +23,10 @@ _PLAIN = frozenset((
     "maxProperties", "minProperties", "required", "externalDocs", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that are always valid in a structural schema with a type other than array, except inside allOf, not, …"""
+"""Keywords that are always valid in a structural schema with a type other than array, outside of junctors.
+
+The junctors are allOf, anyOf, oneOf and not.
+"""
 
 
 def errors(schema: View, path: str) -> list[FieldError]:
@@ -154,8 +157,8 @@ def _set_only(node: View) -> dict[str, Any]:
 def _value_rules(node: View, path: str, skip_any: bool, skip_first: bool) -> Iterator[FieldError]:
     """Yield the violations of a node's allOf, anyOf, oneOf, not and pattern.
 
-    ``skip_any``: the anyOf is the allowed form of int-or-string. ``skip_first``: the first branch of allOf has this
-    anyOf (STR-007).
+    ``skip_any`` is true if the anyOf is the allowed form of int-or-string. ``skip_first`` is true if the first branch
+    of allOf has this anyOf (STR-007).
     """
     for name, index, branch in _branches(node):
         where = child(path, name) if index is None else item(child(path, name), index)
@@ -213,7 +216,7 @@ def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
 
 
 def _completeness(node: View, outside: View, path: str, junctor: str) -> Iterator[FieldError]:
-    """Yield an error for each field inside allOf, anyOf, oneOf or not that is missing outside (STR-006)."""
+    """Yield an error for each field or ``items`` inside junctors that is missing outside of them (STR-006)."""
     for name, index, branch in _branches(node):
         where = child(junctor, name) if index is None else item(child(junctor, name), index)
         yield from _covered(branch, outside, path, where)

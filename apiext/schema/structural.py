@@ -136,7 +136,7 @@ def intern(**values: Any) -> Structural:
     """Return the existing node with these fields, or create the node.
 
     ``values`` are fields of Structural or of one of its parts, such as ``maximum`` of Numbers. Children are compared by
-    identity, since equal children are the same object.
+    identity, since equal children are the same object. Fields or properties in another order make another node.
     """
     key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
     found = _NODES.get(key)

@@ -25,4 +25,4 @@ compilations = COMPILATION.slot()
 evaluations = EVALUATION.slot()
 """Evaluation times: one observation for all rules of one schema node on one value."""
 comparisons = RATCHETING.slot()
-"""Ratcheting times: one observation for each comparison of a new value that has an error with its old value."""
+"""Ratcheting times: one observation each time that a new value with an error is compared with its old value."""

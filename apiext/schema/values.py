@@ -72,7 +72,11 @@ def enum_of(node: Structural) -> Enum:
 
 
 def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
-    """Return (expected type, actual type) if a value has a wrong type, else None (VAL-004, VAL-005)."""
+    """Return (expected type, actual type) if a value has a wrong type, else None (VAL-004, VAL-005).
+
+    If a value that is neither a string nor an array does not have the schema's format, return (expected format, actual
+    format) instead.
+    """
     types, name = node.types, node.format
     if value is None:
         return (",".join(types), "null") if types and not node.nullable else None

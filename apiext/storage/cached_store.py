@@ -149,7 +149,7 @@ class CachedStore:
         """Wait until the cache has all writes that ended before this call, and return its revision.
 
         ``col`` is the collection that the caller reads (None: all collections). Raises Unavailable if etcd does not
-        respond, or if the cache does not get the writes within limits.FRESH_WAIT.
+        respond, or if the cache does not get the writes within limits.FRESH_WAIT. Raises NotReady as ``_caught_up``.
         """
         while True:
             epoch = await self._watch.wait_complete()

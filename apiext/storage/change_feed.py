@@ -36,7 +36,7 @@ class ChangeFeed:
         self._resource = resource
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether no change after the revision was applied."""
+        """Report whether no change after the revision was applied; False if this is unknown."""
         return max(self.floor, self.undelivered) <= revision and self.history.unchanged_since(revision)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:

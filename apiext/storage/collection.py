@@ -100,7 +100,7 @@ class Collection:
                 return
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether the state at an earlier revision was the same as the current state."""
+        """Report whether the state at a revision was the same as the current state; False if this is unknown."""
         state = self.state
         return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 
@@ -132,6 +132,9 @@ class Collection:
         ``initial``: send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark
         after the initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send
         this result of ``select`` as the initial events; raises Compacted if later changes are not in memory.
+
+        Raises NotReady if the collection is not filled. With ``initial`` and without ``selected``, raises Malformed if
+        an object of the namespace cannot be read.
         """
         state, history = self.state, self.feed.history
         # A watch with initial events must send all objects, so an unreadable object is an error. Between "\0" and "\0"
@@ -203,7 +206,8 @@ class Collection:
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
         """Apply a change. The value of a deletion is None.
 
-        Buffer the change during a fill, and while an earlier change of the collection waits for its data key.
+        Buffer the change during a fill, and while an earlier change of the collection waits for its data key. Ignore a
+        change that the last fill contains, and a key that is not the key of an object.
         """
         if not self.arrivals.open:
             self.arrivals.early.append((key, revision, value))

@@ -156,7 +156,10 @@ class DecryptionBuffer:
     # -- values whose data key no plug-in could decrypt
 
     def retry_later(self, key: str, reason: str) -> None:
-        """Start a task that retries the decryption of values whose data key no plug-in could decrypt."""
+        """Start a task that retries the decryption of values whose data key no plug-in could decrypt.
+
+        Do nothing if the task runs already.
+        """
         if not self._retrying:
             self._retrying = True
             log.warning(
@@ -188,7 +191,7 @@ class DecryptionBuffer:
     async def _try_decrypt(self, keys: list[str]) -> bool:
         """Try to decrypt a few values, and report whether one of them can be decrypted.
 
-        Each call tries other values.
+        Each call begins with the values that earlier calls have not tried for the longest time.
         """
         broken = self._state.broken
         for key in keys[: limits.KMS_AGAIN_TRIES]:

@@ -61,7 +61,10 @@ def store_error(error: errors.EtcdError, requested: int = 0, current: int = 0) -
 
 
 class StoredState:
-    """The content of a collection at one revision: entries in key order, and the values that cannot be read."""
+    """The result of ``read`` at one revision: entries in key order, and the values that cannot be read.
+
+    ``remaining`` and ``next`` have the same meaning as in Slice.
+    """
 
     __slots__ = ("broken", "entries", "next", "remaining", "revision")
 

@@ -320,7 +320,7 @@ class Group:
             self._end_watch(watcher, data, oldest)
 
     def bookmark_soon(self) -> None:
-        """Write a bookmark to watchers that requested bookmarks, after the current pass.
+        """Write a bookmark to synced watchers whose bookmarks are due, after the current pass.
 
         End watches whose next change the history no longer has.
         """
@@ -617,7 +617,10 @@ class Fanout:
             del self._converted[version]
 
     def revision_before(self, position: int) -> int:
-        """Return the highest revision whose changes are all before a position."""
+        """Return the highest revision whose changes are all before a position.
+
+        If the history has dropped the change at the position, return the ``floor`` of the history.
+        """
         history = self.history
         if position >= history.end:
             return self.progress.revision

@@ -28,14 +28,14 @@ class Change(NamedTuple):
 
 
 class _Histories:
-    """All histories that have changes, the least recently changed first, and their total bytes."""
+    """The histories that may have changes to drop, the least recently changed first, and the bytes of all."""
 
     def __init__(self) -> None:
         self._histories: OrderedDict[History, None] = OrderedDict()
         self.bytes = 0
 
     def trim_others(self, history: "History") -> None:
-        """Drop changes of other histories until the total is within the limit.
+        """Drop changes of other histories until the total is within the limit, or no other history remains.
 
         Begin with the least recently changed.
         """

@@ -190,9 +190,10 @@ class Indexes:
                 self._drop(key)
 
     async def narrow(self, terms: Sequence[Term]) -> Matches | None:
-        """Return the matches of the condition that has the fewest matching objects; None if no index can be used.
+        """Return the matches of one condition; None if no index can be used.
 
-        The keys change with the index: use or copy them before the next await.
+        Of the conditions with an index, it is the one with the fewest matching objects. The keys change with the index:
+        use or copy them before the next await.
         """
         candidates = [(term, self._index_of(term.dimension)) for term in _worth_indexing(terms)]
         indexes = [(term, index) for term, index in candidates if index is not None]
@@ -245,7 +246,7 @@ class Indexes:
         return index
 
     def _fits(self, size: int) -> bool:
-        """Drop unused indexes if necessary.
+        """Drop indexes of this collection that were not used since the last ``tick``, if necessary.
 
         Report whether another index of this size fits into limits.INDEXES_BYTES.
         """

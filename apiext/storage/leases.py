@@ -44,7 +44,7 @@ class Leases:
             now = loop.time()
             failed_at, error = self._failed
             if error is not None and failed_at > called:
-                raise error.with_traceback(None)  # the grant failed while this caller waited for the lock
+                raise error.with_traceback(None)  # a grant failed while this caller waited for the lock
             lease = self._leases.get(ttl)
             if lease is None or lease.until <= now or not lease.left:
                 shared = min(int(ttl * limits.LEASE_SHARE), limits.LEASE_SHARED)

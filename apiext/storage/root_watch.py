@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class RootWatch:
-    """The watch of all keys below the root. Each end increments ``epoch``.
+    """The watch of all keys below the root. Each end except by ``close`` increments ``epoch``.
 
-    While the watch is open, the cache gets each change: the watch is complete. After an end, all collections must be
-    read again at one revision. Then the watch opens again at this revision.
+    While the watch is open, the cache gets each change: the watch is complete. After such an end, all filled
+    collections must be read again at one revision. Then the watch opens again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:

@@ -76,7 +76,10 @@ class Routes:
         self._labels: dict[Hashable, _Row] = {}  # label → groups
 
     def add(self, group: Routed, namespace: str | None, term: Term | None) -> None:
-        """Deliver the changes of a namespace (None: of all) for which a term holds (None: all changes) to a group."""
+        """Deliver the changes of a namespace (None: of all) for which a term holds (None: all changes) to a group.
+
+        If the term lists no values, or too many, deliver all changes of the namespace; the group tests each change.
+        """
         values = _values(term)
         if term is None or values is None:
             (self._everywhere if namespace is None else self._inside.setdefault(namespace, {}))[group] = None

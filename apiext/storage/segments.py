@@ -53,7 +53,8 @@ class Segments:
     def pending(self) -> int:
         """The number of views that are not made yet.
 
-        If there are many, call ``prepare``, which yields to the event loop.
+        A chunk counts as made if it can reuse the views of its base (see Chunk). If many views are not made, call
+        ``prepare``, which yields to the event loop.
         """
         return sum(
             stop - start
@@ -77,7 +78,10 @@ class Segments:
                 until = perf_counter() + server_limits.LOOP_BUDGET / 2
 
     async def _convert(self, convert: Convert) -> None:
-        """Convert the entries of the next pieces that have no view, then join the views of these pieces."""
+        """Convert the entries without views of the next pieces, then join the views of these pieces.
+
+        The entries have at most limits.CONVERTED_AT_ONCE bytes, or belong to one piece.
+        """
         pieces: list[Piece] = []
         wanted: list[Entry] = []
         size = 0
@@ -97,10 +101,10 @@ class Segments:
             await loop_budget.pause()
 
     async def in_form(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
-        """Return the entries in another form, such as table rows, joined by commas. Yields to the event loop.
+        """Return, for each piece, its entries in another form, such as table rows, joined by commas.
 
-        ``maker`` returns the function that encodes an entry. Chunks cache the encoded entries by ``form``. ``now`` is
-        the time for which ages are computed, in seconds since the epoch.
+        Yields to the event loop. ``maker`` returns the function that encodes an entry. Chunks cache the encoded entries
+        by ``form``. ``now`` is the time for which ages are computed, in seconds since the epoch.
         """
         found: list[bytes] = []
         loop_budget = LoopBudget()
@@ -187,7 +191,11 @@ class Segments:
 
 
 def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
-    """Return the entries of a piece without a cached view."""
+    """Return the entries whose views ``_join`` must make; none if the chunk has cached joined views.
+
+    If the piece has less than half of its chunk, these are the entries of the piece. Otherwise they are the entries of
+    the chunk, without those whose views can be reused from its base.
+    """
     chunk, start, stop = piece
     if chunk.has_views(viewer):
         return []

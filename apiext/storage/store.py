@@ -68,8 +68,8 @@ class Entry(Struct, eq=False, gc=False):
     def view(self, viewer: Viewer) -> bytes:
         """Return the view of a viewer, and cache it. An entry has at most one cached view.
 
-        A small view that only adds a resourceVersion to the stored bytes is not cached, since making it again is as
-        fast.
+        A view that joined views contain is not cached. A small view that only adds a resourceVersion to the stored
+        bytes is not cached either, since making it again is as fast.
         """
         cached = self._cached
         if cached is not None and cached[0] is viewer:
@@ -159,7 +159,7 @@ def bytes_of(entries: Sequence[Entry]) -> int:
 
 
 def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
-    """Replace the bytes of entries by a reference to their joined views, and return the number of bytes freed.
+    """Replace the bytes of entries by a reference to their joined views. Return an estimate of the freed bytes.
 
     An entry whose stored bytes cannot be cut out of its view keeps its own bytes.
     """
@@ -377,7 +377,10 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The requested revision is newer than ``current``, the newest revision. ``retry_after`` is in seconds."""
+    """The requested revision is newer than the newest revision.
+
+    ``current`` is the newest revision, 0 if it is unknown. ``retry_after`` is in seconds.
+    """
 
     def __init__(self, requested: int, current: int, retry_after: int = 1) -> None:
         super().__init__(requested, current, retry_after)

@@ -1,6 +1,6 @@
 """Fast path of normalization: recognise objects that normalization would not change.
 
-Such an object has no field to prune, no null to delete, and no float.
+Such an object has no field to prune, no null to delete, and no float outside its metadata.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _VALUES = _SCALARS | {dict, list}
 def normal_test(node: Structural, *, root: bool = False) -> Test:
     """Return the test for a schema without embedded resources.
 
-    For the ``root``, the test ignores apiVersion, kind and metadata.
+    For the ``root``, the test ignores the content of apiVersion, kind and metadata that are objects or arrays.
     """
     name = "normal root" if root else "normal"
     found = node.compiled.get(name)
@@ -52,7 +52,9 @@ def _make(node: Structural, root: bool) -> Test:
     extra = normal_test(node.map_values) if node.map_values is not None else unknown
     items = normal_test(node.items) if node.items is not None else unknown
 
-    seen: list[Any] = []  # names and types of the fields of the last object that passed the test and had only scalars
+    # names and types of the fields of the last object that passed the test, had only scalars, and had more than FEW and
+    # at most SHAPE_MEMBERS fields
+    seen: list[Any] = []
 
     def test(value: Any) -> bool:
         nonlocal seen

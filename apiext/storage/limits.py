@@ -66,9 +66,9 @@ PUMP_BLOCK = 256 * 1024
 PROGRESS_REQUESTS = 3
 # Collections read into the cache at a time. Beyond: further collections wait.
 FILL_PARALLEL = 8
-# Bytes encrypted on the event loop (3 milliseconds with the slowest cipher). Beyond: a thread encrypts them.
+# Bytes encrypted or decrypted on the event loop (3 milliseconds with the slowest cipher). Beyond: a thread does this.
 ENCRYPT_INLINE = 32 * 1024
-# Bytes encrypted without a release of the interpreter lock. Beyond: another block follows.
+# Bytes encrypted or decrypted without a release of the interpreter lock. Beyond: another block follows.
 ENCRYPTED_AT_ONCE = 64 * 1024
 # Fraction of the quota of a store in this process that is used. Beyond: the server logs a warning, and a store that was
 # out of space does not allow writes again.

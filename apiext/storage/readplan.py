@@ -74,7 +74,8 @@ def plan(query: ListQuery) -> ReadPlan:
         return ReadPlan("cache")  # as upstream, which ignores the limit at resourceVersion 0
     revision = parse_revision(query.resource_version)
     exact = query.match == "Exact" or (query.match == "" and limit > 0)
-    # "00" is not the special value "0"; upstream passes revision 0 to etcd, which reads the newest revision
+    # "00" is not the special value "0". For an exact revision, upstream passes 0 to etcd, which reads the newest
+    # revision. Otherwise every revision of the cache is new enough.
     if revision == 0:
         return ReadPlan("fresh" if exact else "cache", 0, "", limit)
     return ReadPlan("exact" if exact else "at_least", revision, "", limit)

@@ -113,7 +113,7 @@ class CompiledSchema:
     def default(self, document: Document, *, coerced: bool = True) -> bool:
         """Fill in defaults (NUL-002…004); return whether the document changed.
 
-        If the document changed, then keep only fields of ObjectMeta in the metadata of embedded resources (DEF-005),
+        If the document changed, keep only fields of ObjectMeta in the metadata of embedded resources (DEF-005),
         unless ``coerced`` is false. Raise OverBudget if the defaults exceed MAX_DEFAULTED bytes.
         """
         fill = defaulter(self.root, root=True)

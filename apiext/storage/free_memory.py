@@ -88,7 +88,7 @@ class FreeMemory:
         return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_UNLIMITED)
 
     def fits(self, size: int) -> bool:
-        """Report whether ``size`` more bytes fit into memory, apart from the reserve (limits.MEMORY_RESERVE)."""
+        """Report whether ``size`` more bytes fit into memory and leave limits.MEMORY_RESERVE free."""
         if not self._groups:
             return True
         now = monotonic()

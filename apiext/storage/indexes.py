@@ -246,7 +246,7 @@ class Indexes:
         return index
 
     def _fits(self, size: int) -> bool:
-        """Drop indexes of this collection that were not used since the last ``tick``, if necessary.
+        """To make room, drop indexes of this collection that were not used since the last ``tick``.
 
         Report whether another index of this size fits into limits.INDEXES_BYTES.
         """

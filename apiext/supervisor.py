@@ -42,7 +42,7 @@ _POLL_EVERY = 0.005  # seconds between polls whether a worker that closed its ch
 
 
 def run(config: Config, warn: cli.Warn) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code, or that of a worker that could not start."""
+    """Serve until a signal, or until a worker ends before all serve; return the exit code."""
     launch.open_log(config)
     with asyncio.Runner() as runner:
         try:
@@ -63,13 +63,14 @@ class Supervisor:
         self._progress = WorkerProgress.make(config.workers)
         self._served = False  # true once a worker has served
         self._serving = False  # true once all workers serve
-        self._code = 0  # exit code of a worker that could not start
+        self._code = 0  # exit code of the server if a worker ended before all workers served
         self._late_code = 0  # exit code of a worker whose start failed while the server was stopping
 
     async def serve(self) -> int:
         """Start all workers, wait for a signal, stop them; return the exit code.
 
-        Raises StoppedError if the signal arrives before a worker serves, unless a worker ends with another exit code.
+        Raises StoppedError if the signal arrives before a worker serves, unless a worker ends with an exit code
+        above 1: then this code is returned.
         """
         config = self._config
         launch.prepare(config)
@@ -160,8 +161,9 @@ class Supervisor:
     def _ended(self, code: int) -> None:
         """Handle the end of a worker; do nothing once all workers serve.
 
-        If the server is not stopping, stop it with the worker's exit code, or with 1 if the worker was killed. If the
-        server is stopping, a worker that ends with 0 has served, and a worker that ends with 1 had no time to start.
+        If the server is not stopping, stop it with the worker's exit code, or with 1 if the worker was killed or ended
+        with 0. If the server is stopping, a worker that ends with 0 has served. Exit code 1 is then ignored, since a
+        worker that had no time to start also ends with 1.
         """
         if self._serving:
             return
@@ -302,9 +304,10 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 def reserved(listening: Listening) -> Iterator[int]:
     """Reserve the address for the workers, and yield its port. Raises the errors of ``launch.refused``.
 
-    The workers listen at the address with SO_REUSEPORT. Bound sockets that do not listen keep other programs from the
-    address, and find a free port for port 0. Two supervisors of one user would not notice each other before their
-    workers listen. So each of them also binds a name of a Unix socket, which only one process can have.
+    The workers listen at the address with SO_REUSEPORT. Bound sockets that do not listen keep programs without
+    SO_REUSEADDR from the address, and find a free port for port 0. Supervisors set SO_REUSEADDR, so two supervisors of
+    one user would not notice each other before their workers listen. So each of them also binds a name of a Unix
+    socket, which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -231,7 +231,7 @@ _RESOURCE = ("group", "version", "resource", "subresource")
 
 
 class Telemetry:
-    """The metric families of a server under upstream's names.
+    """The metric families of a server, most of them with upstream's names.
 
     ``on_scrape`` callbacks set gauges at a scrape, such as the number of cached objects.
     """

@@ -56,7 +56,7 @@ class StoredValues:
         return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
 
     async def encrypt(self, encryption: Encryption, key: str, raw: bytes) -> bytes:
-        """Encrypt an object, and record the value in ``encrypted``; raise NotEncrypted."""
+        """Encrypt an object, and record the value in ``encrypted``; raise NotEncrypted if it fails."""
         inline = len(raw) <= limits.ENCRYPT_INLINE
         path, secret = self._prefix + key, encryption.secret
         try:
@@ -105,7 +105,7 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Report whether an entry is not encrypted with the current key.
+        """Report whether values are encrypted now, but this entry not with the current key.
 
         A write stores such an object even if the write does not change it.
         """

@@ -28,7 +28,7 @@ class Broken(Struct, frozen=True):
 
 
 def json_object(value: bytes) -> bytes:
-    """Return the JSON of a stored value in JSON or CBOR; raise ValueError if it is not an object."""
+    """Return the JSON of a stored value (JSON or CBOR); raise ValueError if it is not an object."""
     return _parsed(value)[0]
 
 
@@ -60,12 +60,12 @@ def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[s
 
 
 def secret_of(entry: Entry) -> Secret:
-    """Return the key with which the stored value of an entry is encrypted."""
+    """Return the key that has encrypted the stored value of an entry, PLAIN if none has."""
     return entry.secret if isinstance(entry, EncryptedEntry) else PLAIN
 
 
 def entry_of(key: str, revision: int, raw: bytes) -> Entry:
-    """Return the entry of a key within a collection."""
+    """Return the entry of a key without the prefix of its collection: namespace/name, or name."""
     namespace, _, name = key.rpartition("/")
     return Entry(intern(namespace), name, revision, raw)
 

@@ -18,8 +18,8 @@ _LINKS = 40  # maximum number of followed links, as in Linux
 def target(path: Path) -> Path:
     """Return the path of a file after following links of this user and of root.
 
-    Raise PermissionError for a link or pipe of another user. Links in the directories of the path are not resolved,
-    since for example /proc/1/root/x is not /x.
+    Raise PermissionError for a link or pipe of another user, and OSError for more than 40 links. Links in the
+    directories of the path are not resolved, since for example /proc/1/root/x is not /x.
     """
     for _ in range(_LINKS):
         try:
@@ -39,9 +39,10 @@ def target(path: Path) -> Path:
 def write(path: Path, content: bytes) -> None:
     """Write a file atomically; only its owner may read it. Write to a stream, such as /dev/null, in place.
 
-    Raises PermissionError if another user could exchange the file: a link of another user, a directory of another user,
-    or a file of another user in a directory to which all users may write. Volumes and directories of a group of this
-    process are accepted, and root accepts all directories. Raises OSError for other errors.
+    Raises PermissionError for a link, a pipe or a directory of another user, since that user could exchange the file.
+    A sticky directory may belong to any user. But if all users may write to it, an existing file of another user in it
+    is refused with this error. Volumes and directories of a group of this process are accepted, and root accepts all
+    directories. Raises OSError for other errors.
     """
     path = target(path)
     if is_stream(path):  # a device such as /dev/null must not be replaced by a file

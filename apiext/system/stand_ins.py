@@ -11,7 +11,11 @@ _ORIGIN = "_origin"
 
 
 class StandIn(ModuleType):
-    """A stand-in for a module or for a name in a module. The module is imported when the stand-in is used."""
+    """A stand-in for a module, or for a name in a module.
+
+    A name read from the stand-in of a module is a stand-in, too. The module is imported when the name is called, or an
+    attribute of the name is read.
+    """
 
     def __init__(self, module: str, attribute: str = "") -> None:
         super().__init__(f"{module}.{attribute}" if attribute else module)

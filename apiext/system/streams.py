@@ -1,4 +1,7 @@
-"""Paths of devices, pipes and open file descriptors, such as /dev/stdout. The server writes to them in place."""
+"""Paths of character devices, pipes and open file descriptors, such as /dev/stdout.
+
+The server writes directly to such a path. A regular file is replaced by a new file instead (``files.write``).
+"""
 
 import os
 import re
@@ -9,7 +12,7 @@ _LINKS = 40  # maximum number of followed links, as in Linux
 
 
 def is_stream(path: Path) -> bool:
-    """Report whether a path is a device, a pipe or an open file descriptor of a process."""
+    """Report whether a path is a character device, a pipe or a process's open file descriptor."""
     try:
         return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
     except PermissionError:  # with fs.protected_symlinks, Linux does not follow the link of another user

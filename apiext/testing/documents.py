@@ -20,7 +20,8 @@ def read(source: Source) -> list[Manifest]:
 
     Definitions and namespaces come first, then the other objects in their order. For a directory, read its YAML and
     JSON files by name, without subdirectories. Scalars are decoded as kubectl decodes them. Raise OSError
-    for a file that cannot be read. Raise ValueError for a text that cannot be decoded, or that is not an object.
+    for a file that cannot be read. Raise ValueError for a text that cannot be decoded, or that is not an object with
+    apiVersion and kind.
     """
     found = list(_objects(source))
     return sorted(found, key=lambda manifest: manifest["kind"] not in _FIRST)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 def bypass(url: str) -> dict[str, str]:
     """Return the environment variables with which clients reach a local server directly.
 
-    Return an empty dict if clients already reach the server directly.
+    Return an empty dict if the server is not local, or if clients already reach it directly.
     """
     host = urlsplit(url).hostname or ""
     if not _is_loopback(host) or not any(name.lower().endswith("_proxy") for name in os.environ):

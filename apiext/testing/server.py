@@ -134,8 +134,8 @@ class Server:
 
         Definitions and namespaces are applied first; this method waits until the definitions are established.
         ``namespace`` is for objects without a namespace. Return the stored objects. Raise ApiError if the server
-        returns an error, and OSError and ValueError as ``documents.read``. Raise ValueError for an object without a
-        name, before any object is applied.
+        returns an error or a definition is not established in time, and OSError and ValueError as ``documents.read``.
+        Raise ValueError for an object without a name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)

@@ -15,7 +15,7 @@ from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
 from apiext.system.certificates import load_client_certificate, relax_verification
 
-# the address of a server with --insecure, and of kubectl without a kubeconfig
+# the default address of a server with --insecure, which kubectl also uses if it has no kubeconfig
 INSECURE = "http://127.0.0.1:8080"
 
 

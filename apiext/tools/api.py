@@ -1,4 +1,7 @@
-"""Send requests to a server; retry while the server restarts or is busy (429 and 503), also after Retry-After."""
+"""Send requests to a server; retry while it restarts or is busy.
+
+A busy server responds with a 429 or 503. If its response has a Retry-After, the client waits at least so long.
+"""
 
 import http.client
 import json

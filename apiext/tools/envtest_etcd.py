@@ -46,7 +46,7 @@ def serve(listening: socket.socket) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT; for --help and --version, only print the text."""
     if any(argument.lstrip("-") in ("help", "h") for argument in arguments):
         print(USAGE, end="")
         return 0

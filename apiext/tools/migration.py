@@ -154,7 +154,7 @@ class Migration:
         """Make the server rewrite one object; repeat this after a write of another client. Return (outcome, message).
 
         The other client may have left the object in its old version. After a temporary failure, such as the
-        failure of a webhook, the patch is repeated, up to ``tries`` patches in total.
+        failure of a webhook, the patch is repeated, up to ``tries`` patches for each revision.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)
@@ -192,7 +192,7 @@ class Migration:
     def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
         """Return False if an object was deleted or has another revision; True if it has this revision or is unreadable.
 
-        This is needed since a webhook can deny a write with the code of a conflict.
+        This is needed since a webhook can deny a write with the code of a conflict (409) or of a deleted object (404).
         """
         self._pace.wait()
         found = self._api.get(path_of(plan, plan.storage, *path))

@@ -7,7 +7,7 @@ import yaml
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
-HOISTED = (  # (path in upstream's internal type, which errors have; path in a v1 definition) (CRD-005, CRD-006)
+HOISTED = (  # (path in upstream's internal type, as errors name it; path in a v1 definition) (CRD-005, CRD-006)
     ("spec.validation", "spec.versions[0].schema"),
     ("spec.subresources", "spec.versions[0].subresources"),
     ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),

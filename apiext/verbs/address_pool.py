@@ -25,7 +25,8 @@ _OTHER_PORT = "provided port is not in the valid range. The range of valid ports
 class Addresses:
     """The allocated addresses and node ports of services; ``clock()`` is in seconds.
 
-    A recently allocated address is allocated again only if no other is free, since its service may not be stored yet.
+    The pool chooses a recently allocated address again only if no other is free, since its service may not be stored
+    yet. A client may still request such an address.
     Two servers may allocate the same address at the same time. A lock guards the pool, since threads validate writes of
     large objects.
     """
@@ -63,7 +64,7 @@ class Addresses:
             self._used.update(taken)
 
     def drop(self, key: str) -> None:
-        """Release the addresses of a deleted service."""
+        """Release the addresses and ports of a service."""
         with self._lock:
             for one in self._taken.pop(key, ()):
                 self._used[one] -= 1
@@ -106,7 +107,10 @@ class Addresses:
         return self._taken_error(number, TAKEN_PORT)
 
     def _taken_error(self, wanted: str | int, text: str) -> str:
-        """Return ``text`` if a stored service has the address or port; else reserve it, and return an empty string."""
+        """Return ``text`` if a stored service has the address or port, else "".
+
+        In the second case, the address or port counts as recently allocated.
+        """
         with self._lock:
             if wanted in self._used:
                 return text

@@ -49,8 +49,9 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait at most storage_limits.FRESH_WAIT seconds until the catalog reflects revisions that other workers confirmed.
+    """Wait until the catalog reflects every definition that another worker may already serve.
 
+    Wait at most storage_limits.FRESH_WAIT seconds.
     Without a connection to the store, no worker gets newer revisions, so do not wait.
     """
     if verbs.store.connected:
@@ -64,7 +65,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
 
     After a write of a definition, wait until this server serves it. After the create of a namespace, wait for its
     default service account, if a controller creates it. After a write of a built-in kind that configures the server,
-    wait until all workers of the port use it. A thread encodes large responses.
+    wait until all workers of the port use it. A thread encodes large objects of built-in kinds.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:
@@ -150,7 +151,10 @@ class _RequestBody:
         return self._begin(document)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the changed definition or namespace, and return the new Decide."""
+        """Load the changed definition or namespace, and return the new Decide.
+
+        Return None if ``changed`` is None and the definition has not changed.
+        """
         if not await renewed(self._verbs, self._call, changed):
             return None
         del self._call.warnings[self._warnings_before :]

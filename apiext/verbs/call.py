@@ -42,7 +42,7 @@ class Call(Struct):
     - ``deadline`` is a time of the event loop in seconds; 0 means no deadline.
     - ``warnings`` are added to the response in order.
     - ``conversions`` caches results of the conversion webhook for this request: (encoded object, apiVersion) →
-      converted object. ``convert`` calls the webhook; it is None without a webhook.
+      converted object. ``convert`` calls the webhook; it is None for reads and built-in kinds.
     - ``size`` is the known size of the object in bytes.
     - ``trail`` is the audit trail of the request, or None.
     - ``exact`` is true if the stored object is known to be normalized. Then a patch need not check unchanged fields.
@@ -105,8 +105,8 @@ class Outcome(Struct):
     """The response to a write.
 
     ``entry`` is the stored object, whose JSON is ``entry.view(served.codec.view)``. ``document`` is set instead for any
-    other response: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served`` is the
-    version of the final decision, since the definition may change during a write.
+    other response: a Status, a review, a dry run, a deleted pod, an object of another kind such as a Scale. ``served``
+    is the version of the final decision, since the definition may change during a write.
     """
 
     code: int

@@ -91,7 +91,10 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return notes about operations in Go's order, that of the patch text; drop notes inside unknown fields."""
+    """Return notes about operations in Go's order, that of the patch text.
+
+    Drop notes about duplicate fields inside unknown fields.
+    """
     if not duplicates or not unknown:
         return [*duplicates, *unknown]
     places = [note.removeprefix("unknown ")[:-1] for note in unknown]

@@ -179,7 +179,10 @@ def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bo
 
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
-    """Check apiVersion and kind of the result of a patch; for a built-in kind, set missing values."""
+    """Check apiVersion and kind of the result of a patch.
+
+    For a built-in kind or a Scale, set a missing kind. For a Scale, also complete the apiVersion.
+    """
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())

@@ -307,7 +307,7 @@ Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Set the deletionTimestamp of an object with finalizers; return None if it has none (WRI-017, WRI-018)."""
+    """Set the deletionTimestamp; return None if no finalizer remains (WRI-017, WRI-018)."""
     wanted = _new_finalizers(call, document, options)
     if not wanted:
         return None, None

@@ -99,10 +99,11 @@ def check_type(
     reports: bool = True,
     strict: bool = False,
 ) -> None:
-    """Check apiVersion and kind of a body; for a built-in kind, set missing values from the URL.
+    """Check apiVersion and kind of a body.
 
-    ``reports`` is true if the client requests reports of unknown fields; otherwise upstream decodes the body in another
-    way. If ``strict`` is true, a report is raised as an error, else passed to ``warn``.
+    For a built-in kind or a Scale, set missing values from the URL. ``reports`` is true if the client requests reports
+    of unknown fields; otherwise upstream decodes the body in another way. If ``strict`` is true, a report is raised as
+    an error, else passed to ``warn``.
     """
     document = body.document
     if not body.duplicates and not body.beyond and has_usual_type(call, document):
@@ -223,7 +224,10 @@ def _unregistered(kind: str, api_version: str) -> str:
 
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
-    """Return notes that all fields are unknown: as upstream, an unknown version has no fields."""
+    """Return notes that all fields except metadata are unknown, if the version is unknown.
+
+    As upstream, an unknown version of the kind has no fields.
+    """
     if call.served.model.typed or given == call.served.names.api_version:
         return []
     version = parse_group_version(given)
@@ -341,7 +345,7 @@ def own_kind(served: ServedVersion, document: View) -> GroupKind:
 
 
 def settle_names(call: Call, document: Document) -> None:
-    """Set the namespace of a body. Raise a 400 if its name differs from the URL's (ERR-13)."""
+    """Set the namespace of a body. Raise a 400 if its name is not that in the URL (ERR-13)."""
     settle_namespace(call, document)
     metadata = document.get("metadata") or {}
     name = metadata.get("name", "")

@@ -313,7 +313,7 @@ class Application:
         return self._finish(found)
 
     def creation(self) -> Document:
-        """Return the object to create. Raise a 409 if the configuration requires an existing object."""
+        """Return the object to create. Raise a 409 if the configuration names the uid of an object."""
         call = self._call
         if self._fault is not None:
             raise self._fault

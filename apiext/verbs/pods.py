@@ -116,7 +116,11 @@ async def evict(verbs: Verbs, call: Call, eviction: Document, permit: Permit, op
 
 
 async def _evicted(verbs: Verbs, call: Call, wanted: DeleteOptions) -> bool:
-    """Delete a pod within its budget; return False if another writer changed the pod meanwhile."""
+    """Delete a pod within its budget; return False if another writer changed the pod meanwhile.
+
+    After such a change, raise a 409 instead if the client requires a resourceVersion, and a 429 if the pod was not
+    ready and its budget allowed the eviction of such pods.
+    """
     entry, pod = await _read(verbs, call)
     deletes.check_preconditions(call, pod, wanted)
     exact = wanted.resource_version is not None

@@ -76,7 +76,8 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
     collection = collection_of(verbs, call)
-    # The limit of a list of one object by its name is ignored; it does not turn resourceVersion into an exact revision.
+    # Without a continue token, the limit of a list of one object by its name is ignored; it does not turn
+    # resourceVersion into an exact revision.
     # upstream: only lists of several objects have pages, and only their limit makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     query = ListQuery(
@@ -170,7 +171,10 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 
 
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Return a page from the cache: segments if all objects are selected, else the selected entries."""
+    """Return a page from the cache: segments if all objects are selected, else entries.
+
+    If the request accepts old states and some objects are unreadable now, the page has their last readable states.
+    """
     stale = plan.source == "cache"
     if (
         stale

@@ -1,4 +1,4 @@
-"""Handle requests whose object is never stored: reviews of access, users and tokens, and changes of pods."""
+"""Handle requests whose object is not stored: reviews, token requests, bindings, evictions."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -262,7 +262,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # the other authenticators, which do not know the token, have the first text
+    except BadToken as error:  # the first text is the error of the other authenticators, which do not know the token
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)

@@ -68,8 +68,8 @@ class Frames(Protocol):
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
     """Start a watch: register the sink, and send the beginning of the stream.
 
-    Raise StatusError before anything is sent. A compacted revision raises a 410, which http sends as the stream's only
-    event (RV-009).
+    It raises StatusError only before it has sent anything. A compacted revision raises a 410, which http sends as the
+    stream's only event (RV-009).
     """
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
@@ -200,7 +200,7 @@ async def _expect(
         return
     while not watcher.ended:
         try:
-            current = await store.fresh(collection)  # the cache may lag behind etcd, which has that revision
+            current = await store.fresh(collection)  # etcd may have that revision, although the cache does not
         except StoreError:
             await asyncio.sleep(limits.AHEAD_WAIT)
             continue

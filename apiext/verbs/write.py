@@ -54,7 +54,10 @@ class Update(Struct):
     creation: Callable[[], Document] | None = None  # returns the object that an apply or a PUT creates
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the update of an object in this state; if ``entry`` is None, decide on its create."""
+        """Decide on the update of an object in this state.
+
+        If ``entry`` is None, decide on the create of the object, or raise a 404 if ``creation`` is None.
+        """
         call, part, dry_run = self.call, part_of(self.call), self.options.dry_run
         if entry is None:
             return await self._create()
@@ -80,7 +83,8 @@ class Update(Struct):
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
         """Reload the changed definition or namespace, and return the Decide of a retry.
 
-        For a PUT, ``api`` uses a function that also decodes the body again.
+        Return None if ``changed`` is None and the definition has not changed. For a PUT, ``api`` uses a function that
+        also decodes the body again.
         """
         return self.decide if await renewed(self.verbs, self.call, changed) else None
 
@@ -163,7 +167,7 @@ class Update(Struct):
         return new
 
     def _check_uid(self, old: View) -> None:
-        """Raise a 409 if a PUT has the uid of another object with the same name (ERR-06)."""
+        """Raise a 409 if a PUT has a uid, but the object has another uid or does not exist (ERR-06)."""
         call, keys, uid = self.call, self.verbs.store.keys, old["metadata"].get("uid", "")
         if not self.uid or self.uid == uid:
             return
@@ -174,9 +178,9 @@ class Update(Struct):
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _check_revision(self, shown: View, revision: int) -> None:
-        """Raise a 409 for another resourceVersion than the object's, a 422 for a missing one (WRI-005, UPD-004).
+        """Raise a 409 if the given resourceVersion is not that of the object (WRI-005, UPD-004).
 
-        Raise a 500 if it is not a number.
+        Raise a 500 if it is not a number, and a 422 if it is missing but required.
         """
         call = self.call
         given = shown["metadata"].get("resourceVersion") or ""

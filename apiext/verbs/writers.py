@@ -27,7 +27,7 @@ Queues = dict[Key, Queue]
 
 
 class Writer:
-    """A write in progress; its first attempt needs no turn, but after a conflict it waits for a turn.
+    """A write in progress. It waits for a turn after a conflict, or if the object has a queue.
 
     After limits.WRITER_TURN the turn passes to the next writer, since a webhook that the write calls may write the same
     object, or never respond. The writer continues without a turn. After another conflict it gets the next turn, which

@@ -34,7 +34,10 @@ class TooLarge(CallError):
 
 
 class Refused(CallError):
-    """A response with an error status; the text is the ``message`` of the Status in the body, or a generic text."""
+    """A response with an error status.
+
+    The text is the ``message`` of the Status in the body. Without a Status, the text depends on the status code.
+    """
 
 
 class CircuitOpen(CallError):

@@ -320,9 +320,10 @@ def reserved(listening: Listening) -> Iterator[int]:
 
 
 def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
-    """Bind a name that only one process of this user can have; raise OSError if another process has it.
+    """Bind a name that only one process of this user can have; raise OSError if another process of this user has it.
 
     Any user can bind such a name. If a process of another user has bound the name, the next name is tried.
+    If none of limits.WORKER_NAMES names is free, no name is bound.
     """
     for number in range(limits.WORKER_NAMES):
         held = stack.enter_context(socket.socket(socket.AF_UNIX))

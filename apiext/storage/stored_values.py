@@ -105,7 +105,7 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Report whether values are encrypted now, but this entry not with the current key.
+        """Report whether an entry is not encrypted with the current key; False without encryption.
 
         A write stores such an object even if the write does not change it.
         """

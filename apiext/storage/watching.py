@@ -31,15 +31,16 @@ class Sink(Protocol):
 class WatchGroup(Struct, frozen=True):
     """The properties of a watch that a group shares. Watchers with an equal ``key`` form a group.
 
+    - ``namespace`` and ``selects`` restrict the watched objects; None: no restriction.
     - ``frame(type, entry)`` returns the bytes of an event.
     - ``bookmark(revision, end of initial events)`` returns the bytes of a BOOKMARK event.
     - ``expired(requested, oldest)`` returns the bytes of the ERROR 410 that ends a watch whose changes were dropped.
     - ``version`` is the watched version. If it changes, the server ends all its groups together.
     - ``route`` is a condition that holds for every selected object, as stored. By it, the fan-out finds the groups of a
-      change; if it is None, the group gets all changes of its namespace.
+      change; if it is None, each change in the namespace of the group is tested.
     - ``converted`` is a narrower condition, which holds for the selected objects after their conversion.
     - ``first(entry)`` returns the bytes of an initial event; None: ``frame`` returns them.
-    - ``stage`` prepares entries; None if they need no preparation.
+    - ``stage`` prepares entries for ``frame``, for example by a conversion; None if they need no preparation.
     - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.
     - ``second()`` returns the wall clock in whole seconds, since frames with the ages of objects (in tables) are valid
       for one second; None if frames contain no ages.

@@ -44,7 +44,7 @@ def bind_all(stack: contextlib.ExitStack, host: str, port: int) -> int:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Report whether another process listens on this port at an address of the host name."""
+    """Report whether a process listens on this port at an address of the host name."""
     try:
         with contextlib.ExitStack() as stack:
             bind_all(stack, host, port)

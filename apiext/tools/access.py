@@ -64,7 +64,7 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
 def _bearer(what: str, token: str) -> dict[str, str]:
     """Return the header for a token, empty for an empty token.
 
-    Raise AccessError, whose text does not show the token.
+    Raise AccessError if a character is not printable ASCII. The text does not show the token.
     """
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"{what} has characters that an HTTP header cannot contain")

@@ -224,7 +224,10 @@ class Migration:
                 return "", loss_text(plan, gone, controllers_limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
-        """Reduce storedVersions to the storage version; return False if the definition's spec has changed."""
+        """Reduce storedVersions to the storage version; return False if the definition has changed.
+
+        It has changed if its uid (after a delete and a create) or its generation (after a change of the spec) differs.
+        """
         for _ in range(limits.MIGRATE_RESTARTS):
             definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
             stored = remaining(plan, definition)

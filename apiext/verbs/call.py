@@ -43,7 +43,7 @@ class Call(Struct):
     - ``warnings`` are added to the response in order.
     - ``conversions`` caches results of the conversion webhook for this request: (encoded object, apiVersion) →
       converted object. ``convert`` calls the webhook; it is None for reads and built-in kinds.
-    - ``size`` is the known size of the object in bytes.
+    - ``size`` is the estimated size of the object in bytes, by which ``threads.run`` decides where to work.
     - ``trail`` is the audit trail of the request, or None.
     - ``exact`` is true if the stored object is known to be normalized. Then a patch need not check unchanged fields.
     - The functions in ``settled`` are called after a write, with False if it failed.
@@ -119,7 +119,7 @@ class Page(Struct):
     """The response to a list: either ``segments`` of the cache, as joined bytes, or ``entries`` in key order.
 
     ``remaining`` is None for the last page, and for a list with a selector. ``convert`` converts the entries of the
-    segments, and raises StatusError. It is None if no webhook is needed.
+    segments, and raises StatusError if the webhook fails. It is None if no webhook is needed.
     """
 
     revision: int

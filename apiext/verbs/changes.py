@@ -105,7 +105,7 @@ def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[
 def _checked(operations: list[object], prefix: str) -> list[str]:
     """Return notes about unknown fields.
 
-    Raise a 400 if the patch is not an array of operations, and a 413 if it is too long (WRI-007).
+    Raise a 400 for a malformed operation, and a 413 for too many operations (WRI-007).
     """
     try:
         return json_patch.check(operations, strictly=bool(prefix))

@@ -225,7 +225,7 @@ class Stage:
         self._verbs.converter.prepare(self._resource, view, entries, deliver)
 
     def on_idle(self) -> None:
-        """Do nothing: the converter caches converted objects, and frames contain no ages."""
+        """Do nothing: this stage keeps no frames, which could contain ages."""
 
 
 def stage(

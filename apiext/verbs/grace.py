@@ -1,4 +1,8 @@
-"""Delete pods gracefully: a pod on a node stays stored until its kubelet stops it (upstream: rest.BeforeDelete)."""
+"""Delete pods gracefully (upstream: rest.BeforeDelete).
+
+A running pod on a node stays stored until a delete with a grace period of 0. Its kubelet sends this delete once the pod
+has stopped.
+"""
 
 from datetime import timedelta
 

@@ -2,7 +2,7 @@
 
 # Seconds that a watch from a future revision waits until the store has it. Beyond: 410, and the client lists again.
 AHEAD_WAIT = 1.0
-# Seconds of one write of an object while other writes wait. Beyond: the next write begins.
+# Seconds of one write of an object while other writes wait (doubled after its next conflict). Beyond: the next begins.
 WRITER_TURN = 1.0
 # Names tried for generateName. Beyond: 409. Upstream: maxNameGenerationCreateAttempts.
 CREATE_NAME_ATTEMPTS = 8

@@ -183,7 +183,7 @@ def record(writer_: Writer, live: View, new: Document) -> None:
 def with_owners(call: Call, shown: View, stored: View) -> Document:
     """Return the Scale of a stored object with managedFields, for a writer (SRV-010).
 
-    ``with_replicas`` marks the Scale of an object without replicas.
+    If the object has no replicas, ``with_replicas`` gives the Scale the lowest int32, so that any count is a change.
     """
     found = with_replicas(call.endpoint, shown, stored)
     _set(found, scale.scale_entries((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
@@ -313,7 +313,10 @@ class Application:
         return self._finish(found)
 
     def creation(self) -> Document:
-        """Return the object to create. Raise a 409 if the configuration names the uid of an object."""
+        """Return the object to create.
+
+        Raise a 409 if the configuration has a uid, since it is then for an existing object.
+        """
         call = self._call
         if self._fault is not None:
             raise self._fault

@@ -121,7 +121,7 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     """Read at one revision, from the store.
 
-    Read selected objects from the cache if no object has changed since this revision.
+    With a selector, read from the cache if no object has changed since this revision.
     """
     try:
         part = None

@@ -193,8 +193,8 @@ async def _expect(
 ) -> None:
     """End a watch with an ERROR 410 if the store does not reach its start revision within limits.AHEAD_WAIT.
 
-    After a restore of an older state, the ERROR for a lost revision is sent immediately, so that the client lists
-    again. Without the ERROR, the client would wait until the store reaches that revision again.
+    After a restore of an older state, the ERROR is sent immediately for a revision that the restore has lost, so that
+    the client lists again. Without the ERROR, the client would wait until the store reaches that revision again.
     """
     if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return

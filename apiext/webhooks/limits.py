@@ -8,7 +8,7 @@ WEBHOOK_HEAD = 64 * 1024
 WEBHOOK_CHUNKS = 250_000
 # Chunks parsed in one iteration of the event loop, in 2 milliseconds. Beyond: the rest waits for the next iteration.
 WEBHOOK_CHUNKS_AT_ONCE = 1_000
-# Bytes of an error response that is decoded as a Status. Beyond: it counts as plain text. Upstream: no limit.
+# Bytes of an error response that is decoded as a Status. Beyond: it counts as one without a Status. Upstream: no limit.
 WEBHOOK_STATUS = 64 * 1024
 # Bytes of a read buffer that a connection reuses. Beyond: the buffer is freed after the response.
 WEBHOOK_BUFFER = 256 * 1024

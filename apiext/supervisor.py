@@ -133,7 +133,7 @@ class Supervisor:
         if self._stop.is_set():
             return
         self._serving = True
-        self._progress.set_all_serve()  # /readyz passes from now on
+        self._progress.set_all_serve()  # from now on, /readyz passes if the worker itself is ready
         url, kubeconfig = facts
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 

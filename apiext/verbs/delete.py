@@ -158,7 +158,7 @@ class Deletion:
                 raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _metadata_only(self, entry: Entry) -> Document | None:
-        """Return only the metadata of an object, or None if the delete needs the complete object.
+        """Return only the metadata, without managedFields, or None if the delete needs the object.
 
         The metadata is enough for a custom object whose metadata ``decode_metadata`` can read, if no admission plug-in
         applies, and this delete leaves no finalizer.

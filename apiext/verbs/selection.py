@@ -30,7 +30,7 @@ class Selection(Struct, frozen=True):
     """The selection of a list, watch or collection delete: all ``terms`` must hold.
 
     ``matches`` tests an entry, and is None if all objects are selected. ``name`` and ``namespace`` are set if only
-    objects with exactly this name or namespace are selected. Equal selections have equal ``key``.
+    objects with exactly this name or namespace are selected. Selections with an equal ``key`` are equal.
     """
 
     matches: Predicate | None

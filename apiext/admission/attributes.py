@@ -33,7 +33,7 @@ class Requester(Protocol):
 
 
 class Form(NamedTuple):
-    """The group and version in which a plug-in receives a write, and the group, version and kind of its objects."""
+    """The group and version in which a plug-in receives a write; the group, version and kind of the objects in it."""
 
     group: str
     version: str

@@ -1,8 +1,7 @@
 """Plug-ins that mutate or deny objects of built-in kinds, as a table.
 
 A row of ``ROWS`` is a plug-in (upstream: plugin/pkg/admission). Its functions receive objects in the only version of
-their kind. A mutating function changes the new object in place. The first write to which a plug-in applies imports the
-module of its functions.
+their kind. A mutating function changes the new object in place. The first call of a function imports its module.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -70,7 +69,7 @@ class BuiltinKindPlugin:
         return new
 
     async def review(self, attributes: Attributes) -> None:
-        """Call the validating function of the row on a copy of the new object."""
+        """Call the validating function of the row on a shallow copy of the new object."""
         row, new = self._row, attributes.new
         if row.review and new is not None and attributes.subresource in row.subresources:
             await self._step(row.review)(attributes, dict(new), self._lookup)

@@ -42,8 +42,8 @@ _FINALIZERS = {
 async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Set the priority and the preemption policy of a new pod from its priority class.
 
-    Deny a pod that sets other values than its class, or whose class does not exist. An update without these fields gets
-    their stored values.
+    A pod without a class gets the default class, or upstream's default values if there is none. Deny a pod that sets
+    other values than its class, or whose class does not exist. An update without these fields gets their stored values.
     """
     if attributes.resource != PODS:
         return
@@ -118,7 +118,10 @@ async def taint_not_ready(attributes: Attributes, new: Document, lookup: ObjectL
 
 
 async def set_runtime_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the overhead, the node selector and the tolerations of a pod from its runtime class."""
+    """Set the overhead, the node selector and the tolerations of a pod from its runtime class.
+
+    Deny a pod whose class does not exist, or whose overhead or node selector conflicts with the class.
+    """
     spec = new["spec"]
     found = await _runtime_class_of(attributes, spec, lookup)
     if found is None:
@@ -161,7 +164,10 @@ async def _runtime_class_of(attributes: Attributes, spec: View, lookup: ObjectLo
 
 
 async def check_overhead(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod whose overhead differs from the overhead of its runtime class."""
+    """Deny a pod whose overhead differs from the overhead of its runtime class.
+
+    A pod whose class has no overhead, or which has no class, must have no overhead.
+    """
     spec = new.get("spec") or {}
     found = await _runtime_class_of(attributes, spec, lookup)
     overhead = (found or {}).get("overhead")
@@ -217,7 +223,7 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
 
 
 async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Add the finalizer that protects a volume, a claim or a class from deletion while it is in use."""
+    """Add the finalizer that protects a volume, a claim or a volume attributes class while it is in use."""
     metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
     if finalizer not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
@@ -261,7 +267,7 @@ async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLo
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a new certificate or condition by a user without permission to sign for the signer."""
+    """Deny a change of the certificate or the conditions by a user without permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}
@@ -274,7 +280,10 @@ async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a client certificate for the group system:masters, since no authorizer can restrict this group."""
+    """Deny requests for client certificates of system:masters, since no authorizer can restrict this group.
+
+    Also deny a request that cannot be parsed.
+    """
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:
         return

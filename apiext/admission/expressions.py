@@ -96,8 +96,8 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 class Budget:
     """The remaining budget of several expressions, such as the match conditions of one webhook or policy.
 
-    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still touch. In a
-    thread, ``longest`` limits the elements that they may still visit without allocating memory.
+    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still read or create.
+    In a thread, ``longest`` limits the elements that they may still visit without allocating memory.
     """
 
     __slots__ = ("effort", "left", "longest")
@@ -164,9 +164,10 @@ class Conditions:
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Report whether all conditions hold; raise ConditionError for errors that the failurePolicy does not ignore.
 
-        A false condition excludes the write, even if another condition raised an error. In conditions, namespaceObject
-        is null. ``request.resource`` is the resource of the request. Objects and ``request.kind`` are in the version
-        that the webhook or policy matches (upstream: plugin/webhook/matchconditions).
+        A false condition excludes the write, even if an earlier condition failed with an error. If all errors are
+        ignored, the result is false. In conditions, namespaceObject is null. ``request.resource`` is the resource of
+        the request. Objects and ``request.kind`` are in the version that the webhook or policy matches (upstream:
+        plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True

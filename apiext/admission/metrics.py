@@ -16,7 +16,7 @@ CALLING_ERROR, INTERNAL_ERROR, NO_ERROR = "calling_webhook_error", "apiserver_in
 class Metrics:
     """The metric families of admission, one instance for each server.
 
-    The label ``type`` is "admit" or "validating" in metrics of webhooks, and "admit" or "validate" in metrics of
+    The label ``type`` is "admit" or "validating" in metrics of webhooks, "admit" or "validate" in metrics of
     plug-ins, and "validate" in metrics of the match conditions of policies.
     """
 
@@ -112,7 +112,7 @@ class Metrics:
         self._webhooks.observe(seconds, name, type, operation, truth)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
-        """Count one write that a webhook denied, or that failed because the call of a webhook failed."""
+        """Count one write that failed: by a denial, a failed call of a webhook, or an internal error."""
         self._rejections.slot(name, type, operation, error, str(min(code, _MAX_CODE))).add(1)
 
     def failed_open(self, name: str, type: str) -> None:

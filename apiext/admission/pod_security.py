@@ -89,7 +89,10 @@ class PodSecurity:
             await self._review_pod(attributes)
 
     async def _review_namespace(self, attributes: Attributes) -> None:
-        """Raise 422 for new errors in the labels; warn about existing pods that violate a stricter level."""
+        """Raise 422 for new errors in the labels; warn about existing pods that violate a new level.
+
+        There is no warning if the new level of ``enforce`` is certainly not stricter than the old level (_is_relaxed).
+        """
         new = policy_of(attributes.new)
         before = None if attributes.old is None else policy_of(attributes.old)
         if new.errors and (before is None or new.errors != before.errors):
@@ -262,7 +265,7 @@ def _most_different(pods: Sequence[View]) -> list[View]:
 
 
 def _first_of(names: Sequence[str]) -> str:
-    """Return the first name, and the number of the other names: ``a (and 2 other pods)``."""
+    """Return the alphabetically first name, and the number of the other names: ``a (and 2 other pods)``."""
     others = len(names) - 1
     if not others:
         return names[0]

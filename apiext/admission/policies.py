@@ -142,7 +142,7 @@ class PolicyRun(Generic[C]):
     async def bound_policies(self) -> AsyncIterator[BoundPolicy[C]]:
         """Yield each matching policy with each matching binding, both in the order of their names.
 
-        Add a denial for an unusable policy or binding.
+        Add a denial for an unusable policy or binding, unless the policy ignores failures.
         """
         for policy in self._policies:
             await self.loop_budget.pause()
@@ -175,7 +175,7 @@ class PolicyRun(Generic[C]):
             return False
 
     async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
-        """Return the parameters of a binding, [None] without parameters; raise an error of UNUSABLE."""
+        """Return the parameters of a binding, [None] without paramKind or paramRef; raise an error of UNUSABLE."""
         namespace = self.attributes.plugin_namespace
         return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)
 

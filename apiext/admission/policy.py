@@ -113,9 +113,9 @@ def compile_binding(document: View) -> list[Binding]:
 
 
 class PolicyEvaluation:
-    """Evaluates expressions of one policy for one write, which share a budget.
+    """Evaluates expressions of one policy for one write; the expressions share a budget.
 
-    A variable of the policy is evaluated when the first expression uses it.
+    A variable of the policy is evaluated when an expression uses it for the first time.
     """
 
     def __init__(self, policy: Policy[Any], variables: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ _REVIEWS = review_types(KIND, "AdmissionResponse", _RESPONSE)
 
 
 class BadReview(ValueError):
-    """A webhook's response that is not a valid AdmissionReview."""
+    """A response that is no valid AdmissionReview, or a webhook that accepts no review version of this server."""
 
 
 class Response(Struct, frozen=True):

@@ -56,8 +56,8 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Deny a pod whose service account is missing, and a mirror pod with an account, secrets or tokens.
 
-    If the account has the annotation ``_ENFORCE``, also deny a pod with secrets that the account does not reference.
-    Only creates of pods, and updates of ephemeral containers, are checked.
+    If the annotation ``_ENFORCE`` of the account is true, also deny a pod with secrets that the account does not
+    reference. Only creates of pods, and updates of ephemeral containers, are checked.
     """
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:

@@ -137,7 +137,10 @@ def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
-    """Return the failed validations, also those with errors; evaluate messageExpressions after all expressions."""
+    """Return the failed validations, also those with errors unless the policy ignores failures.
+
+    The messageExpressions are evaluated after all expressions.
+    """
     work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
@@ -160,7 +163,7 @@ async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) 
 async def _messages(
     policy: Policy[Validations], variables: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
-    """Return the result of each messageExpression; empty if it is absent, unusable or not needed.
+    """Return the result of each messageExpression; empty if it is absent, unusable or not evaluated.
 
     The cost counts for ``budget``; raises OutOfBudget. Upstream also evaluates the messageExpressions of validations
     that hold. This function does so only if their cost could exhaust the budget.
@@ -191,7 +194,10 @@ def _text(value: Value, fault: str) -> str:
 async def _annotate(
     policy: Policy[Validations], work: PolicyEvaluation, verdict: Verdict, key: str, text: str, program: Compiled
 ) -> None:
-    """Evaluate an audit annotation; add the annotation or the evaluation error to the verdict."""
+    """Evaluate an audit annotation; add the annotation or the evaluation error to the verdict.
+
+    If the policy ignores failures, log the error instead.
+    """
     value, fault = await work.run(text, program)
     if fault and policy.ignore:
         note(_IGNORED, policy=policy.name, error=fault)

@@ -217,14 +217,14 @@ def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations
 
 
 class ValidatingWebhooks(_Webhooks):
-    """The plug-in: calls validating webhooks in parallel with the final object (ADM-004)."""
+    """The plug-in: calls validating webhooks in parallel; each receives the final object (ADM-004)."""
 
     __slots__ = ()
     name = "ValidatingAdmissionWebhook"
     type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
-        """Call the webhooks that apply; raise the denial of the first webhook in their order, as StatusError."""
+        """Call the webhooks that apply; raise the first denial, in the order of the webhooks, as StatusError."""
         versions = Versions(attributes, self._services.convert, attributes.new)
         matching: list[tuple[Hook, Form, ObjectPair]] = []
         loop_budget = LoopBudget()

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 SWITCH_INTERVAL = 0.0002
 # Seconds between log lines about an etcd that does not respond.
 RETRY_LINE = 5.0
-# Seconds that a server waits for its service and its priority classes before it is ready.
+# Seconds that a server waits for its first objects, such as its service, before it is ready.
 FIRST_OBJECTS_WAIT = 1.0
 # Shortest time limit of one attempt to reach etcd, in seconds.
 SHORTEST_TRY = 1.0
@@ -357,7 +357,7 @@ class Application:
             await store.stop()
 
     async def _watch_store(self, etcd: Etcd) -> None:
-        """Raise an error once the store has failed permanently."""
+        """Raise an error once the store in this process has failed permanently, or a bug has closed the etcd client."""
         if self._store is None:
             await etcd.wait_closed()
         else:

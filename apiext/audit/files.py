@@ -53,9 +53,9 @@ class ProcessLock:
 class LogFile:
     """A file to which one thread at a time appends whole lines; ``lock`` excludes other processes.
 
-    ``write`` puts lines into a file until it is full, and then into its successor. If it cannot write the lines for one
-    file, it raises OSError, and this file contains no part of these lines. ``background`` runs the compression and
-    removal of old files.
+    ``write`` puts lines into a file until it is full, and then into its successor. If ``write`` cannot write the lines
+    for one file, it removes the written part of them from this file, if it can, and raises OSError. ``background`` runs
+    the compression and removal of old files.
     """
 
     __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")

@@ -48,9 +48,9 @@ Key = ec.EllipticCurvePrivateKey
 class Authority(Struct, frozen=True):
     """A certificate authority and its key.
 
-    ``former`` are the replaced authorities that have not expired. ``cross`` are certificates for the key of this
-    authority, signed by former authorities. With them, a client that trusts a former authority can verify certificates
-    of this authority.
+    ``former`` are the replaced authorities that have not expired. ``cross`` are certificates for the keys of this
+    authority and of former authorities, each signed by the authority before it. With them, a client that trusts a
+    former authority can verify certificates of this authority.
     """
 
     certificate: x509.Certificate

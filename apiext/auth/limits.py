@@ -15,7 +15,7 @@ PERMISSION_COMPARISONS = 4_000_000
 # Single permissions, such as one verb on one resource, that a written role or binding grants: they are compared with
 # those of its writer. Beyond: 403. Upstream: no limit.
 PERMISSIONS_COMPARED = 16_384
-# Bytes of a kubeconfig file that a start replaces. Beyond: the start fails.
+# Bytes of an existing kubeconfig file that a starting server may replace as its own. Beyond: the start fails.
 OWN_KUBECONFIG = 1024 * 1024
 # Characters of a service account token. Beyond: 401.
 MAX_TOKEN = 8 * 1024

@@ -145,7 +145,7 @@ class _Paths:
 
     @property
     def widest(self) -> int:
-        """The largest number of rows and prefixes that a look-up reads."""
+        """An estimate of the rows and prefixes that a look-up reads; of the rows, it counts those of one path."""
         return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
     def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
@@ -191,7 +191,7 @@ class _Paths:
 class Role:
     """The rules of a role, indexed by resource and by path. The index needs memory in proportion to the rules.
 
-    ``widest`` is the largest number of rows that a look-up reads for one resource or path.
+    ``widest`` estimates how many rows a look-up reads: it is the largest ``widest`` of a resource or of the paths.
     """
 
     __slots__ = ("_paths", "_resources", "rules", "widest")
@@ -416,7 +416,8 @@ class Policy:
     def grants(self, user: User, namespace: str) -> Grants:
         """Return the grants of a user in a namespace.
 
-        The roles of cluster role bindings come first. Both parts are sorted by the names of the bindings.
+        The roles of cluster role bindings come first, then those of role bindings. The names of the bindings give the
+        order of each part.
         """
         if namespace not in self._bound:
             namespace = ""

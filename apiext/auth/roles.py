@@ -104,7 +104,7 @@ class Roles:
                 followed, entry = key[0], self._pending[key]
                 if len(entry.raw) > limits.FOLLOW_THREAD:
                     made = await asyncio.to_thread(followed.made, entry)
-                    if self._pending.get(key) is not entry:  # the object has changed again
+                    if self._pending.get(key) is not entry:  # the object has changed again, or was deleted
                         continue
                 else:
                     made = followed.made(entry)

@@ -47,9 +47,9 @@ class Tokens:
     New tokens have the first of the ``issuers``, tokens in secrets have secret_tokens.ISSUER. Tokens of the other
     issuers are valid, too, and tokens that are signed with a ``former`` key. A token is invalid if ``find`` returns
     None for its account, for the object to which it is bound, or for the secret in which it is stored.
-    ``used(namespace, name, uid)`` is called with a secret when its token is used and the secret does not yet have the
-    label of this day. ``fresh()`` waits until ``find`` has the state of the store; after Unbound, the caller may then
-    retry once.
+    ``used(namespace, name, uid)`` is called with a secret when its token is used and the label of the secret has
+    neither the date of this day nor of the next. ``fresh()`` waits until ``find`` has the state of the store; after
+    Unbound, the caller may then retry once.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class Tokens:
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
         now = self._clock()
-        # the mark of tomorrow is also accepted, as in legacy.go: else two servers whose clocks differ at midnight
-        # overwrite each other's mark
+        # a label with the date of the next day is accepted, too, as in legacy.go: else two servers whose clocks differ
+        # at midnight overwrite each other's label
         if record.used not in (_date(now), _date(now + _DAY)):
             self.used(account.namespace, secret, record.uid)
         secret_tokens.check_mark(account, secret, record)

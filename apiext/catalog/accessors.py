@@ -31,7 +31,11 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def nested(document: View, fields: Sequence[str], expected: type) -> Any:
-    """Return the value at the path, None if it is absent; raise AccessorError for a value of a wrong type (SRV-009)."""
+    """Return the value at the path; raise AccessorError for a value of a wrong type (SRV-009).
+
+    Return None if the value or an object above it is absent, or if an object above it is null. A null at the end of the
+    path has a wrong type.
+    """
     value: Any = document
     for index, name in enumerate(fields):
         if value is None:

@@ -94,7 +94,8 @@ def _has_group(spec: View) -> bool:
 def _changes(new: View, old: View) -> Iterator[FieldError]:
     """Yield the validation errors of an update of a claim.
 
-    A bound claim may request more storage, or less if this exceeds its capacity, and another VolumeAttributesClass.
+    A bound claim may request another VolumeAttributesClass and more storage. It may request less storage than before if
+    the new request still exceeds its capacity.
     """
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     status = new.get("status") or {}

@@ -313,7 +313,10 @@ def _environment_sources(sources: Sequence[View], path: str) -> Iterator[FieldEr
 
 
 def _masked(name: str) -> str:
-    """Return a name for validation as the prefix of generated names: as upstream, ignore a dash at its end."""
+    """Return a name to validate as the prefix of generated names.
+
+    As upstream, if the name ends with a dash, replace the dash and the character before it by ``a``.
+    """
     return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
 
 

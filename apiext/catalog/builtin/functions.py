@@ -38,7 +38,7 @@ def never_slow(size: int) -> bool:
 def slow_until_imported(name: str) -> Callable[[int], bool]:
     """Return a Work.slow that is True until a module is imported, so that a thread does the slow import.
 
-    ``name`` is ``module.function``, as for ``function``.
+    ``name`` is ``module.function`` of this package, as for ``function``.
     """
     module = f"{__package__}.{name.partition('.')[0]}"
     return lambda size: module not in sys.modules

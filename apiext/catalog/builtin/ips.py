@@ -51,7 +51,8 @@ def special_errors(path: str, text: str) -> Iterator[FieldError]:
         yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
-_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go checks; its message differs
+# Go checks ff02::/16, but the message names ff02::/10
+_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}
 
 
 def address_warnings(path: str, text: str) -> Iterator[str]:

@@ -113,7 +113,7 @@ def _ends(write: _Write) -> Iterator[FieldError]:
 
 
 def _finished(write: _Write) -> Iterator[FieldError]:
-    """Yield the errors of a finished job that still has pods or no time of its start."""
+    """Yield the errors of a finished job that still has active or uncounted pods, or that has no startTime."""
     status, active = write.status, write.status.get("active") or 0
     if not write.finished:
         return

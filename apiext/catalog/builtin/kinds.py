@@ -50,7 +50,8 @@ EVENT_TTL = 3600
 FIRST, LATER = "first", "later"
 """Values of ``generation`` in rows.
 
-``first``: the generation is always 1. ``later``: a create keeps the generation of the request body, and updates add 1.
+``first``: a create sets the generation to 1, and updates keep it. ``later``: a create keeps the generation of the
+request body, and updates that change more than metadata add 1.
 """
 Prepare = Callable[[Document, View | None], Document]
 _drop = function("disabled_fields.drop")

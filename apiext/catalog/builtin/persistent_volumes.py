@@ -134,7 +134,8 @@ def _sources(spec: View) -> dict[str, Any]:
 def _fixed_sources(new: View, old: View) -> tuple[View, View]:
     """Return new and old source for comparison.
 
-    An update may add controllerExpandSecretRef. So it is removed from the new source if the old source lacks it.
+    An update may add controllerExpandSecretRef to a csi source. So this function removes the field from the new source
+    if the old source lacks it.
     """
     secret, csi, before = "controllerExpandSecretRef", new.get("csi"), old.get("csi")
     if csi is not None and before is not None and before.get(secret) is None:

@@ -42,7 +42,7 @@ DEADLINE_EXCEEDED = "request did not complete within requested timeout"
 
 
 class Failed(Exception):
-    """The call of a webhook failed, or its response is invalid; ``code`` is a label value of the metrics."""
+    """The call of a webhook failed, or its response is invalid; metrics have ``code`` as a label."""
 
     def __init__(self, name: str, reason: str, code: int = 503) -> None:
         super().__init__(f'failed calling webhook "{name}": {reason}')

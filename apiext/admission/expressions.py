@@ -164,10 +164,10 @@ class Conditions:
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Report whether all conditions hold; raise ConditionError for errors that the failurePolicy does not ignore.
 
-        A false condition excludes the write, even if an earlier condition failed with an error. If all errors are
-        ignored, the result is false. In conditions, namespaceObject is null. ``request.resource`` is the resource of
-        the request. Objects and ``request.kind`` are in the version that the webhook or policy matches (upstream:
-        plugin/webhook/matchconditions).
+        A false condition excludes the write, even if an earlier condition failed with an error. If the
+        failurePolicy ignores the errors, the result is false. In conditions, namespaceObject is null.
+        ``request.resource`` is the resource of the request. Objects and ``request.kind`` are in the version that the
+        webhook or policy matches (upstream: plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True

@@ -170,7 +170,7 @@ def _ratio_above(name: str, kind: str, enforced: str, request: str | None, limit
 
 
 def _comparable(request: str, limit: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
-    """Return request, limit and enforced quantity as multiples of 1/1000, rounded up.
+    """Return request, limit and enforced quantity in thousandths, rounded up.
 
     If one of them is too large for int64 in thousandths, return all three rounded up to integers.
     """

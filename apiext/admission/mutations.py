@@ -38,7 +38,8 @@ class Kind(Struct, frozen=True):
     """The kind of the mutated objects, with the merge rules of its fields.
 
     ``complete(document)`` applies defaults; it returns the object, and the paths of unknown fields. It raises
-    ValueError for a document that is not of the kind. ``typed`` is true if the kind has a Go type upstream.
+    ValueError for a document that is not of the kind. ``typed`` is true if the kind has a Go type upstream; if not,
+    ``complete`` reports no unknown fields.
     """
 
     api_version: str

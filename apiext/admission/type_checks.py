@@ -95,7 +95,7 @@ def _plain(names: Sequence[str] | None) -> list[str]:
 
 
 def _declared(name: str, schema: View | None) -> Declared | Type:
-    """Return the CEL type of objects with a schema, or dyn without a schema.
+    """Return the CEL type of objects with a schema; dyn without a schema, or if the schema has no CEL type.
 
     Upstream also adds the time to the name to make it unique; this name only has to differ from that of the params.
     """

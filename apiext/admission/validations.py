@@ -52,7 +52,7 @@ class Decision(Struct, frozen=True):
 
 
 class Verdict(Struct):
-    """The result of a policy for one write.
+    """The result of a policy for one write and one parameter.
 
     The binding's validationActions apply to ``decisions``, the failurePolicy to ``errors``. ``annotations`` are
     (key, value).
@@ -94,7 +94,10 @@ def _validation(document: Mapping[str, Any], within: Environment, without_author
 async def validate(
     policy: Policy[Validations], variables: Mapping[str, Any], operation: str, metrics: Metrics
 ) -> Verdict:
-    """Evaluate a policy for a write; ``variables`` are the variables of its expressions, including ``params``."""
+    """Evaluate a policy for a write and a parameter.
+
+    ``variables`` are the variables of its expressions, including ``params``.
+    """
     try:
         if not await policy.conditions.match(variables, "validate", operation, metrics):
             return Verdict()

@@ -37,7 +37,7 @@ class BadCredential(Exception):
 
 
 class UnconfirmedCredential(BadCredential):
-    """A token that cached objects make invalid; these objects may be older than the store.
+    """A token that is invalid by the cached objects, which may be older than the store.
 
     The caller retries after ``await fresh()``. Upstream reads the API instead.
     """

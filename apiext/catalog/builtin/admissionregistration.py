@@ -78,7 +78,7 @@ def webhook_warnings(new: View, old: View | None) -> list[str]:
 
 
 def _excluded(rule: View) -> list[str]:
-    """Return the review resources that a rule without wildcards names, each once, in its order (KEP-5793)."""
+    """Return the review resources that a rule without wildcards names, each once, in the rule's order (KEP-5793)."""
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" in groups or "*" in resources:
         return []

@@ -1,7 +1,7 @@
 """Conversion of autoscalers between autoscaling/v2 (the storage version) and autoscaling/v1.
 
-In autoscaling/v1, only the CPU utilization has fields. Other metrics, conditions and the behavior are JSON in
-annotations (upstream: apis/autoscaling/v1/conversion.go).
+Of the metrics, only the CPU utilization has fields in autoscaling/v1. Other metrics, conditions and the behavior are
+JSON in annotations (upstream: apis/autoscaling/v1/conversion.go).
 """
 
 import re

@@ -166,5 +166,5 @@ class Holder:
         self.report: object = None
 
     def pytest_unconfigure(self, config: Any) -> None:
-        """Store the report before pytest unregisters it."""
+        """Store the report, since the command cannot reach pytest's plug-ins after the run."""
         self.report = config.pluginmanager.get_plugin("conformance-report")

@@ -37,7 +37,8 @@ def _judged(request: pytest.FixtureRequest) -> None:
 
     The reasons: The test or its parameter is marked ``differs``, and the server is another implementation. The server
     lacks a path that the test's area or mark ``needs`` names, or a fact (see ``Look``) that the mark ``has`` names. The
-    test has a webhook, and the server runs on another machine.
+    test has an admission webhook, and the server does not serve the configurations of webhooks, or runs on another
+    machine.
     """
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):

@@ -125,8 +125,8 @@ _served: dict[str, bool] = {}
 def why_skipped(config: pytest.Config) -> str:
     """Return the reason to count a failed test as skipped, else an empty text.
 
-    The last answer may be one that decided.yaml lists, or a request of the test may have got a 404 because the server
-    lacks a built-in group.
+    Only another implementation gives a reason: its last answer is one that decided.yaml lists, or a request of the test
+    got a 404 because the server lacks a built-in group.
     """
     return _decision(config) or _missing_root(config)
 

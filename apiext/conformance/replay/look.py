@@ -87,7 +87,7 @@ def _emptied(api: Client) -> bool:
 
 
 def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
-    """Return the namespaces in which the scenarios write."""
+    """Return the namespaces that the paths of the scenarios' requests contain."""
     paths = [step.get("path", "") for scenario in scenarios for step in scenario.steps]
     return sorted({name for path in paths for name in _NAMED.findall(path)})
 
@@ -109,7 +109,7 @@ def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
 
 
 def delete_namespaces(api: Client, names: Collection[str]) -> None:
-    """Delete the namespaces that still exist."""
+    """Delete the namespaces that still exist, and wait for the end of their deletion."""
     left = [name for name in names if api.delete(f"{NAMESPACES}/{name}").status != 404]
     _finalize(api, left)
 

@@ -30,7 +30,7 @@ _DAYS = timedelta(days=2)
 
 
 class _Yaml(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML with the plain scalars of JSON: true, false, null and numbers; all other scalars are strings."""
+    """YAML in which booleans and numbers have only the forms of JSON, and dates are strings."""
 
 
 _PLAIN_SCALARS = {
@@ -221,7 +221,8 @@ class _Answers:
         """Return the symbol of a revision.
 
         A revision that an object had has a symbol of its own. For a list, and for any other revision, the symbol is
-        that of the highest known revision that is not higher, followed by ~.
+        that of the highest known revision that is not higher, followed by ~; without such a revision, it is rv~. The
+        text 0 and texts that are not numbers stay unchanged.
         """
         if not text.isdigit() or int(text) == 0:
             return text
@@ -444,7 +445,11 @@ def _sort_causes(status: dict[str, Any]) -> None:
 
 
 def _own_parts(body: Any, keep: str) -> Any:
-    """Return only the entries of a server-wide document that belong to the scenario."""
+    """Return a server-wide document with only the entries that belong to the scenario.
+
+    ``keep`` is the name of the field with the entries; "own" stands for all fields that may have entries. The fields
+    continue and remainingItemCount of the metadata are removed, since they depend on the other entries.
+    """
     if not isinstance(body, dict):
         return body
     out = dict(body)

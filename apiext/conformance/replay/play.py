@@ -97,7 +97,7 @@ class Play:
     async def run(self, tasks: asyncio.TaskGroup) -> Played:
         """Send every step in order.
 
-        If the server does not serve a definition in time, do not send the later steps.
+        If a step that compares only the status waits in vain for its condition ``until``, do not send the later steps.
         """
         lost = False
         for step in self.played.scenario.steps:
@@ -330,7 +330,7 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 
 
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return a client with only these headers and any number of connections; ``tls`` verifies an https server."""
+    """Return a client with only these headers and any number of connections; ``tls`` is its context for https."""
     return aiohttp.ClientSession(
         # force_close: else the server may close a kept connection just before the client uses it
         connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),

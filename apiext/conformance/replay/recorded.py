@@ -111,7 +111,10 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 
 
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of this server to expect: a recorded answer, with code and reason of decided.yaml if listed."""
+    """Return the answer that this server should give in place of a recorded answer.
+
+    It has the code and reason of decided.yaml if that file lists the recorded answer; else it is the recorded answer.
+    """
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(message, str):

@@ -127,7 +127,10 @@ class Webhook:
         return [review["request"] for seen, review in pairs if path is None or seen.split("?")[0] == path]
 
     def hang(self, _: Review) -> Raw:
-        """Send no answer until the test ends, for at most 60 seconds."""
+        """Send no answer: hold the connection until ``released`` is set, for at most 60 seconds.
+
+        ``running_webhook`` sets ``released`` at its end; a test may set it earlier.
+        """
         return Raw(lambda _: (self.released.wait(60), None)[1])
 
     def forget(self) -> None:
@@ -174,7 +177,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore the error of a client that closed the connection."""
+        """Ignore all errors, such as that of a connection that the client closed."""
 
 
 @contextlib.contextmanager

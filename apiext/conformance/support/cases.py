@@ -10,7 +10,7 @@ import yaml
 
 
 class Case(dict[str, Any]):
-    """One row; its keys are also attributes, and a missing key is None."""
+    """One row; its keys are also attributes, and the attribute of a missing key is None."""
 
     def __getattr__(self, key: str) -> Any:
         return self.get(key)

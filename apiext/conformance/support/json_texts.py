@@ -7,5 +7,5 @@ from typing import Any
 
 
 def text(value: Any) -> str:
-    """Return a value as JSON with sorted fields; equal JSON values have equal texts."""
+    """Return a value as JSON with sorted fields; 1, 1.0 and true have different texts."""
     return json.dumps(value, sort_keys=True)

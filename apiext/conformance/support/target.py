@@ -16,7 +16,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Target:
-    """A running server; ``headers`` contain a token, ``tls`` verifies an https server."""
+    """A running server; ``headers`` may contain a token, ``tls`` is the context for https."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)

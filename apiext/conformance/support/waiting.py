@@ -24,8 +24,9 @@ class TooLate(AssertionError):
 def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
     """Return the first true value of ``condition``; with ``within`` 0, it must be true immediately.
 
-    Raise TooLate if this takes more than ``within`` seconds. Raise AssertionError if the condition is still false after
-    PATIENCE seconds, or ``within`` seconds if this is more. A busy machine gets more seconds.
+    Raise TooLate if the condition becomes true after more than ``within`` seconds. Raise AssertionError if it is still
+    false after PATIENCE seconds, or ``within`` seconds if this is more, or at once if ``within`` is 0. A busy machine
+    gets more seconds.
     """
     began = time.monotonic()
     if found := condition():

@@ -1,4 +1,4 @@
-"""Names, revisions and deletion fields that clients and webhooks set in creates by POST, PUT and apply."""
+"""Names, revisions and deletion fields that clients or webhooks set: creates by POST, PUT and apply, one update."""
 
 from __future__ import annotations
 

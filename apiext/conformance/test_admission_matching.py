@@ -105,7 +105,7 @@ def test_an_object_selector_also_matches_the_old_labels(api: Client, hook: Webho
 
 @pytest.mark.rows("ADM-005")
 def test_cluster_scoped_objects_are_always_matched(api: Client, hook: Webhook) -> None:
-    """Upstream: an object without a namespace matches any namespaceSelector."""
+    """Upstream: an object without a namespace matches any namespaceSelector, unless it is a namespace."""
     widgets = serve(api, scope="Cluster")
     selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):

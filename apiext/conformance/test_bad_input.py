@@ -1,4 +1,4 @@
-"""The server answers bad input quickly with the right 4xx, and serves other clients meanwhile."""
+"""The server answers bad input quickly with the right 4xx, and still serves other requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERG
 from apiext.conformance.support.waiting import prompt
 
 YAML = {"Content-Type": "application/yaml"}
-QUICK = 5.0  # seconds on a busy machine; otherwise an answer takes milliseconds
+QUICK = 5.0  # limit in seconds, more on a busy machine (``prompt``); usually an answer takes milliseconds
 
 
 @pytest.fixture(scope="module")

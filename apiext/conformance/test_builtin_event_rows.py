@@ -1,4 +1,4 @@
-"""Events in both versions, their errors and Tables: a table of kube-apiserver's answers."""
+"""Events in v1 and in events.k8s.io/v1, their errors and Tables: a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 

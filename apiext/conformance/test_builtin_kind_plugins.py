@@ -1,4 +1,4 @@
-"""Admission plug-ins that mutate or deny pods, nodes, volumes and ingresses because of other stored objects."""
+"""Admission plug-ins that mutate or deny pods, nodes, claims, ingresses and classes; most read stored objects."""
 
 from __future__ import annotations
 

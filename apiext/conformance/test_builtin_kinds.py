@@ -47,9 +47,9 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller has written the field ``settles`` of the kind.
+    """Return the object after a controller has written the field that ``settles`` of the kind names.
 
-    Return it at once if the kind has no such field, or if no controller of the server writes it.
+    Return it at once if the kind has no ``settles``, or if an earlier call found that no controller writes the field.
     """
     if "settles" not in kind or kind["settles"] in _UNWRITTEN[api.url]:
         return document
@@ -229,7 +229,7 @@ def test_lists_merge_by_their_key(api: Client, kind: dict[str, Any], place: str)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "refused" in kind])
 @pytest.mark.rows("ERR-09")
 def test_immutable_fields(api: Client, kind: dict[str, Any], place: str) -> None:
-    # the message about a roleRef has the names of the internal type
+    # the message shows a roleRef with the names of the internal type of upstream, such as APIGroup for apiGroup
     refused = api.request("PATCH", place, kind["refused"]["change"], {"Content-Type": MERGE}).expect(422)
     assert kind["refused"]["says"] in refused["message"]
 

@@ -268,7 +268,7 @@ def test_reviews_drop_uid_and_deletion_fields_of_the_client(api: Client) -> None
     place = f"{accounts}/{api.post(accounts, account).expect(201)['metadata']['name']}"
     refused = api.post(f"{place}/token", {"metadata": {"uid": "x"}, "spec": {}})
     api.delete(place).expect(200)
-    # the URL selects the account, and the uid in the request is compared with its uid
+    # the URL selects the account; the server compares the uid in the request with the uid of this account
     assert (
         "the UID in the token request (x) does not match the UID of the service account"
         in refused.expect(409)["message"]

@@ -1,4 +1,4 @@
-"""Names, conditions and deletions of definitions, changed in an unusual order."""
+"""Definitions in unusual states: names, conditions, deletions, scales, and warnings about sets."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_groups_are_sorted_by_priority(api: Client) -> None:
 @pytest.mark.rows("DIS-102", "DIS-105")
 @pytest.mark.parametrize(("path", "resource", "shown", "below"), [
     ("/api/v1", "namespaces", "Q3oi5N2YM8M=", ["finalize", "status"]),
-    # recorded: apiextensions-apiserver alone publishes no storageVersionHash of definitions
+    # recorded: an apiextensions-apiserver without kube-apiserver publishes no storageVersionHash of definitions
     ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", "", ["status"]),
 ])  # fmt: skip
 def test_resources_of_the_server_itself(api: Client, path: str, resource: str, shown: str, below: list[str]) -> None:
@@ -367,7 +367,7 @@ def _groups(api: Client) -> list[str]:
 
 
 def _everywhere(api: Client, group: str) -> list[bool]:
-    """Return a list with one item for each discovery document: whether the document contains the group."""
+    """Return for each document of discovery and OpenAPI whether the document contains the group."""
     return [
         group in _groups(api),
         group in [item["metadata"].get("name") for item in _everything(api)],

@@ -1,4 +1,4 @@
-"""An applier can empty a list or map of which it is the only owner: the empty list or map remains in the object."""
+"""An applier can empty a list or map that it owns alone; in a custom object, the empty list or map remains."""
 
 from __future__ import annotations
 

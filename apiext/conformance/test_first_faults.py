@@ -214,7 +214,8 @@ def test_an_apply_owns_fields_that_are_pruned(api: Client) -> None:
 @pytest.mark.rows("SSA-013")
 def test_a_put_in_v1_drops_the_owner_of_the_status_in_v2(api: Client) -> None:
     # upstream: the status of custom objects is reset in the version of the request only
-    # That is v1. So in v2, the body of the PUT lacks the status, and its manager there loses the field.
+    # This PUT is in v1. In v2, its body lacks the status, so the manager that applied the status in v2 loses the
+    # ownership of this status.
     wanted = definition(fresh_group(), subresources={"status": {}})
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
     group = establish(api, wanted)["spec"]["group"]

@@ -16,7 +16,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 @pytest.fixture
 def service(api: Client) -> Iterator[str]:
-    """Create a service with a port named a; yield its name."""
+    """Create a service with a port named a; yield the service's name."""
     name = f"s-{secrets.token_hex(4)}"
     spec = {"clusterIP": "None", "ports": [{"name": "a", "port": 80}]}
     api.post(SERVICES, {"metadata": {"name": name}, "spec": spec}).expect(201)

@@ -29,7 +29,7 @@ def url_of(api: Client, key: str) -> str:
 
 @pytest.fixture
 def lag(foreign: bool) -> float:
-    """Return after how many seconds documents may show a change: 0 here, the interval of an aggregator elsewhere."""
+    """Return the seconds within which documents show a change: 0 for this project, else an aggregator's interval."""
     return 30.0 if foreign else 0.0
 
 

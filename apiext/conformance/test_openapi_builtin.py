@@ -1,4 +1,4 @@
-"""Fields and connections of built-in kinds in OpenAPI documents: tables of kube-apiserver's answers."""
+"""Fields of built-in kinds, and paths such as pods/exec, in OpenAPI documents: tables of kube-apiserver's answers."""
 
 from __future__ import annotations
 

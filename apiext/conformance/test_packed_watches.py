@@ -1,4 +1,4 @@
-"""Compressed watches: a watch that begins with the current state and has bookmarks, for clients that accept gzip."""
+"""The server compresses a watch with initial events and bookmarks if the client accepts gzip."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Play the selected scenarios, several at a time; create the namespaces that they need if they are missing."""
+    """Create the missing namespaces of the selected scenarios; then play these scenarios, several at a time."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

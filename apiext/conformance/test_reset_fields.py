@@ -1,4 +1,4 @@
-"""Fields that a write to each endpoint changes and owns, by kind and method; compared with kube-apiserver."""
+"""Fields that a write changes and its writer owns, by kind, endpoint and method; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
 def parts_of(*documents: dict[str, Any]) -> list[str]:
     """Return names of parts, such as metadata.labels, spec.n and extra.
 
-    They are the fields of METADATA, the fields of each top-level object, and the other top-level fields.
+    They are the fields of METADATA, metadata.generation, the fields of each other top-level object, and the other
+    top-level fields except apiVersion and kind.
     """
     names = {f"metadata.{name}" for name in (*METADATA, "generation")}
     for document in documents:

@@ -1,4 +1,4 @@
-"""Values that are equal in Python but not in JSON (1, 1.0, true) are different in all comparisons of documents."""
+"""Values that are equal in Python but not in JSON, such as 1 and true, are different in all comparisons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def holding(**value: Any) -> dict[str, Any]:
 
 
 def two_versions(**schemas: Any) -> dict[str, Any]:
-    """Return a definition with the versions v1, the storage version, and v2."""
+    """Return a definition with the versions v1 (the storage version) and v2."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [
         {"name": name, "served": True, "storage": name == "v1", "schema": schema} for name, schema in schemas.items()
@@ -78,12 +78,12 @@ def test_the_owner_of_a_change_from_1_to_true_gets_a_new_time(
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
     api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(
         201
-    )  # its entry in managedFields stays the first
+    )  # the entry of this manager in managedFields stays the first
     part = place.removeprefix("/") or "spec"
     path = widgets.path("a") + place
     before = api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
 
-    # managedFields have times in whole seconds, so the owner m alternates between two values until its time changes
+    # managedFields have times in whole seconds, so the manager m alternates between two values until its time changes
     def later() -> dict[str, Any] | None:
         api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
         found: dict[str, Any] = api.patch(path, {part: {"x": second}}, MERGE, fieldManager="m").expect(200)

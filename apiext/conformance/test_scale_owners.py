@@ -1,4 +1,4 @@
-"""The owner of replicas after writes of a Scale by applies, patches of managedFields, and webhooks."""
+"""Owners of replicas: applies to a Scale, and the managedFields of a Scale in patches and in reviews of webhooks."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def test_managed_fields_of_a_scale_in_reviews(widgets: Resource, hook: Webhook) 
             (request,) = hook.requests("/w")
             return [request[name]["metadata"].get("managedFields") for name in ("oldObject", "object")]
 
-    # Mutating webhooks see the Scales of the request; validating webhooks see Scales of the old and the new object.
+    # Mutating webhooks see the Scales of the request. For validating webhooks, the server makes new Scales from the old
+    # and the new object.
     # upstream: without managedFields, which only the writer of the Scale gets
     (before,), (after,) = told(MUTATING)
     assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [

@@ -132,7 +132,8 @@ def refused_causes(api: Client, **version: Any) -> dict[str, str]:
 @pytest.mark.rows("CRD-032", "DIS-04")
 def test_empty_columns_are_shown_in_errors_but_not_stored(api: Client) -> None:
     told = refused_causes(api, storage=False, additionalPrinterColumns=[], selectableFields=[])["spec.versions"]
-    # upstream moves columns and fields that all versions share to the top of the spec; the message shows this form
+    # if all versions have equal columns or selectable fields, upstream moves these to the top of the spec; the message
+    # shows this form
     assert '"AdditionalPrinterColumns":null,"SelectableFields":null}]' in told
     wanted = definition(fresh_group(), additionalPrinterColumns=[], selectableFields=[])
     (version,) = wanted["spec"]["versions"]
@@ -236,7 +237,7 @@ def test_only_an_apply_with_changes_adds_defaults_of_its_version(api: Client, en
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False, "schema": more})
     widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
     apply(widgets, "m", {"a": "1"}).expect(201)
-    # This apply changes nothing.
+    # These applies change nothing in the spec.
     # upstream: applies no defaults, although this version may have more defaults than the storage version
     path = widgets.path("x").replace("/v1/", "/v2/")
     for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):

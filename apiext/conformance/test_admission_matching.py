@@ -333,6 +333,6 @@ def test_another_delete_of_a_terminating_namespace_calls_no_webhook(api: Client,
         assert "Precondition failed: UID in precondition: x" in wrong["message"]
         assert hook.reviews == []
         api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": {}}).expect(200)
-        # This delete would remove the namespace, so it calls the webhook: 400. The server may have removed it: 404.
+        # This delete would remove the namespace, so it calls the webhook: 400. Or the namespace is already gone: 404.
         assert api.delete(place).status in {400, 404}
     until(lambda: api.delete(place).status == 404, "the namespace is gone")

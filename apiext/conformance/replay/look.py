@@ -17,7 +17,7 @@ NAMESPACES = "/api/v1/namespaces"
 FOREIGN = "another make"
 _NAMED = re.compile(r"/namespaces/([a-z0-9][a-z0-9-]*)/")
 _COLLECTOR = 4.0  # seconds for a garbage collector to finish a deletion
-_CONNECTIONS = 12  # enough that each of two processes behind one port answers one, except in 1 of 2,000 runs
+_CONNECTIONS = 12  # requests: each of two processes behind one port answers at least one, except in 1 of 2,000 runs
 _CONTROLLER = 10.0  # seconds for a controller to finish the deletion of namespaces
 
 

@@ -417,6 +417,9 @@ class Run:
         if fits or error:
             return not fits
         found = self.work.evaluate(program, {**given, "oldSelf": old})
+        if found.cost > self.budget:
+            self.budget = 0  # this rule fails, and each later rule that costs more than 0 reports the exhausted budget
+            return False
         self.budget -= found.cost
         return found.error is not None or found.value is True
 

@@ -166,6 +166,22 @@ def test_a_number_or_text_is_as_long_as_its_text_may_be(limits: dict[str, Any], 
     assert declared.max_elements == most
 
 
+def test_a_second_evaluation_beyond_the_budget_is_an_error() -> None:
+    """An old item of ``a`` has another type. So the server evaluates the rule again without the item."""
+    rules = [{"rule": "size(oldSelf.a) == 0 && self.b.all(x, x >= 0)"}, {"rule": "self.b.size() < 5"}]
+    numbers = {"type": "array", "maxItems": 100, "items": {"type": "integer"}}
+    schema = {"type": "object", "x-kubernetes-validations": rules, "properties": {"a": numbers, "b": numbers}}
+    scope = scope_of(parse(schema))
+    assert scope is not None
+    new, old = {"a": [], "b": [1] * 100}, {"a": ["text"], "b": []}
+    for budget, wanted in ((1000, ["size() < 5"]), (100, ["size(oldSelf.a) == 0", "out of cost budget"])):
+        run = Run(budget)
+        run.visit(scope, new, old)
+        texts = [str(error) for error in run.errors]
+        assert len(texts) == len(wanted)
+        assert all(part in text for part, text in zip(wanted, texts, strict=True)), texts
+
+
 def test_only_paths_of_errors_become_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     number: dict[str, Any] = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
     numbers = {"type": "object", "additionalProperties": {"type": "array", "items": number}}

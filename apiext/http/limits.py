@@ -74,8 +74,6 @@ FILES_RESERVED_AT_MOST = 1_024
 REFUSAL_WAIT = 1.0
 # Characters of an Origin header that a response repeats. Beyond: the response has no CORS headers.
 MAX_ORIGIN = 1_024
-# Bytes of an object whose Table row is computed on the event loop. Beyond: a thread computes it.
-ROW_INLINE = 128 * 1024
 # Bytes of an object whose Table row is computed on the event loop, multiplied by the number of columns whose JSONPath
 # searches the object. Beyond: a thread computes it.
 ROW_SEARCHED = 32 * 1024

@@ -236,7 +236,7 @@ def _long_from(subject: Subject) -> int:
     if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
         return documents_limits.MAX_BODY * storage_limits.SEGMENT  # larger than any object
     searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
-    return min(limits.ROW_INLINE, limits.ROW_SEARCHED // max(1, searching))
+    return limits.ROW_SEARCHED // max(1, searching)
 
 
 def _needs_only_metadata(subject: Subject) -> bool:

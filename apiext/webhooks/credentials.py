@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from apiext.text.quotes import go_quote
 from apiext.webhooks import yaml_files
+from apiext.webhooks.errors import Broken
 
 # Seconds after which the server reads the token file of a webhook's kubeconfig again (upstream: one minute).
 TOKEN_FILE_EVERY = 60.0
@@ -45,12 +47,17 @@ class Credentials:
         self._read: tuple[float, str] = (0.0, "")  # (time of the last read of the token file, token)
 
     async def lines(self) -> tuple[str, ...]:
-        """Return the header lines; if the token file cannot be read, the last token stays in use."""
+        """Return the header lines; if the token file cannot be read, the last token stays in use.
+
+        Raise Broken, with client-go's text, if there is no last token.
+        """
         if self._token_file is None:
             return self._lines
         now = time.monotonic()
         if not self._read[1] or now - self._read[0] > TOKEN_FILE_EVERY:
-            token = await asyncio.to_thread(_token_of, self._token_file)
+            token, error = await asyncio.to_thread(_token_of, self._token_file)
+            if not token and not self._read[1]:
+                raise Broken(error)
             self._read = (now, token or self._read[1])
         return (*self._lines, f"Authorization: Bearer {self._read[1]}")
 
@@ -58,12 +65,19 @@ class Credentials:
 ANONYMOUS = Credentials()
 
 
-def _token_of(path: Path) -> str:
+def _token_of(path: Path) -> tuple[str, str]:
+    """Return the token of a file, and the error if it has none."""
     try:
         token = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeError):
-        return ""
-    return token if token.isprintable() else ""  # a line break would begin another header
+    except OSError as error:
+        return "", f"failed to read token file {go_quote(str(path))}: open {path}: {(error.strerror or '').lower()}"
+    except UnicodeError:
+        token = "\n"
+    if not token:
+        return "", f"read empty token from file {go_quote(str(path))}"
+    if not token.isprintable():  # a line break would begin another header
+        return "", 'net/http: invalid header field value for "Authorization"'
+    return token, ""
 
 
 class Users:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from apiext.conformance.support import tls
 from apiext.conformance.support.admission_webhook import running_webhook
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import Credentials, CredentialsError, Users, users_of
-from apiext.webhooks.errors import CallError, Unreachable
+from apiext.webhooks.errors import Broken, CallError, Unreachable
 from apiext.webhooks.resolver import ResolverError, read_map
 from apiext.webhooks.target import target_of
 from apiext.webhooks.trust import context_of
@@ -113,6 +114,24 @@ async def test_a_token_file_is_read_again(write: Write, monkeypatch: pytest.Monk
     assert await user.lines() == ("Authorization: Bearer two",)
     token.unlink()
     assert await user.lines() == ("Authorization: Bearer two",)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, 'failed to read token file "{0}": open {0}: no such file or directory'),
+        ("\n", 'read empty token from file "{0}"'),
+        ("one\nHost: y.io", 'net/http: invalid header field value for "Authorization"'),
+        ("Umläut", 'net/http: invalid header field value for "Authorization"'),
+    ],
+)
+async def test_a_token_file_without_a_token_fails_the_call(write: Write, content: str | None, error: str) -> None:
+    token = write("token", content or "")
+    if content is None:
+        token.unlink()
+    user = Users(write("k", kubeconfig(**{"*": {"tokenFile": "token"}}))).find("x.io", 443)
+    with pytest.raises(Broken, match=f"^{re.escape(error.format(token))}$"):
+        await user.lines()
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def identity(config: Config, find: Find) -> Identity:
 
 
 def trust_of(config: AuthConfig, identity: Identity) -> dict[str, str]:
-    """Return the CAs that sign certificates of clients and proxies, as data of a configmap; empty without TLS.
+    """Return the data of a configmap: CAs of clients and proxies, and the header names of proxies.
 
-    Raises OSError.
+    The result is empty without TLS. Raises OSError for a file that cannot be read.
     """
     if identity.certificate is None:
         return {}

@@ -32,7 +32,8 @@ class CborError(ValueError):
 def decode(data: bytes) -> Any:
     """Return the decoded value; raise CborError if this fails.
 
-    Return byte strings as strings, since Kubernetes encodes strings as byte strings.
+    Return byte strings as strings, since Kubernetes encodes strings as byte strings. A byte string with a tag in
+    _TEXT_OF_BYTES becomes base64 or hexadecimal text.
     """
     reader = _Reader(data)
     value = reader.value(0)

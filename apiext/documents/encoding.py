@@ -82,7 +82,8 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
 def decode_overflowing(raw: bytes) -> tuple[Any, list[str]]:
     """Decode like ``decode_json``, but accept numbers outside the range of float64.
 
-    In the result, _BEYOND or its negative stands for such a number; ``has_overflow`` recognises it.
+    In the result, _BEYOND or its negative stands for such a number; ``has_overflow`` recognises it. This function does
+    not check the limits of depth and brackets.
     """
     return _decode_slowly(raw, _parse_beyond)
 
@@ -108,7 +109,8 @@ def _lost_colons(raw: bytes, again: bytes) -> bool:
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     """Return the first document of a YAML text, and at most one note, with a line for each duplicate key (WRI-013).
 
-    Raise DecodeError. Try JSON first: most bodies that clients declare as YAML are JSON, which decodes much faster.
+    The note has at most MAX_NOTES such lines. Raise DecodeError. Try JSON first: most bodies that clients declare as
+    YAML are JSON, which decodes much faster.
     """
     if _like_json(raw):
         try:

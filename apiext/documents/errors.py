@@ -38,7 +38,7 @@ class DecodeError(ValueError):
 
 
 class BoundExceeded(DecodeError):
-    """The error of a text with too many levels, objects or arrays, which may be valid JSON."""
+    """The error of a text with too many levels, objects or arrays; the text may be valid JSON."""
 
 
 class OverflowingNumber(DecodeError):

@@ -44,7 +44,7 @@ class _NoResult(Exception):
 
 
 class _OverBudget(Exception):
-    """The error of a path that exceeds its budget or its number of values; it then finds no value."""
+    """The error of a path that exceeds its budget or JSONPATH_VALUES; the path then finds no value."""
 
 
 def is_simple(path: str) -> bool:
@@ -56,8 +56,8 @@ def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
 
     ``work`` is the number of values that the steps of the path may visit. Raise JSONPathError for an invalid path. The
-    function returns an empty list if the path exceeds ``work``, or if upstream reports an error, such as an index out
-    of bounds.
+    function returns an empty list if the path exceeds ``work``, if a step finds more than limits.JSONPATH_VALUES
+    values, or if upstream reports an error, such as an index out of bounds.
     """
     if is_simple(path):
         return _simple(path.split(".")[1:])
@@ -301,7 +301,7 @@ def _lists(values: list[Any], *, nulls: bool = False) -> Iterator[list[Any]]:
 
 
 def _index_or_slice(text: str) -> Step:
-    """Return the step of an index or slice. Raise JSONPathError."""
+    """Return the step of an index or slice. Raise JSONPathError for any other text."""
     match = _SLICE.match(":" if text == "*" else text)
     if match is None:
         raise JSONPathError(f"invalid array index {text}")

@@ -61,7 +61,7 @@ def _shift(length: int) -> int:
 
 def _paths(raw: bytes) -> Iterator[int]:
     """Yield the number of the path of each field, in the order of the text."""
-    # for each open bracket: the path of its object or array, and the number of array items so far, -1 for an object
+    # for each open bracket: the path of its object or array, and the index of the current array item, -1 for an object
     here, holders, keys = _Path(), list[_Path](), list[int]()
     key_next = False
     for token in _TOKEN.finditer(without_escaped_quotes(raw)):

@@ -16,7 +16,7 @@ RETAIN = "$retainKeys"
 ORDER = "$setElementOrder"
 DELETE_SCALARS = "$deleteFromPrimitiveList"
 
-_DROPPED = object()  # the result of merging a value that is a directive
+_DROPPED = object()  # stands for a value that is a directive, and for a missing merge key
 _GO_TYPES = {
     dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool", int: "int64",
     float: "float64", type(None): "%!s(<nil>)",
@@ -52,7 +52,8 @@ def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document
 def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str) -> Document:
     """Return the merged map.
 
-    Delete ``$setElementOrder``, ``$retainKeys`` and nulls of new fields from the patch.
+    Delete from the patch: ``$retainKeys``, ``$setElementOrder`` and the array that it names, ``$patch: replace``, and
+    nulls inside a value that has no live value of the same type.
     """
     if DIRECTIVE in patch:
         return _directed(patch)
@@ -130,7 +131,10 @@ def _discard_nulls(value: Any) -> None:
 
 
 def _without_directives(value: Any) -> Any:
-    """Return a new value without null fields, and without items and maps that are directives."""
+    """Return a new value without null fields, and without items and maps that are directives.
+
+    Return _DROPPED if the value itself is a directive.
+    """
     if isinstance(value, dict):
         if DIRECTIVE in value:
             return _DROPPED
@@ -166,7 +170,10 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
 
 
 def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Mapping[str, str], path: str) -> None:
-    """Merge the array that ``$setElementOrder`` names, sort it by this order, and delete it from the patch."""
+    """Merge the array that ``$setElementOrder`` names, and sort it by this order.
+
+    Delete the directive and the array from ``rest``, which is the patch.
+    """
     del rest[key]
     if not isinstance(order, list):
         raise _wrong_type(list, order)
@@ -249,7 +256,10 @@ def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple
 
 
 def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Return the items that ``order`` names, in its order, and the other items at their live positions."""
+    """Return copies of all items: those that ``order`` names in its order, the other items in live order.
+
+    Each named item follows the other items that precede it in ``live``. Other items that ``live`` lacks are last.
+    """
     wanted = _positions(_identity(item, key) for item in order)
     before = _positions(_identity(item, key) for item in live)
     last = len(live)

@@ -42,14 +42,16 @@ _NOT_FINITE = {
 _BASES = {"x": 16, "o": 8, "b": 2}
 _RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
 _NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
-_LONGEST = 400  # maximal number of digits of a number in the range of float64
+_LONGEST = 400  # characters of a text that is parsed as an integer; a longer text may become a float
 _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
 
 
 def resolve(text: str) -> Any:
     """Return the value of a plain scalar.
 
-    Integers from -2**63 to 2**64 - 1 are exact. Numbers over the range of float64 stay strings.
+    Integers from -2**63 to 2**64 - 1 are exact, but an integer over 2**63 - 1 with a plus sign becomes a float. Decimal
+    integers out of this range become floats. Integers out of this range with a prefix such as ``0x``, and numbers over
+    the range of float64, stay strings.
     """
     if text in NULLS:
         return None
@@ -80,8 +82,8 @@ _NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # characters that Go's base64 d
 def tagged(tag: str, text: str) -> Any:
     """Return the value of a scalar with an explicit tag.
 
-    Raise DecodeError if the text does not fit the tag. Return the text for ``!!timestamp``, ``!!str`` and all tags that
-    have no other function here.
+    Raise DecodeError if the text does not fit the tag. Return the text itself for a valid ``!!timestamp``, and for each
+    tag that is neither ``!!binary`` nor in _RESOLVABLE.
     """
     name = tag.removeprefix(TAG)
     if name == "binary" and tag != name:
@@ -138,7 +140,7 @@ def unsupported_key(native: Any, shown: str) -> Unsupported:
 
 
 def shown_key(native: Any) -> str:
-    """Return a key as Go's ``%#v`` prints it."""
+    """Return a key as Go's ``%#v`` prints it; ``None`` for a key that ``as_key`` refuses."""
     return go_quote(native) if native.__class__ is str else str(as_key(native))
 
 

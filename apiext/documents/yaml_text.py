@@ -61,7 +61,8 @@ _CONVERTED, _WRITTEN = range(2)  # stages of upstream after it has decoded a tex
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     """Return the first document of a YAML text, and at most one note, with one line for each duplicate key.
 
-    The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors.
+    The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors. The
+    note has at most MAX_NOTES such lines.
     Scalars have the types of YAML 1.1, but timestamps stay strings; keys become strings. Raise DecodeError with Go's
     text, also if aliases, nodes or nesting exceed their limits.
     """
@@ -109,8 +110,8 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 def _with_placeholders(text: str) -> str:
     """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
 
-    Return ``text`` itself if it already contains a placeholder, and if it has at most _PIECE characters and none of
-    them gets a placeholder.
+    Return ``text`` itself if it already contains one of the placeholders. Return it also if it has at most _PIECE
+    characters, and none of them gets a placeholder. Otherwise, the result is a new string.
     """
     if _COLON in text or _BOM in text:
         return text
@@ -127,8 +128,8 @@ def _with_placeholders(text: str) -> str:
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
     """Yield the pieces of a part of a text, with placeholders for colons.
 
-    Only colons that the parser treats specially get a placeholder. A colon that follows more than _CONTEXT characters
-    of names and white space gets no placeholder.
+    Only colons that the parser treats specially get a placeholder. The pattern sees at most _CONTEXT characters before
+    ``begin``. So it may decide wrongly on a colon after an anchor, a tag or white space of more characters.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -267,7 +268,10 @@ class _Reader:
         self._fault = self._fault or DecodeError(text)
 
     def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
-        """Return a placeholder; ``read`` raises its error unless a duplicate key replaces the value."""
+        """Return a placeholder; ``read`` may raise its error unless a duplicate key replaces the value.
+
+        Of several placeholders, ``read`` raises the error of the first one of the earliest stage.
+        """
         self._has_placeholders = True
         return _NotJson(stage, fault)
 
@@ -454,7 +458,8 @@ def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
 def _fault(error: yaml.MarkedYAMLError) -> str:
     """Return go-yaml's message.
 
-    Its line number is the zero-based line of the problem, plus one for scanner errors.
+    Its line number is the zero-based line of the problem, plus one for scanner errors. If the problem is on the first
+    line, or its line is unknown, the number is the zero-based line of the context; 0 is not printed.
     """
     mark = error.problem_mark
     line = 0
@@ -507,8 +512,9 @@ def _first_difference(left: str, right: str) -> int:
 def _number(text: str, inside: bool) -> tuple[int, int]:
     """Return (number at the start of a text or 0, number of its digits).
 
-    ``inside`` is true if digits precede the text. As in upstream, the number is an int64 that overflows, so only its
-    last 64 bits count.
+    If ``inside`` is true, a digit 1 is put before the number. As upstream, the caller requests this if one of the
+    compared texts begins with 0 after a digit from 1 to 9. As in upstream, the number is an int64 that overflows, so
+    only its last 64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
     value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END

@@ -35,7 +35,7 @@ class Connection:
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the response. It fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
 
-        This is long enough for a write on a slow disk, so that the outcome of the write is known.
+        A shorter time would leave the outcome of a write on a slow disk unknown.
         """
         if self.live:
             answer = self._store.call(path, message)

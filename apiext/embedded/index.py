@@ -7,7 +7,7 @@ from operator import attrgetter
 from apiext.embedded.wire import Record
 from apiext.scheduling.growing_dict import GrowingDict
 
-RUN = 512  # the number of keys of a new run; a run has at most twice this number
+RUN = 512  # a run with more than twice this number of keys is divided into two runs
 Span = tuple[bytes, bytes]
 """A range of keys, as in etcd: (start, end), without the end. End ``b""`` means only the key ``start``.
 
@@ -72,7 +72,10 @@ class Order:
 
 
 class Index:
-    """The records of all keys since the compacted revision. Each new record has a higher revision."""
+    """The records of all keys since the compacted revision.
+
+    Each new record of a key has a higher revision than its previous record.
+    """
 
     def __init__(self) -> None:
         self.now = GrowingDict[bytes, Record]()  # key → newest record, which may be a deletion
@@ -119,7 +122,8 @@ class Index:
     def part(self, span: Span, revision: int) -> tuple[list[tuple[bytes, Record]], bytes | None]:
         """Return the first keys of a range that exist at a revision, and the start key of the next call.
 
-        The start key is None at the end of the range.
+        The start key is None at the end of the range. Before the end, the list may be empty, if none of the next keys
+        existed at this revision. The range must not be a single key.
         """
         start, end = span
         keys = self._order.part(start, end)

@@ -22,8 +22,9 @@ from apiext.embedded.index import Span, covers
 from apiext.embedded.wire import Change
 
 OVERHEAD = 200  # estimated bytes of a change in addition to its key and value
-HISTORY = 200  # maximum number of changes that one call returns
-SEARCHED = 2000  # maximum number of changes that one call tests
+# A call of ``changes`` ends with the revision in which it has found HISTORY changes, or tested SEARCHED changes.
+HISTORY = 200
+SEARCHED = 2000
 _DONE = Commit(0.0, False)
 
 
@@ -79,7 +80,7 @@ class MemoryBackend:
         self._loop.call_soon(found, History(changes, upto))
 
     def shrink(self, _all_of_it: bool, done: Callable[[], None]) -> None:
-        """Do nothing, since memory has no unused space."""
+        """Only call ``done``, since memory has no unused space."""
         self._loop.call_soon(done)
 
     @property

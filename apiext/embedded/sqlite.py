@@ -46,9 +46,9 @@ SELECTED = 250  # maximum number of rows of one SELECT or DELETE
 HISTORY = 200  # number of changes after which a read of changes ends
 HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends
 MEASURE_EVERY = 256 << 10  # bytes that are written between two measurements of the file
-LOG = 1001 * 4120  # bytes of the write-ahead log between two checkpoints: 1,000 pages with their headers
+LOG = 1001 * 4120  # bytes of the write-ahead log between two checkpoints: 1,001 pages with their headers
 VACUUMED = 128  # number of pages that one statement releases
-FREE_KEPT = 4  # a quarter of the pages of a shrinking file stays free for new values
+FREE_KEPT = 4  # shrinking leaves about a quarter of the pages free for new values, unless it releases all
 RECIPE = "docs/recipes/repair-a-store.md"
 
 _SCHEMA = (
@@ -57,7 +57,7 @@ _SCHEMA = (
     "CREATE TABLE lease (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
-"""The tables. ``id`` is the row number, as in ``row_of``. ``version`` 0 is a deletion."""
+"""The tables. ``id`` of kv is the row number, as in ``row_of``. ``version`` 0 is a deletion."""
 
 _VALUE = "CASE WHEN version THEN ifnull(CAST(value AS BLOB), x'') END"
 """The value of a row as bytes, NULL for a deletion. The sqlite3 shell may have stored text, an integer or NULL."""
@@ -388,7 +388,10 @@ class SqliteBackend:
             self._short = False
 
     def _release_reserve(self) -> bool:
-        """Delete the reserve file, which frees its disk space, and set ``short``. Return whether the file existed."""
+        """Delete the reserve file, which frees its disk space, and set ``short``.
+
+        Return True if the file existed, was not empty, and could be deleted.
+        """
         self._short = True
         try:
             there = self._reserve_file.stat().st_size > 0

@@ -64,7 +64,7 @@ class Store:
         self.backend = backend
         self.headers = wire.Headers(0, 0)
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """A future. Its result is the error of a back end that could not write. The server must then end."""
+        """A future. Its result is the error of a back end that could not read or write. The server must then end."""
         self.hub = Hub(self)
         self._member = 0
         self._loop = asyncio.get_running_loop()
@@ -74,7 +74,7 @@ class Store:
         self._batch = Batch()
         # (future, response) of the calls that end when ``_batch`` is on disk, in order
         self._calls: list[tuple[Answer, bytes]] = []
-        self._after: list[Callable[[], None]] = []  # functions to call when ``_batch`` is on disk
+        self._after: list[Callable[[], None]] = []  # functions to call when ``_batch`` is on disk, or was undone
         # (future, response) of calls whose batch is on disk, but which have no response yet
         self._stored_calls: deque[tuple[Answer, bytes]] = deque()
         self._answering = False  # ``_answer`` is scheduled
@@ -170,7 +170,8 @@ class Store:
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
         if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
-            # guards do not count: kube-apiserver sends none, and the largest object is the same as there (DIF-155)
+            # the keys of guards (all compares but the first) do not count: kube-apiserver sends no guards, and the
+            # largest object must be the same as there (DIF-155)
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
             if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
@@ -258,7 +259,7 @@ class Store:
         self._once_stored(look)
 
     def _once_stored(self, act: Callable[[], None]) -> None:
-        """Call a function when all decided changes are on disk, in a later iteration of the event loop."""
+        """Call a function in a later iteration of the event loop, when all decided changes are on disk or undone."""
         if self._tip == self.durable:
             self._loop.call_soon(act)
         else:
@@ -501,7 +502,10 @@ class Store:
             self._delete_rows(self._deletable(self.compacted), self.compacted)
 
     def _deletable(self, revision: int) -> Iterator[list[int]]:
-        """Yield lists of rows to delete. A list may be empty, so that the caller yields to the event loop in time."""
+        """Drop records from the index, and yield lists of their rows, which the caller must delete.
+
+        A list may be empty, so that the caller yields to the event loop in time.
+        """
         rows: list[int] = []
         late = perf_counter() + SLICE
         for key in self.index.touched():

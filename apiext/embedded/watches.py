@@ -149,7 +149,8 @@ class Hub:
     def _fetch(self, watcher: Watcher) -> None:
         """Read the missing changes of a watch.
 
-        If none is missing and the watch requests no previous states, move it to ``_following``.
+        If none is missing and the watch requests no previous states, move it to ``_following``. If a compaction has
+        deleted some of them, end the watch.
         """
         if watcher.fetching or not watcher.live:
             return

@@ -1,4 +1,4 @@
-"""Unary calls with login, retries on other connections, and a time budget."""
+"""Unary calls with login, retries, and a time budget."""
 
 import asyncio
 
@@ -60,7 +60,7 @@ class Login:
 
 
 class Caller:
-    """Unary calls over a channel. ``budget`` is the number of seconds after which a call fails."""
+    """Unary calls over a channel. ``budget`` is the number of seconds in which a call is retried."""
 
     def __init__(self, channel: Channel, login: Login, budget: float) -> None:
         self.channel = channel

@@ -80,8 +80,8 @@ class Etcd:
     ) -> None:
         """``transport`` opens connections; the default uses HTTP/2.
 
-        A call fails after ``budget`` seconds. ``probe`` is a key that never exists. It is below the prefix of the
-        server, since the etcd user may have access only to this prefix.
+        A call is retried for ``budget`` seconds. ``probe`` is a key that never exists. A server passes a key below its
+        prefix, since the etcd user may have access only to this prefix.
         """
         dial, tls = transport or _own_dial(), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
@@ -299,7 +299,7 @@ class Etcd:
         self._lineage.observe(revision)
 
     def contradicted(self, what: str) -> None:
-        """End all watches, since the store lacks changes that watches have delivered. ``what`` describes them."""
+        """End all watches, since the store lacks changes that watches have delivered; ``what`` names a change."""
         self._end_if_replaced(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
@@ -348,5 +348,5 @@ class Etcd:
         await self._caller.read(messages.ALARM, request.SerializeToString())
 
     async def defragment(self) -> None:
-        """Release the space of compacted revisions. During this time, the member serves no other request."""
+        """Release the space of compacted revisions. Meanwhile, a member of an external etcd serves no other request."""
         await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

@@ -30,7 +30,7 @@ class Transport(Protocol):
     last_byte_at: float
     """Time of the event loop at which the last byte was received."""
     lost: asyncio.Future[None]
-    """A future that is done as soon as the connection accepts no new calls."""
+    """A future that is done soon after ``live`` has become false."""
     closed: asyncio.Future[None]
     """A future that is done when the connection is closed."""
 

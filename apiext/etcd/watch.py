@@ -89,7 +89,7 @@ class Owner(Protocol):
         """Return the state of a key at a revision, None if the key does not exist."""
 
     def contradicted(self, what: str) -> None:
-        """End all watches, since the store lacks changes that watches have delivered. ``what`` describes them."""
+        """End all watches, since the store lacks changes that watches have delivered; ``what`` names a change."""
 
     def discard(self, watch: "Watch") -> None:
         """Drop a watch that has ended."""

@@ -30,7 +30,8 @@ from apiext.etcd.scope import RateLimitedLog
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-# Codes of errors after which nothing was written. After any other error, etcd may have stored the write.
+# Codes of errors after which nothing was written. ``_resolve`` knows two more such errors: a stale token, and the
+# CORRUPT alarm. After any other error of a sent request, etcd may have stored the write.
 _REFUSALS = frozenset(
     {
         INVALID_ARGUMENT,

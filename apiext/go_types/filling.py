@@ -1,7 +1,7 @@
 """Defaults that depend on other fields (upstream: defaults.go). Types name these functions in the key ``fill``.
 
-Each function changes a decoded struct in place, before the defaults of nested structs are set. Constant defaults are
-in the data files.
+Each function changes a decoded struct in place, before the constant defaults of the struct and all defaults of nested
+structs are set. Constant defaults are in the data files.
 """
 
 import re
@@ -65,7 +65,7 @@ def volume(document: Document) -> None:
 
 
 def device_taint(document: Document) -> None:
-    """Set the time of a taint to the current time."""
+    """Set a missing time of a taint to the current time."""
     if document.get("timeAdded") is None:
         document["timeAdded"] = time.now()
 
@@ -131,7 +131,7 @@ def _labels_of_template(document: Document, *, with_selector: bool = False) -> N
     if with_selector and not spec.get("selector"):
         spec["selector"] = dict(labels)
     if not document["metadata"].get("labels"):
-        document["metadata"]["labels"] = labels  # not a copy: name_job compares the identity
+        document["metadata"]["labels"] = labels  # not a copy: name_job (workloads.py) compares the two with ``is``
 
 
 # --- storage, nodes, limits ---

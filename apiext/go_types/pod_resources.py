@@ -50,7 +50,7 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
     Upstream: DefaultPodLevelResources of api/pod. A pod without pod-level resources gets none. The default request for
     CPU or memory is the sum of the containers' requests, else the pod-level limit. If all containers have a limit for a
     requested resource, its default limit is the sum of these limits, or the request if it is higher. For huge pages
-    without a request, the default request and limit are the sum of the containers' limits.
+    without a request, the default limit is the sum of the containers' limits, and the default request is the limit.
     """
     resources: dict[str, Any] = dict(spec.get("resources") or {})
     if not resources.get("requests") and not resources.get("limits"):
@@ -82,7 +82,8 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
     """Return the sums of all containers and sidecars, or the largest init container if it needs more.
 
-    A pod-level amount replaces the sum if its name begins with one of ``of_pod``.
+    An init container needs also the amounts of the sidecars before it. A pod-level amount replaces the sum if its name
+    begins with one of ``of_pod``.
     """
     total: dict[str, str] = {}
     for container in spec.get("containers") or ():

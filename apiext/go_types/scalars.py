@@ -43,7 +43,7 @@ class Quantity(Struct, frozen=True):
     places: int = 9
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the canonical string of a string or number; raises DecodeError with Go's message."""
+        """Return the canonical string of a string or number, ``0`` for null; raises DecodeError with Go's message."""
         if value is None:
             return "0"
         text = value.strip() if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""

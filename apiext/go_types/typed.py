@@ -132,7 +132,7 @@ class Integer(msgspec.Struct, frozen=True):
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the integer; the error for a fraction or a number out of range contains the number."""
+        """Return the integer; the error for a float or a number out of range contains the number."""
         if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
@@ -300,7 +300,7 @@ class Field(msgspec.Struct, frozen=True):
 
     It is printed if it is not zero (omitempty), or if it is set (``pointer``), or always (``always``). ``within`` are
     the names of the embedded structs around the field, outermost first; Go's errors contain these names. ``keys`` are
-    the keys of a list map (x-kubernetes-list-map-keys); the merge types treat an absent key as an empty string.
+    the keys of a list map (x-kubernetes-list-map-keys); catalog/merge_types.py treats an absent key as an empty string.
     """
 
     type: GoType

@@ -70,7 +70,7 @@ class AccessLog:
         logs.write_to(self._descriptor, lines)
 
     def _written(self, done: asyncio.Future[None]) -> None:
-        done.exception()  # standard error is closed, so this failure cannot be logged
+        done.exception()  # not logged: a write fails if standard error is closed
         self._writing = None
         self._held = sum(map(len, self._lines))
         if self._lines:
@@ -78,7 +78,7 @@ class AccessLog:
 
 
 def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[Answer]]:
-    """Return the filter that logs each request after its response, and each watch after its end."""
+    """Return the filter that logs a request when its handler has ended, and a watch after its end."""
 
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:

@@ -61,7 +61,7 @@ class _Web(ModuleType):
 def _record(**settings: bool) -> Callable[[type], type]:
     """Replace ``attr.s``: return a decorator that makes a frozen Struct of a class.
 
-    The import of attrs would take a third of the time.
+    The import of attrs would take a third of the time of this import.
     """
 
     def make(kind: type) -> type:

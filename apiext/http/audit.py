@@ -130,7 +130,10 @@ async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> N
 
 
 async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answer:
-    """Handle an audited request, and record its stages; turn exceptions into responses."""
+    """Handle an audited request, and record its stages; turn exceptions into responses.
+
+    Raise ConnectionError and cancellations again. Raise a 500 if the event of the first stage cannot be recorded.
+    """
     trail = exchange.trail
     assert trail is not None
     if not await auditor.record(trail.event(policy.RECEIVED, 0.0)):

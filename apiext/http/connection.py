@@ -123,7 +123,7 @@ class ApiHandler(Incoming):
             self._sink.resume()
 
     def end_watch(self) -> None:
-        """End the watch on this connection properly."""
+        """End the watch on this connection, so that its response is complete."""
         if self._sink is not None:
             self._sink.end(b"")
 

@@ -82,7 +82,10 @@ def split_target(target: str) -> tuple[str, Query]:
 
 
 def _query(text: str) -> Query:
-    """Parse a query as parse_qs(text, keep_blank_values=True) does, but faster, and without malformed parts."""
+    """Parse a query as parse_qs(text, keep_blank_values=True) does, but faster.
+
+    Drop parts that have a malformed escape or a semicolon.
+    """
     found: dict[str, list[str]] = {}
     for part in text.split("&"):
         name, _, value = part.partition("=")

@@ -54,7 +54,8 @@ _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
 
-    Integers in the range of int64 are exact; other integers become floats. The last value of a duplicate key wins.
+    There are at most MAX_NOTES notes. The last value of a duplicate key wins. Integers in the range of int64 are exact;
+    other integers become floats.
     Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text. Raise BoundExceeded
     over ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
     """

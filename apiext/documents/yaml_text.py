@@ -169,8 +169,8 @@ def yaml_in_order(value: Any) -> str:
 def _dumped(value: Any, width: int) -> str:
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=width, sort_keys=False)
     assert isinstance(text, str)
-    # the dumper appends "..." to a plain scalar, and to a string that ends with empty lines; dots inside a string are
-    # indented
+    # the dumper appends "..." to a document that is a plain scalar, and to a document whose last string ends with empty
+    # lines; dots inside a string are indented
     return text[:-4] if text.endswith("\n...\n") else text
 
 

@@ -130,4 +130,4 @@ class Backend(Protocol):
         """The approximate size of the store."""
 
     def close(self) -> None:
-        """Close files and end threads. After this call, no callback is called."""
+        """Close files and end threads. A callback that is not scheduled yet is never called."""

@@ -12,7 +12,7 @@ class Lineage:
     def __init__(self) -> None:
         self.cluster_id = 0
         self.term = 0
-        self.revision = 0  # the highest revision that a caller has received
+        self.revision = 0  # the highest revision that callers have received since the last replacement
         self.era = 0  # the number of detected replacements of the store
 
     def observe(self, revision: int) -> None:

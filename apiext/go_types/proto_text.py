@@ -1,4 +1,7 @@
-"""Generate proto/k8s.proto: one message for each type whose fields have protobuf numbers."""
+"""Generate proto/k8s.proto: one message for each type whose fields have protobuf numbers.
+
+Kinds, structs without fields, and named lists inside lists or maps also get a message.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -20,7 +20,8 @@ _MAX_CACHED = 40  # maximum length of a quantity in the cache, in characters
 def canonical(text: str, places: int = _NANO) -> str:
     """Return a well-formed quantity as Go prints it.
 
-    The value is rounded away from zero to ``places`` decimal places.
+    The value is rounded away from zero to ``places`` decimal places. An absolute value over 2**63 - 1 is reduced
+    to 2**63 - 1.
     """
     return _cached(text, places) if len(text) <= _MAX_CACHED else _canonical(text, places)
 

@@ -337,7 +337,10 @@ class ApiHandler(Incoming):
     # --- failures outside of handlers ---
 
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Write the error for a request without a handler, such as an invalid head, and close the connection."""
+        """Write the error for a request that ``answer`` did not handle, such as an invalid head.
+
+        Raise ConnectionResetError if the client is gone. The caller closes the connection.
+        """
         transport = self.transport
         if transport is None or transport.is_closing() or isinstance(error, ConnectionError):
             raise ConnectionResetError("the client is gone")

@@ -69,7 +69,7 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
     containers = [one for field in _CONTAINERS for one in spec.get(field) or ()]
     for name, amount in requests.items():
         is_open = name.startswith((*_OF_POD, _HUGE_PAGES)) and name not in limits
-        if is_open and all(name in _amounts(container, "limits") for container in containers):
+        if is_open and containers and all(name in _amounts(container, "limits") for container in containers):
             limits[name] = max(of_containers[name], amount, key=value_of)
     return {
         **resources,

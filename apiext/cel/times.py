@@ -18,7 +18,7 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
-_DIGITS = 30  # maximal digits of a number in a duration; a number with more digits (and no leading zeros) overflows
+_DIGITS = 30  # maximal digits of a number in a duration, without leading zeros; a number with more digits overflows
 _MAX_CACHED = 64  # maximal characters of a text whose value is cached
 T = TypeVar("T")
 
@@ -113,10 +113,11 @@ def parse_duration(text: str) -> int | None:
         found = _PART.match(rest, at)
         if found is None or not (found[1] or found[3]):
             return None
-        if len(found[1]) > _DIGITS:
+        digits = found[1].lstrip("0")
+        if len(digits) > _DIGITS:
             return None
         unit = _UNITS[found[4]]
-        total += int(found[1] or "0") * unit
+        total += int(digits or "0") * unit
         if found[3]:
             total += int(found[3][:18]) * unit // 10 ** len(found[3][:18])
         at = found.end()
@@ -140,11 +141,12 @@ def parse_go_or_word_duration(text: str) -> int | None:
         return ns
     total, known = 0, False
     for number, word in _WORDS.findall(text):
-        if len(number) > _DIGITS or int(number) > INT_MAX:
+        digits = number.lstrip("0") or "0"
+        if len(digits) > _DIGITS or int(digits) > INT_MAX:
             return None
         unit = _unit(word.lower())
         known = known or bool(unit)
-        total += int(number) * unit
+        total += int(digits) * unit
     return _wrapped(total) if known else None
 
 

@@ -97,7 +97,8 @@ def _plain(names: Sequence[str] | None) -> list[str]:
 def _declared(name: str, schema: View | None) -> Declared | Type:
     """Return the CEL type of objects with a schema; dyn without a schema, or if the schema has no CEL type.
 
-    Upstream also adds the time to the name to make it unique; this name only has to differ from that of the params.
+    Upstream adds the time to ``name`` to make it unique. Here, only the type of the object and the type of the params
+    need different names, so the name of the params' type ends in 0.
     """
     declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
     return declared if declared is not None else types.DYN
@@ -114,7 +115,7 @@ def _with_variables(spec: View, object_type: Declared | Type, params: Declared |
 
 
 def _known(type: Type) -> Type:
-    """Return the type that a variable gets: its result type, with dyn in place of object, opaque and type types."""
+    """Return the type of a variable: that of its result, but dyn if the kind of the type is object, opaque or type."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type

@@ -69,7 +69,7 @@ class Environment:
     ``variables`` maps each name to a Declared or a plain Type. ``optional`` are the names of variables whose values may
     be missing; in expressions, these variables are optionals. ``version`` is "stored" for all functions, or "new" for
     the functions that new rules may use. ``extension`` contains functions and types of only this environment.
-    ``objects`` declare the fields of object types for variables of a plain Type.
+    A plain Type only names the object types in it; ``objects`` declare the fields of these object types.
     """
 
     def __init__(
@@ -93,7 +93,10 @@ class Environment:
             self.variables[name] = types.optional_of(found) if name in optional else found
 
     def check(self, text: str, weigh: Weigh | None = None) -> "Checked | Issues":
-        """Parse and type-check an expression; return its issues if it is invalid. Raise the errors of ``weigh``."""
+        """Parse and type-check an expression; return its issues if it is invalid.
+
+        Call ``weigh`` with the number of nodes that macros add, and raise its errors.
+        """
         issues = Issues(Source(text))
         rest()
         with room_for(len(text)):

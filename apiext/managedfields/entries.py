@@ -18,7 +18,7 @@ _ANCIENT = "ancient-changes"
 class Manager(NamedTuple):
     """The identity of a manager. Only the identity of an updater contains the API version.
 
-    Managers sort in upstream's order.
+    Managers compare by these fields in turn, as upstream sorts updaters whose times are equal.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Dispatches events of the root watch (the etcd watch of the whole prefix) to their collections, in order.
 
-A thread decrypts large values first.
+If the encrypted values of several events are large in total, a thread decrypts them first.
 """
 
 from collections import deque

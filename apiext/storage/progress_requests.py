@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class ProgressRequests:
     """Requests the progress of the root watch if etcd has a revision that a reader waits for, but the cache lacks it.
 
-    If etcd does not respond, or its progress responses are unreliable, this class writes a key below the root. The
-    event of this write reports the progress.
+    If etcd leaves several requests unanswered, or its progress responses are unreliable, this class writes a key below
+    the root. The event of this write reports the progress.
     """
 
     def __init__(

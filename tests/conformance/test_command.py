@@ -12,7 +12,8 @@ import pytest
 from tests.support.processes import ROOT, Server
 
 FEW = (
-    "test_a_watch_over_websocket or test_subprotocols or (test_scenario and cr-lifecycle) or test_paths_of_the_aggregated"
+    "test_a_watch_over_websocket or test_subprotocols or (test_scenario and cr-lifecycle)"
+    " or test_paths_of_the_aggregated"
 )
 
 

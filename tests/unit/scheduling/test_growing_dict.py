@@ -32,7 +32,7 @@ def outcome(mapping: Any, step: str, key: int, value: int) -> Any:
 
 
 @given(STEPS, st.integers(1, 3))
-def test_it_behaves_like_a_dict(steps: list[tuple[str, int, int]], part: int) -> None:
+def test_growing_dict_equals_dict(steps: list[tuple[str, int, int]], part: int) -> None:
     growing, model = GrowingDict[int, int](), dict[int, int]()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growing_dict, "PART", part)
@@ -44,7 +44,7 @@ def test_it_behaves_like_a_dict(steps: list[tuple[str, int, int]], part: int) ->
             assert sorted(growing.values()) == sorted(model.values())
 
 
-def test_an_insertion_moves_few_keys() -> None:
+def test_growing_dict_bounds_the_size_of_its_parts() -> None:
     growing = GrowingDict[str, None]()
     for number in range(100_000):
         growing[f"default/w{number:06}"] = None

@@ -18,11 +18,11 @@ from apiext.scheduling import shares as shares_module
 from apiext.scheduling.shares import in_thread
 
 
-def _left() -> int:
+def _count_shares() -> int:
     return len(shares_module._shares.get(asyncio.get_running_loop(), {}))
 
 
-async def _called(holder: str, calls: int) -> None:
+async def _wait_for_calls(holder: str, calls: int) -> None:
     """Wait until ``calls`` calls hold or await a thread of a holder."""
     async with asyncio.timeout(10):
         known = shares_module._shares.setdefault(asyncio.get_running_loop(), {})
@@ -30,38 +30,38 @@ async def _called(holder: str, calls: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_long_work_of_one_holder_leaves_a_thread_for_others() -> None:
+async def test_busy_definition_leaves_threads_for_other_definitions() -> None:
     """Large writes to one definition do not delay creates of another; once, eight of them did for a minute."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS))
     go_on = threading.Event()
     async with asyncio.TaskGroup() as group:
         long = [group.create_task(in_thread(go_on.wait, f"user {number}", "definition a")) for number in range(8)]
-        await _called("definition a", 8)
+        await _wait_for_calls("definition a", 8)
         async with asyncio.timeout(10):
             assert await in_thread(lambda: 1, "user other", "definition b") == 1
             assert await in_thread(lambda: 2, "user other") == 2
         assert not any(one.done() for one in long)
         go_on.set()
-    assert _left() == 0
+    assert _count_shares() == 0
 
 
-async def test_a_user_who_waits_for_a_definition_keeps_no_other_user_waiting() -> None:
+async def test_user_waiting_for_definition_blocks_no_other_user() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8))
     go_on = threading.Event()
     async with asyncio.TaskGroup() as group:
         for number in range(limits.THREADS_SHARE):
             group.create_task(in_thread(go_on.wait, f"user {number}", "definition a"))
-        await _called("definition a", limits.THREADS_SHARE)
+        await _wait_for_calls("definition a", limits.THREADS_SHARE)
         waiting = [group.create_task(in_thread(go_on.wait, "user x", "definition a")) for _ in range(4)]
-        await _called("user x", 4)
+        await _wait_for_calls("user x", 4)
         async with asyncio.timeout(10):
             await in_thread(lambda: None, "user y", "definition b")
         assert not any(one.done() for one in waiting)
         go_on.set()
-    assert _left() == 0
+    assert _count_shares() == 0
 
 
-async def test_a_thread_is_held_until_its_work_ends() -> None:
+async def test_cancelled_call_holds_its_thread_until_the_work_ends() -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8))
     go_on, began = threading.Event(), threading.Semaphore(0)
 
@@ -80,18 +80,18 @@ async def test_a_thread_is_held_until_its_work_ends() -> None:
     async with asyncio.timeout(10):
         both = threading.Barrier(limits.THREADS_SHARE)  # passed once all threads of the share are free again
         await asyncio.gather(*(in_thread(both.wait, "user x") for _ in range(limits.THREADS_SHARE)))
-    assert _left() == 0
+    assert _count_shares() == 0
     assert began._value == limits.THREADS_SHARE  # type: ignore[attr-defined]
 
 
-async def test_errors_are_raised_and_give_back_the_share() -> None:
+async def test_failed_work_raises_and_releases_its_share() -> None:
     def fail() -> None:
         raise ValueError("no")
 
     for _ in range(limits.THREADS_SHARE + 1):
         with pytest.raises(ValueError, match="no"):
             await in_thread(fail, "user x", "definition a")
-    assert _left() == 0
+    assert _count_shares() == 0
 
 
 STEPS = st.lists(
@@ -112,12 +112,12 @@ WAITS = [("call", "x", "a", False), ("call", "y", "a", False), ("call", "x", "a"
 @example([*WAITS, ("cancel", 2)])
 @example([*WAITS, ("call", "x", "b", False), ("turn",), ("cancel", 3)])  # the last call waits for user x
 @settings(deadline=None)
-def test_no_cancellation_takes_or_loses_a_thread(steps: list[tuple[Any, ...]]) -> None:
+def test_cancellations_never_exceed_or_leak_thread_shares(steps: list[tuple[Any, ...]]) -> None:
     """With calls, ends of work and cancellations in any order, no holder has more threads than its share.
 
     Afterwards each holder has its whole share again, and no state is left.
     """
-    asyncio.run(_follow(steps))
+    asyncio.run(_run_steps(steps))
 
 
 class _Work:
@@ -136,7 +136,7 @@ class _Work:
         return self.holders[0]
 
 
-async def _follow(steps: list[tuple[Any, ...]]) -> None:
+async def _run_steps(steps: list[tuple[Any, ...]]) -> None:
     works: list[_Work] = []
     calls: list[asyncio.Task[str]] = []
     with ThreadPoolExecutor(16) as pool:
@@ -169,10 +169,10 @@ async def _follow(steps: list[tuple[Any, ...]]) -> None:
         async with asyncio.timeout(10):
             assert await asyncio.gather(*again, *again_with_all_shares()) == [1] * 4 + [None] * 4
         for _ in range(100):
-            if not _left():
+            if not _count_shares():
                 break
             await asyncio.sleep(0.001)
-        assert _left() == 0
+        assert _count_shares() == 0
 
 
 def again_with_all_shares() -> list[Awaitable[None]]:

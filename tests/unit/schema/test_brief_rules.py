@@ -16,7 +16,7 @@ from apiext.schema.work_budget import BudgetExhausted, WorkBudget, within_budget
 
 @pytest.mark.rows("CEL-006", "CEL-008")
 @pytest.mark.parametrize("case", load(__file__, "brief_rules"), ids=case_name)
-def test_rules_hold_or_fail_on_the_loop_as_in_a_thread(case: Case) -> None:
+def test_rules_give_equal_results_on_loop_and_in_thread(case: Case) -> None:
     compiled = compile_schema(case.schema)
     for before in case.before or ():
         compiled.rules(before, None)
@@ -46,7 +46,7 @@ def test_long_rules_run_in_a_thread() -> None:
     assert compiled.rules({"a": many, "b": many}, None) == ([], [])
 
 
-def test_the_way_to_rules_takes_time_too() -> None:
+def test_traversal_to_rules_counts_toward_the_loop_budget() -> None:
     of_few = {
         "type": "object",
         "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "true"}]}},
@@ -58,7 +58,7 @@ def test_the_way_to_rules_takes_time_too() -> None:
         within_loop_budget(compiled.rules, {"l": [{}] * limits.LOOP_UNITS}, None)
 
 
-def test_a_rule_that_fails_is_evaluated_once() -> None:
+def test_failed_rule_is_evaluated_once_within_loop_budget() -> None:
     compiled = compile_schema({"type": "object", "properties": {"a": LONG}})
     assert compiled.rules({"a": [1]}, None) == ([], [])
     broken = {"a": [*([1] * (limits.LOOP_UNITS // 7)), 5]}  # the loop's budget is enough for one evaluation
@@ -67,7 +67,7 @@ def test_a_rule_that_fails_is_evaluated_once() -> None:
     assert found == compiled.rules(broken, None)
 
 
-def test_elements_count_for_all_rules_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_elements_count_toward_one_budget_of_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     same = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self == self"}]}
     compiled = compile_schema({"type": "object", "properties": dict.fromkeys("ab", same)})
     new = {"a": [1] * 50, "b": [2] * 50}
@@ -87,7 +87,7 @@ def test_elements_count_for_all_rules_together(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.rows("CEL-019")
-def test_places_are_counted_once() -> None:
+def test_evaluation_metric_counts_each_value_once() -> None:
     compiled = compile_schema({"type": "object", "properties": dict.fromkeys("ab", LONG)})
     new: dict[str, Any] = {"a": [1], "b": [2]}
     compiled.rules(new, None)

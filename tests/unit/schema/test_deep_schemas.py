@@ -58,10 +58,10 @@ def _spec(value: Any, levels: int, listed: bool) -> dict[str, Any]:
     return {"spec": value}
 
 
-def _of_thread(work: Callable[[], None]) -> None:
+def _call_with_deep_stack(work: Callable[[], None]) -> None:
     """Call the function with a stack as deep as the server's."""
 
-    def work_or_keep() -> None:
+    def keep_error() -> None:
         try:
             below(150)
         except BaseException as error:
@@ -71,7 +71,7 @@ def _of_thread(work: Callable[[], None]) -> None:
         below(frames - 1) if frames else work()
 
     raised: list[BaseException] = []
-    thread = Thread(target=work_or_keep)
+    thread = Thread(target=keep_error)
     thread.start()
     thread.join()
     for error in raised:
@@ -79,16 +79,16 @@ def _of_thread(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("number", range(len(_MAPS) + len(_LISTS)), ids=[*_MAPS, *_LISTS])
-def test_the_deepest_schema_of_a_kind_works(number: int) -> None:
+def test_schema_of_maximum_depth_compiles_and_validates(number: int) -> None:
     listed = number >= len(_MAPS)
     schema, levels = _deepest([*_MAPS.values(), *_LISTS.values()][number], number)
     assert levels > limits.MAX_SCHEMA_NESTING // 2 - 5
     good, bad = (_spec({"x": value}, levels, listed) for value in ("y", 1))
-    _of_thread(partial(_judge, schema, good, bad))
-    _of_thread(partial(_read, schema, good))
+    _call_with_deep_stack(partial(_check_validation, schema, good, bad))
+    _call_with_deep_stack(partial(_check_fast_paths, schema, good))
 
 
-def _judge(schema: Schema, good: dict[str, Any], bad: dict[str, Any]) -> None:
+def _check_validation(schema: Schema, good: dict[str, Any], bad: dict[str, Any]) -> None:
     assert definition_errors(schema, "S") == []
     assert rule_warnings(schema, "S") == []
     assert ratchets([schema]).structural
@@ -101,15 +101,15 @@ def _judge(schema: Schema, good: dict[str, Any], bad: dict[str, Any]) -> None:
     assert len(compiled.validate(bad, good)) == 1
 
 
-def _read(schema: Schema, good: dict[str, Any]) -> None:
-    _forget(parse(schema))
+def _check_fast_paths(schema: Schema, good: dict[str, Any]) -> None:
+    _clear_compiled(parse(schema))
     compiled = compile_schema(schema)
     compiled.prepare(quickly=True)
     assert compiled.is_normal(good)
     assert not compiled.from_storage(clone(good))
 
 
-def _forget(root: Structural) -> None:
+def _clear_compiled(root: Structural) -> None:
     """Clear the compiled functions of all nodes."""
     stack = [root]
     while stack:

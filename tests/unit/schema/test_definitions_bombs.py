@@ -28,22 +28,22 @@ _RULE = "x-kubernetes-validations"
 _TEXT = {"type": "string"}
 
 
-def _texts(schema: dict[str, Any]) -> list[str]:
+def _error_texts(schema: dict[str, Any]) -> list[str]:
     return [str(error) for error in definition_errors(schema, "S")]
 
 
-def test_many_field_paths_of_a_schema_without_a_form() -> None:
+def test_field_paths_of_unsupported_schema_are_skipped_quickly() -> None:
     count = 1_000
     rules = [{"rule": "true", "fieldPath": ".nowhere"}] * count
     members = {"z": {"type": "object", "$ref": "x"}, **{f"p{index}": _TEXT for index in range(count)}}
     began = time.process_time()
-    told = _texts({"type": "object", _RULE: rules, "properties": members})
+    told = _error_texts({"type": "object", _RULE: rules, "properties": members})
     assert told == ["S.properties[z].$ref: Forbidden: $ref is not supported"]
     prompt(time.process_time() - began, 0.3)
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["structural", "not structural"])
-def test_field_paths_inside_each_other(wrong: bool) -> None:
+def test_field_paths_at_nested_levels_are_checked_quickly(wrong: bool) -> None:
     members: dict[str, Any] = {f"p{index}": {**_TEXT, "maxLength": index} for index in range(4_000)}
     if wrong:
         members["z"] = {"type": "object", "$ref": "x"}
@@ -51,16 +51,16 @@ def test_field_paths_inside_each_other(wrong: bool) -> None:
     for _ in range(100):
         node = {"type": "object", "properties": {"q": node}, _RULE: [{"rule": "true", "fieldPath": ".q"}]}
     began = time.process_time()
-    assert len(_texts(node)) == wrong
+    assert len(_error_texts(node)) == wrong
     prompt(time.process_time() - began, 0.8)
 
 
-def test_a_field_path_below_what_has_no_form_is_followed() -> None:
+def test_field_paths_below_unsupported_nodes_are_checked() -> None:
     rules = [{"rule": "true", "fieldPath": ".b"}]
     inner = {"type": "object", "properties": {"a": _TEXT}, _RULE: rules}
     schema = {"type": "object", "$ref": "x", _RULE: rules, "properties": {"p": inner, "q": inner}}
     wrong = 'x-kubernetes-validations[0].fieldPath: Invalid value: ".b": must be a valid path'
-    assert _texts(schema) == [
+    assert _error_texts(schema) == [
         "S.$ref: Forbidden: $ref is not supported",
         f"S.properties[p].{wrong}",
         f"S.properties[q].{wrong}",
@@ -86,7 +86,7 @@ _SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(_SCHEMAS.filter(bool), st.randoms(use_true_random=False))
-def test_forms_are_those_of_the_schemas_by_themselves(schema: dict[str, Any], random: Any) -> None:
+def test_forms_equal_separately_parsed_schemas(schema: dict[str, Any], random: Any) -> None:
     forms = Forms()
     nodes = list(subschemas(schema))
     random.shuffle(nodes)
@@ -96,7 +96,7 @@ def test_forms_are_those_of_the_schemas_by_themselves(schema: dict[str, Any], ra
         assert forms.of(node) is alone
 
 
-def test_rules_at_and_above_broken_nodes_are_found_quickly() -> None:
+def test_is_broken_is_quick_with_many_broken_nodes() -> None:
     count = 20_000
     rule = {"rule": "self > 1"}
     members = {f"r{index}": {"type": "integer", _RULE: [rule]} for index in range(1_000)}
@@ -112,20 +112,20 @@ def test_rules_at_and_above_broken_nodes_are_found_quickly() -> None:
     [("S", True), ("S.a", True), ("S.a.b", True), ("S.a.b.c", False), ("S.a.bc", False), ("S.a-", False), ("S.z", True),
      ("S.zz", False), ("", False), ("S.y", False)],
 )  # fmt: skip
-def test_what_is_broken(path: str, broken: bool) -> None:
+def test_is_broken_holds_at_and_above_broken_nodes(path: str, broken: bool) -> None:
     nodes = ["S.z", "S.a.b", "S.a-.b", "S.a-b"]
     for given_nodes, wanted in ((nodes, broken or path == "S.a-"), ([], False)):
         check = Check(parse({"type": "object"}), "S", given_nodes, STRICT)
         assert check._is_broken(path) is wanted
 
 
-def test_long_paths_of_what_is_right_are_not_kept() -> None:
+def test_valid_schema_with_long_paths_needs_little_memory() -> None:
     lists = {"type": "array", "items": {"type": "array", "items": {"type": "string", "pattern": "a"}}}
     node: dict[str, Any] = {"type": "object", "properties": {f"a{index}": lists for index in range(1_000)}}
     for _ in range(100):
         node = {"type": "object", "properties": {"p" * 1_000: node}}
     tracemalloc.start()
-    assert _texts(node) == []
+    assert _error_texts(node) == []
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50 * 1024 * 1024
@@ -134,28 +134,28 @@ def test_long_paths_of_what_is_right_are_not_kept() -> None:
 GROWING = "optional.of(1)" + ".optMap(x, x + 1)" * 7 + ".hasValue()"
 
 
-def test_expansions_of_macros_are_limited_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_of_a_definition_share_the_macro_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiext.schema.limits.MAX_RULE_COPIES", 2_000)
-    told = _texts({"type": "object", _RULE: [{"rule": GROWING}] * 4})
+    told = _error_texts({"type": "object", _RULE: [{"rule": GROWING}] * 4})
     text = "compilation failed: expression size exceeds limit: macros repeat more than 100000 nodes in all rules"
     assert [error.partition(": ")[0] for error in told] == [f"S.{_RULE}[{index}].rule" for index in (2, 3)]
     assert all(error.endswith(text) for error in told), told
 
 
 @pytest.mark.parametrize("rule", [GROWING, " && ".join(["self == self"] * 20)], ids=["repeated", "long"])
-def test_what_takes_long_to_compile_is_no_brief_work(rule: str) -> None:
-    def told(rule: str) -> list[str]:
-        return _texts({"type": "object", _RULE: [{"rule": rule}]})
+def test_slow_rule_compilation_exhausts_the_loop_budget(rule: str) -> None:
+    def rule_errors(rule: str) -> list[str]:
+        return _error_texts({"type": "object", _RULE: [{"rule": rule}]})
 
-    assert within_loop_budget(told, "self == self") == []
+    assert within_loop_budget(rule_errors, "self == self") == []
     with pytest.raises(BudgetExhausted):
-        within_loop_budget(told, rule)
+        within_loop_budget(rule_errors, rule)
     with pytest.raises(BudgetExhausted):
         within_loop_budget(compiled, rule.replace("self", "object"), environment())
-    assert told(rule) == []
+    assert rule_errors(rule) == []
 
 
-def test_what_takes_long_to_be_made_code_is_no_brief_work() -> None:
+def test_slow_code_generation_exhausts_the_loop_budget() -> None:
     program = compiled(GROWING, environment())
     assert isinstance(program, Program)
     with pytest.raises(BudgetExhausted):

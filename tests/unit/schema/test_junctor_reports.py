@@ -17,25 +17,25 @@ pytestmark = pytest.mark.rows("VAL-003")
 _CUT = "<nil>: Invalid value: too many errors: the rest is not shown"
 
 
-def _texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
+def _error_texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
     return [str(error) for error in compile_schema(schema).validate(document, None)]
 
 
-def _listed(**junctor: Any) -> dict[str, Any]:
+def _list_schema(**junctor: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"l": {"type": "array", "items": {"type": "string"}}}, **junctor}
 
 
-def _size(texts: list[str]) -> int:
+def _size_of_values(texts: list[str]) -> int:
     return sum(len(text.partition(": ")[2]) for text in texts)
 
 
 @pytest.mark.parametrize("junctor", ["anyOf", "oneOf", "allOf"])
-def test_long_enumerations_are_written_as_often_as_they_are_shown(junctor: str) -> None:
+def test_long_enums_are_rendered_only_in_reported_errors(junctor: str) -> None:
     words = [f"e{index:08}" for index in range(2_000)]
     count = 4_000
-    schema = _listed(**{junctor: [{"properties": {"l": {"items": {"enum": words}}}}]})
+    schema = _list_schema(**{junctor: [{"properties": {"l": {"items": {"enum": words}}}}]})
     began = time.process_time()
-    told = _texts(schema, {"l": [f"x{index}" for index in range(count)]})
+    told = _error_texts(schema, {"l": [f"x{index}" for index in range(count)]})
     prompt(time.process_time() - began, 0.4)
     supported = ", ".join(f'"{word}"' for word in words)
     wanted = [f'l[{index}]: Unsupported value: "x{index}": supported values: {supported}' for index in range(count)]
@@ -43,10 +43,14 @@ def test_long_enumerations_are_written_as_often_as_they_are_shown(junctor: str) 
     assert [text for text in told[:-1] if " must validate " not in text] == wanted[
         : len(told) - 1 - (junctor != "allOf")
     ]
-    assert _size(told[:-1]) <= meta_limits.MAX_FIELD_ERROR_BYTES < _size(told[:-1]) + len(supported) + 60
+    assert (
+        _size_of_values(told[:-1])
+        <= meta_limits.MAX_FIELD_ERROR_BYTES
+        < _size_of_values(told[:-1]) + len(supported) + 60
+    )
 
 
-def test_texts_of_a_long_value_are_not_all_kept() -> None:
+def test_errors_of_a_long_value_stay_within_memory_bound() -> None:
     patterns = [{"properties": {"s": {"pattern": f"q{index}"}}} for index in range(200)]
     schema = {"type": "object", "properties": {"s": {"type": "string"}}, "allOf": patterns}
     compiled = compile_schema(schema)
@@ -63,34 +67,34 @@ def test_texts_of_a_long_value_are_not_all_kept() -> None:
     assert peak < 12 * 1024 * 1024
 
 
-def test_the_reported_branch_does_not_depend_on_the_reported_errors() -> None:
+def test_any_of_reports_the_branch_with_most_checks() -> None:
     """The best branch is the branch with most checks, also if only its first errors are built."""
     shallow = {"properties": {"l": {"maxItems": 1}}}
     deep = {"properties": {"l": {"items": {"minLength": 5, "pattern": "^a"}}}}
     for branches in ([shallow, deep], [deep, shallow]):
-        told = _texts(_listed(anyOf=branches), {"l": ["b"] * 3_000})
+        told = _error_texts(_list_schema(anyOf=branches), {"l": ["b"] * 3_000})
         assert told[0] == '<nil>: Invalid value: "": "" must validate at least one schema (anyOf)'
         assert told[1] == 'l[0]: Invalid value: "b": l[0] in body should be at least 5 chars long'
         assert told[meta_limits.MAX_FIELD_ERRORS :] == [_CUT]
 
 
-def test_a_value_that_is_right_behind_many_that_are_wrong() -> None:
+def test_branches_are_validated_beyond_the_error_limit() -> None:
     """Branches above the limit of errors still count as valid or invalid."""
     branch = {"properties": {"l": {"items": {"enum": ["a"]}}}}
     good = {"properties": {"m": {"type": "string", "pattern": "^a", "enum": ["a"]}}}
     members = {"l": {"type": "array", "items": {"type": "string"}}, "m": {"type": "string"}}
     schema = {"type": "object", "properties": members, "allOf": [branch, {"anyOf": [good]}]}
-    told = _texts(schema, {"l": ["b"] * 2_000, "m": "a"})
+    told = _error_texts(schema, {"l": ["b"] * 2_000, "m": "a"})
     assert told[meta_limits.MAX_FIELD_ERRORS :] == [_CUT]
     assert told[0] == 'l[0]: Unsupported value: "b": supported values: "a"'
-    assert _texts(schema, {"l": ["a"] * 2_000, "m": "a"}) == []
-    assert len(_texts(schema, {"l": ["a"], "m": "b"})) == 4
+    assert _error_texts(schema, {"l": ["a"] * 2_000, "m": "a"}) == []
+    assert len(_error_texts(schema, {"l": ["a"], "m": "b"})) == 4
 
 
-def test_many_branches_with_long_texts_run_out_of_steps() -> None:
+def test_any_of_with_many_patterns_exhausts_validation_steps() -> None:
     branches = [{"properties": {"l": {"items": {"pattern": f"q{index}"}}}} for index in range(1_000)]
     began = time.process_time()
-    told = _texts(_listed(anyOf=branches), {"l": ["x" * 20_000] * 40})
+    told = _error_texts(_list_schema(anyOf=branches), {"l": ["x" * 20_000] * 40})
     prompt(time.process_time() - began, 2.0)
     assert told == [
         '<nil>: Invalid value: "": validating the object against allOf, anyOf, oneOf and not takes more than'

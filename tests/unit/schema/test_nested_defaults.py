@@ -16,7 +16,7 @@ from apiext.schema.definitions import definition_errors, ratchets
 pytestmark = pytest.mark.rows("NUL-004", "DEF-005")
 
 
-def _texts(count: int, text: str = "sixteen letters.") -> dict[str, Any]:
+def _default_strings(count: int, text: str = "sixteen letters.") -> dict[str, Any]:
     return {f"p{index}": {"type": "string", "default": text} for index in range(count)}
 
 
@@ -35,17 +35,17 @@ def _deepest(document: dict[str, Any], levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_definitions_do_not_use_up_what_objects_may_get() -> None:
+def test_compiling_definitions_spends_no_defaults_budget() -> None:
     for index in range(200):
-        schema = _below_defaults(6, _texts(300, f"{index:016}"))
+        schema = _below_defaults(6, _default_strings(300, f"{index:016}"))
         compile_schema(schema).prepare()
         assert ratchets([schema]).pruned_defaults
     assert DEFAULTS.left == DEFAULTS.full
 
 
 @pytest.mark.parametrize("count", [3, 20_000])
-def test_the_first_object_is_judged_as_the_fifth(count: int) -> None:
-    schema = _below_defaults(100, _texts(count, f"of {count}"))
+def test_repeated_defaulting_gives_equal_results(count: int) -> None:
+    schema = _below_defaults(100, _default_strings(count, f"of {count}"))
     assert definition_errors(schema, "S") == []
     compiled = compile_schema(schema)
     for _ in range(5):
@@ -59,8 +59,8 @@ def test_the_first_object_is_judged_as_the_fifth(count: int) -> None:
     assert compiled.rules(new, None) == ([], [])
 
 
-def test_late_defaults_are_not_shared_between_objects() -> None:
-    compiled = compile_schema(_below_defaults(2, _texts(2_000)))
+def test_nested_defaults_are_not_shared_between_objects() -> None:
+    compiled = compile_schema(_below_defaults(2, _default_strings(2_000)))
     first: dict[str, Any] = {}
     second: dict[str, Any] = {}
     compiled.normalize(first)
@@ -78,7 +78,7 @@ def _lists_of_lists(levels: int) -> CompiledSchema:
 
 
 @pytest.mark.slow
-def test_defaults_that_multiply_hold_back_their_own_objects_only() -> None:
+def test_multiplying_defaults_fail_only_objects_that_get_them() -> None:
     began = time.process_time()
     compiled = _lists_of_lists(10)  # 50 ** 10 defaults
     compiled.prepare()
@@ -93,15 +93,15 @@ def test_defaults_that_multiply_hold_back_their_own_objects_only() -> None:
     prompt(time.process_time() - began, 10.0)
 
 
-def test_a_few_that_multiply_are_all_filled_in() -> None:
+def test_multiplying_defaults_below_the_limit_are_set() -> None:
     new: dict[str, Any] = {"spec": {}}
     _lists_of_lists(3).normalize(new)
     items = [below for one in new["spec"]["l"] for two in one["l"] for below in two["l"]]
     assert items == [{"x": "a"}] * 50**3
 
 
-def test_lists_whose_items_get_much_are_known() -> None:
-    items = _below_defaults(1, _texts(2_000))
+def test_growth_covers_defaults_of_list_items() -> None:
+    items = _below_defaults(1, _default_strings(2_000))
     compiled = compile_schema({"type": "object", "properties": {"l": {"type": "array", "items": items}}})
     document: dict[str, Any] = {"l": [{}]}
     compiled.normalize(document)
@@ -109,8 +109,8 @@ def test_lists_whose_items_get_much_are_known() -> None:
     assert compiled.growth >= 2_000 * len("sixteen letters.")
 
 
-def test_metadata_of_an_embedded_resource_gets_what_is_filled_in_late() -> None:
-    labels = {"type": "object", "default": {}, "properties": _texts(2_000)}
+def test_embedded_metadata_gets_nested_defaults() -> None:
+    labels = {"type": "object", "default": {}, "properties": _default_strings(2_000)}
     metadata = {"type": "object", "default": {"name": "a", "other": 1}, "properties": {"labels": labels}}
     resource = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"metadata": metadata}}
     compiled = compile_schema({"type": "object", "properties": {"spec": resource}})

@@ -24,7 +24,7 @@ def has_float(value: Any) -> bool:
 
 @pytest.mark.rows("PRU-001", "PRU-003", "PRU-004", "NUL-001", "MET-004")
 @given(ROOTS, DOCUMENTS)
-def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[str, Any]) -> None:
+def test_normal_object_is_unchanged_by_normalization(schema: dict[str, Any], document: dict[str, Any]) -> None:
     shape = compile_schema(schema)
     assert not shape.is_normal(document)
     shape.prepare(quickly=True)
@@ -67,7 +67,7 @@ def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[s
         ({"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"a": TEXT}}, {"a": "x"}, False),
     ],
 )
-def test_objects_that_the_quick_check_accepts(schema: dict[str, Any], value: Any, settled: bool) -> None:
+def test_is_normal_accepts_only_normal_objects(schema: dict[str, Any], value: Any, settled: bool) -> None:
     shape = compile_schema({"type": "object", "properties": {"spec": schema}})
     shape.prepare(quickly=True)
     metadata = {"name": "x", "weight": 0.5, "none": None}
@@ -79,7 +79,7 @@ def test_objects_that_the_quick_check_accepts(schema: dict[str, Any], value: Any
 
 @pytest.mark.rows("NUL-001")
 @pytest.mark.parametrize("place", ["a", "b", "c"])
-def test_a_null_that_goes_is_told_wherever_it_was(place: str) -> None:
+def test_drop_nulls_reports_a_dropped_null_at_any_place(place: str) -> None:
     inner = {"type": "object", "properties": {"x": TEXT}}
     shape = compile_schema({"type": "object", "properties": {"spec": {"type": "array", "items": {
         "type": "object", "properties": dict.fromkeys("abc", inner)}}}})  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_null_that_goes_is_told_wherever_it_was(place: str) -> None:
         assert document["spec"][at][place] == {}
 
 
-def test_what_was_settled_last_is_no_excuse_for_others() -> None:
+def test_is_normal_does_not_reuse_the_result_of_other_objects() -> None:
     names = [f"m{number:02}" for number in range(12)]
     shape = compile_schema({"type": "object", "properties": dict.fromkeys(names, TEXT)})
     shape.prepare(quickly=True)

@@ -41,7 +41,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
-def test_both_ways_are_one(spec: dict[str, Any]) -> None:
+def test_prune_and_drop_nulls_equal_for_few_and_many_fields(spec: dict[str, Any]) -> None:
     shape = compile_schema(SCHEMA)
     found = []
     for few in (-1, 1_000):
@@ -54,14 +54,14 @@ def test_both_ways_are_one(spec: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=4), min_size=1))
-def test_each_text_has_its_own_length(spec: dict[str, str]) -> None:
+def test_passes_checks_max_length_of_each_string(spec: dict[str, str]) -> None:
     most = {name: number for number, name in enumerate(NAMES)}
     properties = {name: {"type": "string", "maxLength": length} for name, length in most.items()}
     node = parse({"type": "object", "properties": properties})
     assert validate.passes(node, spec) is all(len(text) <= most[name] for name, text in spec.items())
 
 
-def test_normalize_keeps_what_is_below_a_list_that_keeps_all() -> None:
+def test_normalize_keeps_unknown_fields_in_preserving_list() -> None:
     items = {"type": "object", "properties": {"a": {"type": "string"}}}
     kept = {"type": "array", "x-kubernetes-preserve-unknown-fields": True, "items": items}
     document = {"spec": [{"a": "x", "zz": {"y": 1}}]}

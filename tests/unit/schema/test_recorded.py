@@ -44,16 +44,16 @@ ROWS += ["CEL-001", "CEL-007", "CEL-008", "CEL-009", "CEL-010", "CEL-012", "CEL-
 pytestmark = pytest.mark.rows(*ROWS)
 
 
-def _recorded() -> list[tuple[str, list[dict[str, Any]]]]:
+def _recorded_scenarios() -> list[tuple[str, list[dict[str, Any]]]]:
     paths = [shared(f"data/reference/{name}.json") for name in FILES]
     return [scenario for path in paths if path is not None for scenario in scenarios(path)]
 
 
-RECORDED = _recorded()
+RECORDED = _recorded_scenarios()
 
 
 @pytest.mark.parametrize("steps", [steps for _, steps in RECORDED], ids=[name for name, _ in RECORDED])
-def test_recorded_steps(steps: list[dict[str, Any]]) -> None:
+def test_recorded_steps_have_recorded_results(steps: list[dict[str, Any]]) -> None:
     """Each step within the engine's scope has the recorded causes, values and warnings."""
     world = World()
     wrong: list[str] = []
@@ -61,14 +61,14 @@ def test_recorded_steps(steps: list[dict[str, Any]]) -> None:
         path = step["path"]
         if step["method"] == "GET" or "differs" in step:
             continue
-        judge = _definition if path.startswith(DEFINITIONS) else _object
+        judge = _definition_fault if path.startswith(DEFINITIONS) else _object_fault
         fault = judge(world, step)
         if fault:
             wrong.append(f"step {index} {step.get('name', '')}: {fault}")
     assert not wrong, "\n".join(wrong)
 
 
-def _definition(world: World, step: dict[str, Any]) -> str:
+def _definition_fault(world: World, step: dict[str, Any]) -> str:
     body = body_of(step)
     name = step["path"].removeprefix(DEFINITIONS).strip("/").partition("?")[0]
     if step["method"] == "PATCH" and name in world.definitions and isinstance(body, list):
@@ -78,21 +78,21 @@ def _definition(world: World, step: dict[str, Any]) -> str:
     answer = step["answer"]
     if answer["status"] >= 400 and answer["status"] != 422:
         return ""
-    expected = {cause for cause in causes(answer) if _of_schema(cause)}
+    expected = {cause for cause in causes(answer) if _is_schema_cause(cause)}
     found = world.judge_definition(body)
     if answer["status"] < 400 and "dryRun" not in step["path"]:
         world.define(body)
     return "" if found == expected else f"\n  expected {sorted(expected)}\n  found    {sorted(found)}"
 
 
-def _of_schema(cause: tuple[str, str, str]) -> bool:
+def _is_schema_cause(cause: tuple[str, str, str]) -> bool:
     _, field, message = cause
     if "status subresource is enabled" in message or field.endswith("openAPIV3Schema.nullable"):
         return False  # validation of the definition, not of the schema
     return "openAPIV3Schema" in field and not message.startswith("Required value: because otherwise")
 
 
-def _object(world: World, step: dict[str, Any]) -> str:
+def _object_fault(world: World, step: dict[str, Any]) -> str:
     found = world.schema_of(step["path"])
     body, answer = body_of(step), step["answer"]
     kind = (step.get("headers") or {}).get("Content-Type", "application/json")
@@ -103,10 +103,10 @@ def _object(world: World, step: dict[str, Any]) -> str:
         return ""
     old = world.objects.get(step["path"].partition("?")[0]) if step["method"] != "POST" else None
     document = merge(old, body) if step["method"] == "PATCH" else clone(body)
-    return _judge_object(world, schema, step, document, old)
+    return _validation_fault(world, schema, step, document, old)
 
 
-def _judge_object(world: World, schema: Any, step: dict[str, Any], document: Any, old: Any) -> str:
+def _validation_fault(world: World, schema: Any, step: dict[str, Any], document: Any, old: Any) -> str:
     answer = step["answer"]
     try:
         unknown = schema.normalize(document)
@@ -128,11 +128,11 @@ def _judge_object(world: World, schema: Any, step: dict[str, Any], document: Any
         if noted != sorted(given):
             return f"warnings: expected {given}, found {noted}"
     if answer["status"] < 400:
-        return _stored(world, step, document)
+        return _storage_fault(world, step, document)
     return ""
 
 
-def _stored(world: World, step: dict[str, Any], document: Any) -> str:
+def _storage_fault(world: World, step: dict[str, Any], document: Any) -> str:
     if "dryRun" not in step["path"]:
         name = document["metadata"].get("name", "")
         path = step["path"].partition("?")[0]

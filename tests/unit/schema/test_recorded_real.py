@@ -52,13 +52,13 @@ def _body(step: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("project", PROJECTS)
-def test_real_definitions_and_objects(project: str) -> None:
+def test_real_definitions_and_samples_match_recordings(project: str) -> None:
     """Accepted definitions are valid; valid and invalid samples have the recorded results."""
     assert _ANSWERS is not None
     wrong: list[str] = []
     for scenario in json.loads(Path(_ANSWERS, f"{project}.json").read_text(encoding="utf-8"))["scenarios"]:
         definition = clone(_document(scenario["file"]))
-        wrong += [f"{scenario['crd']}: {fault}" for fault in _definition(scenario, definition)]
+        wrong += [f"{scenario['crd']}: {fault}" for fault in _definition_faults(scenario, definition)]
         compiled = {
             version["name"]: compile_schema((version.get("schema") or {}).get("openAPIV3Schema"))
             for version in definition["spec"]["versions"]
@@ -69,13 +69,13 @@ def test_real_definitions_and_objects(project: str) -> None:
             if version != stored:
                 continue  # the recorded object was stored in the storage version
             has_status = _has_status(definition, version)
-            fault = _sample(compiled[version], step, has_status)
+            fault = _sample_fault(compiled[version], step, has_status)
             if fault:
                 wrong.append(f"{scenario['crd']} {step['what']} {step.get('sample')}: {fault}")
     assert not wrong, "\n".join(wrong)
 
 
-def _definition(scenario: dict[str, Any], definition: dict[str, Any]) -> list[str]:
+def _definition_faults(scenario: dict[str, Any], definition: dict[str, Any]) -> list[str]:
     schemas = schemas_of(definition)
     found = [str(error) for path, schema in schemas for error in definition_errors(schema, path)]
     defined = next(step for step in scenario["steps"] if step["what"] == "define")
@@ -91,7 +91,7 @@ def _has_status(definition: dict[str, Any], name: str) -> bool:
     return "status" in (version.get("subresources") or {})
 
 
-def _sample(schema: Any, step: dict[str, Any], has_status: bool) -> str:
+def _sample_fault(schema: Any, step: dict[str, Any], has_status: bool) -> str:
     answer = step["answer"]
     if answer["status"] not in (201, 422):
         return ""
@@ -108,7 +108,7 @@ def _sample(schema: Any, step: dict[str, Any], has_status: bool) -> str:
     if found != recorded:
         return f"\n  recorded {sorted(recorded)}\n  found    {sorted(found)}"
     if answer["status"] == 201:
-        texts = [text for text in _warned(answer) if '"metadata' not in text]
+        texts = [text for text in _unknown_field_warnings(answer) if '"metadata' not in text]
         if step["what"] == "create" and sorted(f'unknown field "{path}"' for path in unknown) != sorted(texts):
             return f"unknown {unknown}, recorded {texts}"
         shown = without_metadata(answer["body"])
@@ -117,6 +117,6 @@ def _sample(schema: Any, step: dict[str, Any], has_status: bool) -> str:
     return ""
 
 
-def _warned(answer: dict[str, Any]) -> list[str]:
+def _unknown_field_warnings(answer: dict[str, Any]) -> list[str]:
     given = warnings({"headers": {"Warning": answer.get("warnings", [])}})
     return [text for text in given if text.startswith("unknown field")]

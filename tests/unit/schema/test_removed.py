@@ -27,7 +27,7 @@ _VALUES = st.recursive(
 _KNOWN = {"k": {"type": "string"}}
 
 
-def _open(levels: int) -> dict[str, Any]:
+def _map_schema(levels: int) -> dict[str, Any]:
     """Return a schema of maps and lists that keeps only scalars in lists."""
     node: dict[str, Any] = {"type": "object", "properties": _KNOWN}
     for _ in range(levels):
@@ -50,39 +50,39 @@ def _leaves(value: Any, path: str, levels: int) -> Iterator[str]:
 
 
 @given(_VALUES, st.integers(0, 3))
-def test_paths_are_told_in_the_order_of_their_texts(value: Any, levels: int) -> None:
-    compiled = compile_schema({"type": "object", "properties": {"spec": _open(levels)}})
+def test_removed_paths_are_sorted(value: Any, levels: int) -> None:
+    compiled = compile_schema({"type": "object", "properties": {"spec": _map_schema(levels)}})
     wanted = sorted(path[1:] for path in _leaves(value, ".spec", levels))
     assert compiled.normalize({"spec": clone(value)}) == wanted
     assert compiled.prune({"spec": clone(value)}) == wanted
 
 
-def _both(compiled: CompiledSchema, document: dict[str, Any]) -> list[str]:
+def _removed_paths(compiled: CompiledSchema, document: dict[str, Any]) -> list[str]:
     told = compiled.normalize(clone(document))
     assert compiled.prune(document) == told
     return told
 
 
-def test_of_many_the_first_by_name_are_told() -> None:
+def test_removed_paths_are_limited_to_the_first_sorted() -> None:
     items = {"type": "array", "items": {"type": "object", "properties": {}}}
     members = {"l": items, "m": {"type": "object", "additionalProperties": items["items"]}}
     compiled = compile_schema({"type": "object", "properties": members})
     many = 20 * limits.MAX_UNKNOWN
     lists = sorted(f"l[{index}].u" for index in range(many))[: limits.MAX_UNKNOWN]
-    assert _both(compiled, {"l": [{"u": 0} for _ in range(many)]}) == lists
+    assert _removed_paths(compiled, {"l": [{"u": 0} for _ in range(many)]}) == lists
     assert (
-        _both(compiled, {"u": 0, "l": [[[{"u": 0}] for _ in range(many)]]})
+        _removed_paths(compiled, {"u": 0, "l": [[[{"u": 0}] for _ in range(many)]]})
         == sorted(f"l[0][{index}][0].u" for index in range(many))[: limits.MAX_UNKNOWN]
     )
     maps = sorted(f"m.{index}.u" for index in range(many))[: limits.MAX_UNKNOWN]
-    assert _both(compiled, {"m": {str(index): {"u": 0} for index in range(many)}}) == maps
+    assert _removed_paths(compiled, {"m": {str(index): {"u": 0} for index in range(many)}}) == maps
     fields = sorted(f"u{index}" for index in range(many))[: limits.MAX_UNKNOWN]
-    assert _both(compiled, {f"u{index}": 0 for index in range(many)}) == fields
+    assert _removed_paths(compiled, {f"u{index}": 0 for index in range(many)}) == fields
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("branches", [1, 500])
-def test_long_paths_are_written_for_what_is_told_alone(branches: int) -> None:
+def test_only_reported_removed_paths_are_rendered(branches: int) -> None:
     """The work is bounded for fields in one object below 100 levels of long names, and for fields below 100 more levels
     each."""
     levels = 100 if branches == 1 else 200
@@ -92,8 +92,8 @@ def test_long_paths_are_written_for_what_is_told_alone(branches: int) -> None:
     compiled = compile_schema({"type": "object", "properties": {"spec": node}})
     value: Any = {f"u{index}": 0 for index in range(2_000)}
     if branches > 1:
-        value = {f"b{index}": _deep({"u": 0}, "q", 99) for index in range(branches)}
-    value = {"spec": _deep(value, "p" * 1_000, 100)}
+        value = {f"b{index}": _nested({"u": 0}, "q", 99) for index in range(branches)}
+    value = {"spec": _nested(value, "p" * 1_000, 100)}
     compiled.prepare()
     again = clone(value)
     began = time.process_time()
@@ -109,14 +109,14 @@ def test_long_paths_are_written_for_what_is_told_alone(branches: int) -> None:
     assert peak < 64 * 1024 * 1024
 
 
-def _deep(value: Any, name: str, levels: int) -> Any:
+def _nested(value: Any, name: str, levels: int) -> Any:
     for _ in range(levels):
         value = {name: value}
     return value
 
 
 @pytest.mark.slow
-def test_lists_nested_deep_and_wide_have_no_paths_of_their_own() -> None:
+def test_pruning_nested_lists_needs_little_memory() -> None:
     value: Any = [{"u": 0}]
     for _ in range(900):
         value = [value, *([[]] * 300)]

@@ -25,15 +25,15 @@ PATH = len(f"[{NAME}]") * LEVELS
 Judge = Callable[[Any, Document], list[FieldError]]
 
 
-def validated(schema: Any, document: Document) -> list[FieldError]:
+def validation_errors(schema: Any, document: Document) -> list[FieldError]:
     return compile_schema(schema).validate(document, None)
 
 
-def ruled(schema: Any, document: Document) -> list[FieldError]:
+def rule_errors(schema: Any, document: Document) -> list[FieldError]:
     return compile_schema(schema).rules(document, None)[0]
 
 
-def deep(leaf: Any, wrap: Callable[[Any], Any]) -> Any:
+def nested(leaf: Any, wrap: Callable[[Any], Any]) -> Any:
     for _ in range(LEVELS):
         leaf = wrap(leaf)
     return leaf
@@ -42,19 +42,24 @@ def deep(leaf: Any, wrap: Callable[[Any], Any]) -> Any:
 @pytest.mark.parametrize(
     ("judge", "leaf", "value", "noted"),
     [
-        (validated, {"type": "string"}, 1, True),
-        (validated, {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}, ["", ""], True),
-        (validated, {**KEEP, "x-kubernetes-embedded-resource": True}, {"kind": "K"}, True),
-        (validated, {"anyOf": [{"minimum": 1}, {"maximum": -1}], "type": "integer"}, 0, True),
-        (ruled, {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}, 9, False),
+        (validation_errors, {"type": "string"}, 1, True),
+        (
+            validation_errors,
+            {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            ["", ""],
+            True,
+        ),
+        (validation_errors, {**KEEP, "x-kubernetes-embedded-resource": True}, {"kind": "K"}, True),
+        (validation_errors, {"anyOf": [{"minimum": 1}, {"maximum": -1}], "type": "integer"}, 0, True),
+        (rule_errors, {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}, 9, False),
     ],
     ids=["types", "list types", "embedded", "junctors", "rules"],
 )
-def test_errors_of_an_object_with_long_paths(judge: Judge, leaf: Any, value: Any, noted: bool) -> None:
-    schema = deep(
+def test_object_errors_with_long_paths_are_limited_in_bytes(judge: Judge, leaf: Any, value: Any, noted: bool) -> None:
+    schema = nested(
         {"type": "object", "additionalProperties": leaf}, lambda of: {"type": "object", "additionalProperties": of}
     )
-    document = deep({f"a{number:03}": value for number in range(400)}, lambda below: {NAME: below})
+    document = nested({f"a{number:03}": value for number in range(400)}, lambda below: {NAME: below})
     found = judge({"type": "object", "properties": {"s": schema}}, {"s": document})
     size = sum(error.size for error in found)
     assert limits.MAX_FIELD_ERROR_BYTES - 2 * PATH < size <= limits.MAX_FIELD_ERROR_BYTES + 3 * PATH
@@ -63,36 +68,36 @@ def test_errors_of_an_object_with_long_paths(judge: Judge, leaf: Any, value: Any
     assert len(told.message) < 3 * limits.MAX_FIELD_ERROR_BYTES
 
 
-def test_warnings_of_unchanged_values_with_long_paths() -> None:
+def test_ratcheting_warnings_with_long_paths_are_limited() -> None:
     leaf = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 5"}]}
-    schema = deep(
+    schema = nested(
         {"type": "object", "additionalProperties": leaf}, lambda of: {"type": "object", "additionalProperties": of}
     )
-    document = {"s": deep({f"a{number:03}": 9 for number in range(100)}, lambda below: {NAME: below})}
+    document = {"s": nested({f"a{number:03}": 9 for number in range(100)}, lambda below: {NAME: below})}
     errors, warnings = compile_schema({"type": "object", "properties": {"s": schema}}).rules(document, document)
     assert errors == []
     assert 8 < len(warnings) < 13
 
 
-def test_as_many_errors_as_there_is_room_for_are_told_without_a_note() -> None:
+def test_too_many_errors_note_appears_only_above_the_limit() -> None:
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     schema = {"type": "object", "properties": {"m": texts}}
-    found = validated(schema, {"m": {f"{'k' * 500}{number:03}": 1 for number in range(900)}})
+    found = validation_errors(schema, {"m": {f"{'k' * 500}{number:03}": 1 for number in range(900)}})
     assert [error.field[-3:] for error in found] == [f"{number:03}" for number in range(900)]
-    found = validated(schema, {"m": {f"{'k' * 500}{number:03}": 1 for number in range(999)}})
+    found = validation_errors(schema, {"m": {f"{'k' * 500}{number:03}": 1 for number in range(999)}})
     assert len(found) < 999
     assert found[-1].body == "Invalid value: too many errors: the rest is not shown"
 
 
 @pytest.mark.parametrize("leaf", [{}, {"type": "string", "uniqueItems": True}], ids=["structure", "schema"])
-def test_errors_of_a_definition_with_long_paths(leaf: Document) -> None:
+def test_definition_errors_with_long_paths_are_limited(leaf: Document) -> None:
     properties = {f"a{number:04}": leaf for number in range(2_000)}
     schema = {"type": "object", "properties": {"s": {"type": "object", "properties": properties}}}
     flat = definition_errors(schema, "S")
     assert len(flat) == limits.MAX_FIELD_ERRORS + 1
     assert str(flat[-1]) == "S: Forbidden: too many errors: the rest is not shown"
     assert [error.field.split("[")[-1][:5] for error in flat[:-1]] == [f"a{number:04}" for number in range(1_000)]
-    schema = deep(schema, lambda of: {"type": "object", "properties": {NAME: of}})
+    schema = nested(schema, lambda of: {"type": "object", "properties": {NAME: of}})
     found = definition_errors(schema, "S")
     assert 8 < len(found) < 12
     assert str(found[-1]) == "S: Forbidden: too many errors: the rest is not shown"
@@ -106,32 +111,32 @@ def test_errors_of_a_definition_with_long_paths(leaf: Document) -> None:
 
 
 @pytest.mark.parametrize("count", [5, limits.MAX_FIELD_ERRORS, 3 * limits.MAX_FIELD_ERRORS + 7])
-def test_the_first_errors_by_text(count: int) -> None:
+def test_first_by_text_returns_sorted_errors_up_to_the_limit(count: int) -> None:
     errors = [invalid(f"p{number * 7919 % count:05}", number, "x" * (number % 5_000)) for number in range(count)]
     found = first_by_text(errors)
     assert found == sorted(errors, key=str)[: len(found)]
     assert len(found) == count or sum(error.size for error in found) > limits.MAX_FIELD_ERROR_BYTES
 
 
-def test_an_answer_has_room_for_one_long_error_and_tells_of_more() -> None:
+def test_one_error_over_the_byte_limit_is_reported() -> None:
     long = {"type": "object", "additionalProperties": {"type": "array", "x-kubernetes-list-type": "set"}}
     twice = ["x" * (limits.MAX_FIELD_ERROR_BYTES + 1)] * 2
-    found = validated({"type": "object", "properties": {"m": long}}, {"m": {"a": twice}})
+    found = validation_errors({"type": "object", "properties": {"m": long}}, {"m": {"a": twice}})
     assert [error.field for error in found] == ["m[a][1]"]
-    found = validated({"type": "object", "properties": {"m": long}}, {"m": {"a": twice, "b": ["", ""]}})
+    found = validation_errors({"type": "object", "properties": {"m": long}}, {"m": {"a": twice, "b": ["", ""]}})
     assert [error.field for error in found] == ["m[a][1]", ""]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rule", "count"), [("self != 'x'", 0), ("self !=", 11), ("self == oldSelf", 6)])
-def test_paths_of_rules_are_made_as_far_as_they_are_told(rule: str, count: int) -> None:
+def test_only_rule_paths_of_reported_errors_are_built(rule: str, count: int) -> None:
     leaf = {"type": "string", "x-kubernetes-validations": [{"rule": rule}]}
     listed = {
         "type": "array",
         "maxItems": 1,
         "items": {"type": "object", "properties": {f"a{n:03}": leaf for n in range(500)}},
     }
-    schema = deep(listed, lambda of: {"type": "object", "properties": {NAME: of}})
+    schema = nested(listed, lambda of: {"type": "object", "properties": {NAME: of}})
     tracemalloc.start()
     found = definition_errors(schema, "S")
     peak = tracemalloc.get_traced_memory()[1]
@@ -145,7 +150,7 @@ def test_paths_of_rules_are_made_as_far_as_they_are_told(rule: str, count: int) 
 
 
 @pytest.mark.parametrize("kind", ["types", "lists"])
-def test_names_of_what_is_in_order_are_not_looked_at(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_names_in_error_paths_are_shortened(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
 
     def count(name: str) -> str:

@@ -34,7 +34,7 @@ def table(name: str) -> Any:
     "CEL-020", "RAT-003", "DIS-02",
 )  # fmt: skip
 @table("rules")
-def test_rules_of_objects(case: Case) -> None:
+def test_object_rules_give_expected_errors_and_warnings(case: Case) -> None:
     compiled = compile_schema(case.schema)
     others = [FieldError(reason, "x", "broken") for reason in case.others or ()]
     for _ in range(2):  # the second run uses cached state
@@ -52,7 +52,7 @@ def _in_spec(schema: dict[str, Any]) -> dict[str, Any]:
     "DEF-004", "UPD-003",
 )  # fmt: skip
 @table("rules_definition")
-def test_rules_of_definitions(case: Case) -> None:
+def test_definition_rules_give_expected_errors_and_warnings(case: Case) -> None:
     schema, place = _in_spec(case.schema), f"{ROOT}.properties[spec]"
     options = ratchets([_in_spec(case.old)]) if case.old else STRICT
     found = [str(error) for error in definition_errors(schema, ROOT, options)]
@@ -63,7 +63,7 @@ def test_rules_of_definitions(case: Case) -> None:
 
 
 @pytest.mark.rows("UPD-003")
-def test_unchanged_schemas_keep_rules_that_cost_too_much() -> None:
+def test_unlimited_options_accept_rules_over_the_cost_limit() -> None:
     rule = {"rule": "self.all(x, self.all(y, x == y && x == y))", "message": "m"}
     items = {"type": "string", "maxLength": 100}
     schema = _in_spec({"type": "array", "maxItems": 1000, "items": items, "x-kubernetes-validations": [rule]})
@@ -73,7 +73,7 @@ def test_unchanged_schemas_keep_rules_that_cost_too_much() -> None:
 
 
 @pytest.mark.rows("CEL-010", "CEL-011")
-def test_one_evaluation_has_a_limit() -> None:
+def test_one_rule_evaluation_has_a_cost_limit() -> None:
     schema = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [
         {"rule": "self.all(x, self.all(y, x > y || true))", "message": "quadratic"}, {"rule": "false"}
     ]}  # fmt: skip
@@ -89,7 +89,7 @@ def test_one_evaluation_has_a_limit() -> None:
 
 
 @pytest.mark.rows("CEL-010", "CEL-011")
-def test_all_evaluations_share_a_budget() -> None:
+def test_all_rule_evaluations_share_a_cost_budget() -> None:
     items = {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= 0 && self < 100"}]}
     scope = scope_of(parse({"type": "object", "properties": {"l": {"type": "array", "items": items}}}))
     assert scope is not None
@@ -104,7 +104,7 @@ def test_all_evaluations_share_a_budget() -> None:
 
 
 @pytest.mark.rows("CEL-009", "CEL-010", "CEL-011")
-def test_messages_cost_as_rules_do() -> None:
+def test_message_expressions_count_toward_cost_limits() -> None:
     quadratic = "self.all(x, self.all(y, x >= y || true)) ? 'a' : 'b'"
     broken = [{"rule": "false", "messageExpression": quadratic}, {"rule": "1 > 2"}]
     array = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": broken}
@@ -125,7 +125,7 @@ def test_messages_cost_as_rules_do() -> None:
     ]
 
 
-def test_rules_that_nobody_waits_for_are_not_looked_at() -> None:
+def test_stopped_budget_prevents_rule_evaluation() -> None:
     compiled = compile_schema({"type": "object", "x-kubernetes-validations": [{"rule": "true"}]})
     budget = WorkBudget()
     budget.stop()
@@ -144,7 +144,7 @@ def test_rules_compile_at_their_first_use() -> None:
     assert [below._compiled is not None for below in scope.properties.values()] == [True, False]
 
 
-def test_code_is_generated_for_rules_that_run() -> None:
+def test_code_is_generated_only_for_evaluated_rules() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer", "x-kubernetes-validations": [
         {"rule": "self > 1"}, {"rule": "self >= oldSelf"}, {"rule": "self > 2", "messageExpression": "'it is small'"},
     ]}}}  # fmt: skip
@@ -159,14 +159,14 @@ def test_code_is_generated_for_rules_that_run() -> None:
 
 @pytest.mark.rows("CEL-013")
 @pytest.mark.parametrize(("limits", "most"), [({"maxLength": 7}, 28), ({}, REQUEST - 2)])
-def test_a_number_or_text_is_as_long_as_its_text_may_be(limits: dict[str, Any], most: int) -> None:
+def test_int_or_string_size_is_limited_by_max_length(limits: dict[str, Any], most: int) -> None:
     node = parse({"x-kubernetes-int-or-string": True, **limits})
     declared = Types().declare(node)
     assert declared is not None
     assert declared.max_elements == most
 
 
-def test_a_second_evaluation_beyond_the_budget_is_an_error() -> None:
+def test_second_rule_evaluation_counts_toward_the_budget() -> None:
     """An old item of ``a`` has another type. So the server evaluates the rule again without the item."""
     rules = [{"rule": "size(oldSelf.a) == 0 && self.b.all(x, x >= 0)"}, {"rule": "self.b.size() < 5"}]
     numbers = {"type": "array", "maxItems": 100, "items": {"type": "integer"}}
@@ -182,7 +182,7 @@ def test_a_second_evaluation_beyond_the_budget_is_an_error() -> None:
         assert all(part in text for part, text in zip(wanted, texts, strict=True)), texts
 
 
-def test_only_paths_of_errors_become_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_paths_of_failed_rules_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
     number: dict[str, Any] = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
     numbers = {"type": "object", "additionalProperties": {"type": "array", "items": number}}
     keyed = {"type": "object", "properties": {"k": number}}

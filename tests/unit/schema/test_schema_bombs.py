@@ -26,29 +26,29 @@ SECOND = 1.0
 
 
 @pytest.fixture(autouse=True)
-def _little_work() -> Any:
+def _limit_cpu_time() -> Any:
     start = time.process_time()
     yield
     assert time.process_time() - start < 3 * SECOND  # the limit is one second on an idle machine
 
 
-def _nested(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
+def _nested_schema(levels: int, leaf: dict[str, Any]) -> dict[str, Any]:
     for _ in range(levels):
         leaf = {"type": "object", "properties": {"a": leaf}}
     return leaf
 
 
-def _texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
+def _error_texts(schema: dict[str, Any], document: dict[str, Any]) -> list[str]:
     return [str(error) for error in compile_schema(schema).validate(document, None)]
 
 
-def _array(items: dict[str, Any]) -> dict[str, Any]:
+def _array_schema(items: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {"a": {"type": "array", "items": items}}}
 
 
-def test_a_hundred_levels_and_five_thousand_properties() -> None:
+def test_deep_schema_with_5000_defaults_is_processed_quickly() -> None:
     leaf = {"type": "object", "properties": {f"p{i}": {"type": "string", "default": "x"} for i in range(5000)}}
-    schema = _nested(100, leaf)
+    schema = _nested_schema(100, leaf)
     assert definition_errors(schema, "S") == []
     compiled = compile_schema(schema)
     document: dict[str, Any] = {}
@@ -62,18 +62,18 @@ def test_a_hundred_levels_and_five_thousand_properties() -> None:
     assert not compiled.from_storage(document)
 
 
-def test_too_many_levels_are_refused() -> None:
-    texts = [str(error) for error in definition_errors(_nested(5000, {"type": "string"}), "S")]
+def test_schema_over_the_nesting_limit_is_refused() -> None:
+    texts = [str(error) for error in definition_errors(_nested_schema(5000, {"type": "string"}), "S")]
     assert texts == [f"S: Forbidden: must not be nested deeper than {schema_limits.MAX_SCHEMA_NESTING} levels"]
 
 
-def test_the_deepest_schema_allowed_works() -> None:
-    schema = _nested((schema_limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
+def test_schema_at_the_nesting_limit_is_accepted() -> None:
+    schema = _nested_schema((schema_limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
     assert definition_errors(schema, "S") == []
     assert compile_schema(schema).normalize({"a": {"b": 1}}) == ["a.b"]
 
 
-def test_many_keys_of_lists_are_looked_up() -> None:
+def test_many_list_map_keys_are_checked_quickly() -> None:
     keys = [f"k{number}" for number in range(40_000)]
     items = {"type": "object", "properties": {key: {"type": "string"} for key in keys}, "required": keys}
     node = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys, "items": items}
@@ -84,24 +84,28 @@ def test_many_keys_of_lists_are_looked_up() -> None:
     assert [error.field for error in found] == [f"S.items.properties[{keys[-1]}].default"]
 
 
-def test_many_errors_are_cut() -> None:
+def test_validation_errors_are_limited_by_count_and_bytes() -> None:
     schema = {"type": "object", "properties": {f"p{i}": {"format": "x"} for i in range(20000)}}
     assert len(definition_errors(schema, "S")) == meta_limits.MAX_FIELD_ERRORS + 1
-    assert len(_texts(_array({"type": "string"}), {"a": [0] * 100_000})) <= meta_limits.MAX_FIELD_ERRORS + 1
-    long = _texts(_array({"type": "string", "enum": [str(i) for i in range(10_000)]}), {"a": ["x"] * 10_000})
+    assert (
+        len(_error_texts(_array_schema({"type": "string"}), {"a": [0] * 100_000})) <= meta_limits.MAX_FIELD_ERRORS + 1
+    )
+    long = _error_texts(
+        _array_schema({"type": "string", "enum": [str(i) for i in range(10_000)]}), {"a": ["x"] * 10_000}
+    )
     assert sum(map(len, long)) < 2 * meta_limits.MAX_FIELD_ERROR_BYTES
     sets = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}
-    twice = _texts({"type": "object", "properties": {"a": sets}}, {"a": [i // 2 for i in range(20_000)]})
+    twice = _error_texts({"type": "object", "properties": {"a": sets}}, {"a": [i // 2 for i in range(20_000)]})
     assert len(twice) == meta_limits.MAX_FIELD_ERRORS + 1
 
 
-def test_long_errors_are_not_gathered() -> None:
-    node = parse(_array({"type": "string", "enum": [str(i) for i in range(10_000)]}))
+def test_reporter_stops_at_the_byte_limit_of_errors() -> None:
+    node = parse(_array_schema({"type": "string", "enum": [str(i) for i in range(10_000)]}))
     found = Reporter("").report(node, {"a": ["x"] * 10_000}, "", None, counted=False)
     assert 1 < len(found.errors) < 100
 
 
-def test_old_faults_leave_room_for_new_ones() -> None:
+def test_ratcheted_errors_do_not_count_toward_the_error_limit() -> None:
     texts = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}
     old = {f"k{i}": "long" for i in range(3 * meta_limits.MAX_FIELD_ERRORS)}
     new = {**old, "z1": "long", "z2": "long"}
@@ -109,34 +113,34 @@ def test_old_faults_leave_room_for_new_ones() -> None:
     assert [error.field for error in schema.validate({"m": new}, {"m": old})] == ["m.z1", "m.z2"]
 
 
-def test_wide_junctors_over_long_lists_run_out_of_steps() -> None:
-    schema = _array({"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]})
-    texts = _texts(schema, {"a": [0] * 100_000})
+def test_wide_junctor_over_long_list_exhausts_validation_steps() -> None:
+    schema = _array_schema({"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]})
+    texts = _error_texts(schema, {"a": [0] * 100_000})
     assert len(texts) == 1
     assert f"takes more than {schema_limits.MAX_VALIDATION_STEPS} steps" in texts[0]
-    assert _texts(schema, {"a": [5000] * 100}) == []
+    assert _error_texts(schema, {"a": [5000] * 100}) == []
 
 
-def test_junctors_inside_junctors_run_out_of_steps() -> None:
+def test_nested_junctors_exhaust_validation_steps() -> None:
     inner = {"anyOf": [{"items": {"minimum": 1}} for _ in range(100)]}
-    schema = _array({})
+    schema = _array_schema({})
     schema["properties"]["a"] = {"x-kubernetes-preserve-unknown-fields": True, "allOf": [inner] * 100}
-    assert any("steps" in text for text in _texts(schema, {"a": [0] * 10_000}))
+    assert any("steps" in text for text in _error_texts(schema, {"a": [0] * 10_000}))
 
 
-def test_defaults_that_multiply_are_refused() -> None:
-    schema = _array({"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}})
+def test_defaults_over_the_size_limit_are_refused() -> None:
+    schema = _array_schema({"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}})
     compiled = compile_schema(schema)
     with pytest.raises(ValueError, match="would add more than"):
         compiled.normalize({"a": [{} for _ in range(300_000)]})
     assert compiled.normalize({"a": [{} for _ in range(20)]}) == []
 
 
-def test_deep_unknown_values_are_no_trouble() -> None:
+def test_deeply_nested_unknown_values_are_pruned_or_kept() -> None:
     deep: list[Any] = []
     for _ in range(9000):
         deep = [deep]
-    compiled = compile_schema(_array({"type": "string"}))
+    compiled = compile_schema(_array_schema({"type": "string"}))
     assert compiled.normalize({"z": deep}) == ["z"]
     assert compiled.normalize({"a": deep}) == []
     assert [error.field for error in compiled.validate({"a": deep}, None)] == ["a[0]"]
@@ -146,7 +150,7 @@ def test_deep_unknown_values_are_no_trouble() -> None:
     assert kept.validate({"a": deep}, None) == []
 
 
-def test_what_others_stored_deeper_than_is_written() -> None:
+def test_stored_values_over_the_nesting_limit_are_read() -> None:
     deep: Any = {}
     for _ in range(300):
         deep = {"a": deep}
@@ -161,7 +165,7 @@ def test_what_others_stored_deeper_than_is_written() -> None:
     assert twice == ["s[1]: Duplicate value: {}"]
 
 
-def test_a_status_and_defaults_run_out_of_steps() -> None:
+def test_status_and_default_validation_exhausts_steps() -> None:
     one = {"type": "array", "items": {"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]}}
     compiled = compile_schema({"type": "object", "properties": {"status": one}})
     texts = [str(error) for error in compiled.validate_status({"status": [5000] * 1000}, None)]
@@ -173,16 +177,18 @@ def test_a_status_and_defaults_run_out_of_steps() -> None:
     assert any(f"takes more than {schema_limits.MAX_VALIDATION_STEPS} steps" in text for text in texts)
 
 
-def test_many_embedded_resources_and_map_values_are_cut() -> None:
+def test_errors_of_embedded_resources_and_maps_are_limited() -> None:
     embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
-    assert len(_texts(_array(embedded), {"a": [{} for _ in range(5000)]})) <= meta_limits.MAX_FIELD_ERRORS + 2
+    assert (
+        len(_error_texts(_array_schema(embedded), {"a": [{} for _ in range(5000)]})) <= meta_limits.MAX_FIELD_ERRORS + 2
+    )
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
-    found = _texts({"type": "object", "properties": {"m": texts}}, {"m": {f"k{n}": n for n in range(20_000)}})
+    found = _error_texts({"type": "object", "properties": {"m": texts}}, {"m": {f"k{n}": n for n in range(20_000)}})
     assert len(found) <= meta_limits.MAX_FIELD_ERRORS + 1
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.0, 1e308, 2**63, 2**64, -(2**63), 10**400])
-def test_odd_numbers_get_an_answer(number: float) -> None:
+def test_extreme_numbers_are_validated_without_exception(number: float) -> None:
     bounds = {"minimum": -5, "maximum": 5, "multipleOf": 2}
     members = {
         "i": {"type": "integer", **bounds},
@@ -197,17 +203,17 @@ def test_odd_numbers_get_an_answer(number: float) -> None:
         assert bool(errors) == (number != 0 or name == "e") or name == "f"
 
 
-def test_killer_patterns_are_linear() -> None:
+def test_backtracking_pattern_matches_in_linear_time() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": r"^(([a-z0-9]+)*\.)*$"}}}
-    assert len(_texts(schema, {"a": "a" * 1_000_000 + "!"})) == 1
+    assert len(_error_texts(schema, {"a": "a" * 1_000_000 + "!"})) == 1
 
 
-def test_long_enumerations_are_looked_up() -> None:
+def test_long_enums_are_checked_quickly() -> None:
     items = {"x-kubernetes-int-or-string": True, "enum": [*range(5000), *map(str, range(5000))]}
-    assert _texts(_array(items), {"a": [4999] * 100_000 + ["4999"] * 100_000}) == []
+    assert _error_texts(_array_schema(items), {"a": [4999] * 100_000 + ["4999"] * 100_000}) == []
 
 
-def test_rules_with_paths_into_a_wide_schema() -> None:
+def test_field_paths_into_wide_schema_are_checked_quickly() -> None:
     schema = {
         "type": "object",
         "properties": {f"p{i}": {"type": "string"} for i in range(5000)},
@@ -224,7 +230,7 @@ def test_rules_with_paths_into_a_wide_schema() -> None:
     ],
     ids=["many", "long"],
 )
-def test_rules_without_end_are_refused(rules: list[dict[str, str]], text: str) -> None:
+def test_oversized_rules_are_refused_unless_stored(rules: list[dict[str, str]], text: str) -> None:
     began = time.process_time()
     found = definition_errors({"type": "object", "x-kubernetes-validations": rules}, "S")
     assert [text in str(error) for error in found] == [True]
@@ -233,8 +239,10 @@ def test_rules_without_end_are_refused(rules: list[dict[str, str]], text: str) -
     assert definition_errors({"type": "object", "x-kubernetes-validations": rules}, "S", stored) == []
 
 
-def test_of_many_unknown_fields_the_first_are_told() -> None:
-    compiled = compile_schema({"type": "object", "properties": {"a": _array({"type": "object"})["properties"]["a"]}})
+def test_normalize_reports_the_first_unknown_fields_by_path() -> None:
+    compiled = compile_schema(
+        {"type": "object", "properties": {"a": _array_schema({"type": "object"})["properties"]["a"]}}
+    )
     document = {"a": [{"x": 1} for _ in range(9_000)], **{f"z{number}": 1 for number in range(9_000)}}
     told = compiled.normalize(document)
     everything = [f"a[{number}].x" for number in range(9_000)] + [f"z{number}" for number in range(9_000)]
@@ -258,19 +266,19 @@ TOO_SLOW = (
     ],
     ids=["one", "all of", "any of"],
 )
-def test_patterns_take_no_more_steps_than_an_object_may(text: str, node: dict[str, Any]) -> None:
+def test_one_pattern_exhausts_the_steps_of_an_object(text: str, node: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", **node}}}
-    assert _texts(schema, {"a": text}) == [TOO_SLOW]
+    assert _error_texts(schema, {"a": text}) == [TOO_SLOW]
 
 
-def test_steps_of_patterns_add_up() -> None:
+def test_patterns_of_one_object_share_the_step_limit() -> None:
     items = {"type": "string", "pattern": SLOW}
-    assert _texts(_array(items), {"a": ["ab" * 1_000] * 100}) == [TOO_SLOW]
-    assert TOO_SLOW not in _texts(_array(items), {"a": ["ab" * 1_000] * 10})
+    assert _error_texts(_array_schema(items), {"a": ["ab" * 1_000] * 100}) == [TOO_SLOW]
+    assert TOO_SLOW not in _error_texts(_array_schema(items), {"a": ["ab" * 1_000] * 10})
 
 
 @pytest.mark.parametrize("branches", [{"pattern": SLOW}, {"allOf": [{"pattern": SLOW}] * 3}])
-def test_a_text_that_is_too_long_is_not_searched(branches: dict[str, Any]) -> None:
+def test_string_over_max_length_is_not_matched_to_patterns(branches: dict[str, Any]) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 10, **branches}}}
     compiled = compile_schema(schema)
     assert compiled.validate({"a": "b" * 10}, None) != []
@@ -279,7 +287,7 @@ def test_a_text_that_is_too_long_is_not_searched(branches: dict[str, Any]) -> No
     assert time.process_time() - began < 0.5
 
 
-def test_work_that_was_stopped_ends_between_patterns() -> None:
+def test_stopped_budget_ends_validation_between_patterns() -> None:
     budget = WorkBudget()
     budget.stop()
     compiled = compile_schema({"type": "object", "properties": {"a": {"type": "string", "pattern": SLOW}}})
@@ -287,7 +295,7 @@ def test_work_that_was_stopped_ends_between_patterns() -> None:
         within_budget(budget, compiled.validate, {"a": "ab" * 1_000}, None)
 
 
-def test_the_patterns_of_a_schema_are_weighed_together() -> None:
+def test_schema_patterns_share_an_instruction_limit() -> None:
     """The total size of patterns is limited; a definition of 31 KB once kept 200 MB, six of them 860 MB."""
 
     def schema(count: int) -> dict[str, Any]:
@@ -302,7 +310,7 @@ def test_the_patterns_of_a_schema_are_weighed_together() -> None:
 
 
 @pytest.mark.parametrize("call", ["self.a.matches(PATTERN)", "matches(self.a, PATTERN)", "self.a.find(PATTERN) == ''"])
-def test_the_patterns_of_rules_are_weighed_with_those_of_the_schema(call: str) -> None:
+def test_rule_patterns_count_toward_the_instruction_limit(call: str) -> None:
     """Patterns in rules count toward the limit on patterns."""
 
     def schema(count: int) -> dict[str, Any]:
@@ -318,7 +326,7 @@ def test_the_patterns_of_rules_are_weighed_with_those_of_the_schema(call: str) -
     assert definition_errors({"type": "object", "properties": same}, "S") == []
 
 
-def test_programs_are_remembered_up_to_a_size_in_bytes() -> None:
+def test_pattern_cache_is_bounded_in_bytes() -> None:
     asked: list[str] = []
     programs = regexes.Programs(3_000_000, asked.append)
     large = [r"\pL" * 20 + str(number) for number in range(5)]
@@ -331,7 +339,7 @@ def test_programs_are_remembered_up_to_a_size_in_bytes() -> None:
     assert programs.size <= 3_000_000
 
 
-def test_no_pattern_takes_long_to_compile() -> None:
+def test_patterns_compile_quickly_or_are_too_large() -> None:
     """Patterns compile fast, as RE2 blocks all other threads while it compiles."""
     for pattern in (r"\pL" * 200, r"[\p{L}\p{N}]{1,60}", "[^x]{1000}y", "a?" * 2_000, "(a{0,30}b){30}"):
         began = time.thread_time()

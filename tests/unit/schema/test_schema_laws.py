@@ -64,7 +64,7 @@ def test_normalize_and_from_storage_equal_their_parts(schema: dict[str, Any], do
 
 @pytest.mark.rows("VAL-001", "VAL-003", "VAL-004", "VAL-009", "VAL-011")
 @given(schemas(), VALUES)
-def test_the_fast_test_equals_model_and_report(schema: dict[str, Any], value: Any) -> None:
+def test_validation_fast_path_equals_model_and_report(schema: dict[str, Any], value: Any) -> None:
     node, before = parse(schema), clone(value)
     passes = validate.passes(node, value)
     assert passes == naive.valid(node, value)
@@ -76,7 +76,7 @@ def test_the_fast_test_equals_model_and_report(schema: dict[str, Any], value: An
 
 @pytest.mark.rows("RAT-001", "RAT-004", "LST-003")
 @given(ROOTS, DOCUMENTS, DOCUMENTS)
-def test_ratcheting_only_takes_errors_away(schema: dict[str, Any], new: dict[str, Any], old: dict[str, Any]) -> None:
+def test_ratcheting_never_adds_errors(schema: dict[str, Any], new: dict[str, Any], old: dict[str, Any]) -> None:
     compiled = compile_schema(schema)
     fresh = compiled.validate(new, None)
     assert set(compiled.validate(new, old)) <= set(fresh)
@@ -85,19 +85,19 @@ def test_ratcheting_only_takes_errors_away(schema: dict[str, Any], new: dict[str
 
 @pytest.mark.rows("RAT-001")
 @given(ROOTS, DOCUMENTS, st.sampled_from("abc"))
-def test_an_unchanged_member_is_not_judged_again(schema: dict[str, Any], document: dict[str, Any], name: str) -> None:
+def test_unchanged_field_is_not_validated_again(schema: dict[str, Any], document: dict[str, Any], name: str) -> None:
     known = {"type": "object", "properties": {"keep": schema["properties"].get(name, {"type": "string"})}}
     value = {"keep": document.get(name)}
     compiled = compile_schema(known)
     compiled.normalize(value)  # fields without a schema never count as unchanged
-    if not _has_loose_members(compiled.root, value):
+    if not _has_fields_without_schema(compiled.root, value):
         assert compiled.validate({**clone(value), "new": 1}, value) == []
 
 
-def _has_loose_members(node: Any, value: Any) -> bool:
+def _has_fields_without_schema(node: Any, value: Any) -> bool:
     """Report whether a nested object has fields without a schema."""
     if node is None:
         return True
     if isinstance(value, dict):
-        return any(_has_loose_members(node.member(key), item) for key, item in value.items())
+        return any(_has_fields_without_schema(node.member(key), item) for key, item in value.items())
     return False

@@ -30,7 +30,7 @@ def _value_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.rows("PRU-001", "PRU-002", "PRU-003", "PRU-004", "PRU-005", "PRU-006", "PRU-008")
 @table("prune")
-def test_prune(case: Case) -> None:
+def test_prune_removes_unknown_fields(case: Case) -> None:
     document = clone(case.given)
     compiled = compile_schema(case.schema, preserve_unknown_fields=bool(case.preserve))
     assert compiled.prune(document) == (case.unknown or [])
@@ -39,7 +39,7 @@ def test_prune(case: Case) -> None:
 
 @pytest.mark.rows("NUL-001", "NUL-002", "NUL-003", "NUL-004", "NUL-008", "DEF-005")
 @table("defaults")
-def test_defaults(case: Case) -> None:
+def test_normalize_sets_defaults(case: Case) -> None:
     document = clone(case.given)
     compile_schema(case.schema).normalize(document)
     assert document == case.then
@@ -48,7 +48,7 @@ def test_defaults(case: Case) -> None:
     assert stored == (case.stored or case.then)
 
 
-def test_a_default_is_of_one_object() -> None:
+def test_default_value_is_not_shared_between_objects() -> None:
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "default": {"b": []}}
     shape = compile_schema({"type": "object", "properties": {"a": free}})
     documents: list[dict[str, Any]] = [{}, {}]
@@ -82,7 +82,7 @@ def test_embedded_resources(case: Case) -> None:
 
 
 @pytest.mark.rows("MET-004")
-def test_embedded_resources_of_maps_and_lists() -> None:
+def test_embedded_resources_in_maps_and_lists_are_validated() -> None:
     inner = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
     fields = {"m": {"type": "object", "additionalProperties": inner}, "l": {"type": "array", "items": inner}}
     compiled = compile_schema({"type": "object", "properties": fields})
@@ -99,7 +99,7 @@ def test_embedded_resources_of_maps_and_lists() -> None:
 @pytest.mark.rows("VAL-001", "VAL-002", "VAL-003", "VAL-004", "VAL-005", "VAL-007", "VAL-008", "VAL-009", "VAL-010")
 @pytest.mark.rows("VAL-011", "ERR-07", "ERR-09")
 @table("values")
-def test_values(case: Case) -> None:
+def test_values_are_validated(case: Case) -> None:
     document = {"a": clone(case.given)}
     texts = [str(error) for error in compile_schema(_value_schema(case.schema)).validate(document, None)]
     assert sorted(texts) == sorted(case.errors or [])
@@ -108,14 +108,14 @@ def test_values(case: Case) -> None:
 
 @pytest.mark.rows("LST-001", "LST-002")
 @table("list_types")
-def test_list_types(case: Case) -> None:
+def test_list_types_are_validated(case: Case) -> None:
     errors = compile_schema(_value_schema(case.schema)).validate({"a": case.given}, None)
     assert [str(error) for error in errors] == (case.errors or [])
 
 
 @pytest.mark.rows("RAT-001", "RAT-002", "RAT-004", "RAT-005", "LST-003", "VAL-003")
 @table("ratcheting")
-def test_ratcheting(case: Case) -> None:
+def test_ratcheting_accepts_unchanged_invalid_values(case: Case) -> None:
     compiled = compile_schema({"type": "object", **case.schema})
     judge = compiled.validate_status if case.status else compiled.validate
     assert sorted(str(error) for error in judge(case.new, case.old)) == sorted(case.errors or [])
@@ -123,7 +123,7 @@ def test_ratcheting(case: Case) -> None:
 
 @pytest.mark.rows("VAL-006", "VAL-005")
 @table("formats")
-def test_formats(case: Case) -> None:
+def test_formats_accept_valid_strings_only(case: Case) -> None:
     check = formats.string_check(case.name)
     assert check is not None
     assert [text for text in case.good if not check(text)] == []
@@ -132,20 +132,20 @@ def test_formats(case: Case) -> None:
 
 @pytest.mark.rows("STR-010")
 @table("patterns")
-def test_patterns(case: Case) -> None:
+def test_patterns_are_accepted_or_refused(case: Case) -> None:
     expected = f"error parsing regexp: {case.refusal}" if case.refusal else ""
     assert patterns.refusal(case.pattern) == expected
 
 
 @pytest.mark.parametrize("pattern", ["[[:a" * 60_000, r"\pL" * 60_000, "a?" * 10_000, "a{0,1000}" * 6])
-def test_patterns_that_would_take_seconds_or_gigabytes(pattern: str) -> None:
+def test_expensive_patterns_are_refused_quickly(pattern: str) -> None:
     began = time.process_time()
     assert patterns.refusal(pattern) == "error parsing regexp: expression too large"
     assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("pattern", ["a?" * 3_000, "a{0,900}" * 5, "(" + "a" * 9_000])
-def test_large_patterns_are_compiled_once_and_where_nobody_waits(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_patterns_compile_once_and_off_the_event_loop(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
 
     def compiled(pattern: str, really: Callable[[str], Any] = regexes.compiled) -> Any:
@@ -186,7 +186,7 @@ def test_field_paths(case: Case) -> None:
 @pytest.mark.rows(*[f"SCH-{n:03}" for n in range(1, 15)], *[f"STR-{n:03}" for n in range(1, 13)])
 @pytest.mark.rows("DEF-001", "DEF-002", "DEF-003")
 @table("definitions")
-def test_definitions(case: Case) -> None:
+def test_definitions_are_validated(case: Case) -> None:
     options = Options(structural=case.structural is not False, pruned_defaults=case.pruned_defaults is not False)
     texts = [str(error) for error in definition_errors(case.schema, "S", options)]
     assert sorted(texts) == sorted(case.errors or [])
@@ -194,13 +194,13 @@ def test_definitions(case: Case) -> None:
 
 @pytest.mark.rows("UPD-002", "STR-001")
 @table("ratchets")
-def test_ratchets(case: Case) -> None:
+def test_ratchets_disable_checks_that_old_schema_fails(case: Case) -> None:
     options = ratchets([case.schema, None])
     assert [name for name in Options.__slots__ if getattr(options, name) is False] == case.without
 
 
 @pytest.mark.rows("UPD-009")
-def test_warnings_about_formats() -> None:
+def test_format_warnings_name_new_unrecognized_formats() -> None:
     new = {"type": "object", "properties": {"a": {"type": "string", "format": "zz"}, "b": {"type": "integer"}}}
     more = {"type": "object", "properties": {"b": {"type": "integer", "format": "float"}, "c": {"format": "date"}}}
     assert format_warnings([new, more, None]) == ['unrecognized format "zz"', 'unrecognized format "float"']
@@ -210,7 +210,7 @@ def test_warnings_about_formats() -> None:
 
 
 @pytest.mark.rows("STR-001", "CRD-028")
-def test_features_that_need_structural_schemas() -> None:
+def test_defaults_and_extensions_are_detected_in_schemas() -> None:
     assert has_defaults({"anyOf": [{"items": {"default": 1}}]})
     assert not has_defaults({"properties": {"a": {"default": None}}})
     assert has_extensions({"not": {"x-kubernetes-preserve-unknown-fields": False}})

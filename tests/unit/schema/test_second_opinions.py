@@ -23,28 +23,30 @@ DIFFERENT = {
 }
 
 
-def _agrees(schema: dict[str, Any], value: Any) -> bool | None:
+def _jsonschema_result(schema: dict[str, Any], value: Any) -> bool | None:
     """Return the result of jsonschema; None if the meaning of a keyword differs."""
-    if _differs(schema):
+    if _has_differing_keyword(schema):
         return None
-    return bool(Checker(_plain(schema)).is_valid(value))
+    return bool(Checker(_to_json_schema(schema)).is_valid(value))
 
 
-def _differs(schema: Any) -> bool:
+def _has_differing_keyword(schema: Any) -> bool:
     """Report whether a schema uses a keyword with a different meaning in Kubernetes."""
     if isinstance(schema, dict):
-        return any(name in schema for name in ("enum",)) or any(map(_differs, schema.values()))
-    return isinstance(schema, list) and any(map(_differs, schema))
+        return any(name in schema for name in ("enum",)) or any(map(_has_differing_keyword, schema.values()))
+    return isinstance(schema, list) and any(map(_has_differing_keyword, schema))
 
 
-def _plain(schema: Any) -> Any:
+def _to_json_schema(schema: Any) -> Any:
     """Return the schema as JSON Schema: nullable is a type, and defaults are removed."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_to_json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     found = {
-        name: {key: _plain(item) for key, item in value.items()} if name == "properties" else _plain(value)
+        name: {key: _to_json_schema(item) for key, item in value.items()}
+        if name == "properties"
+        else _to_json_schema(value)
         for name, value in schema.items()
         if name not in ("nullable", "default", "x-kubernetes-preserve-unknown-fields") and value != []
     }
@@ -58,28 +60,28 @@ def _plain(schema: Any) -> Any:
 @pytest.mark.rows("VAL-001", "VAL-003", "VAL-004")
 @given(schemas(), VALUES)
 def test_the_jsonschema_package_agrees(schema: dict[str, Any], value: Any) -> None:
-    other = _agrees(schema, value)
+    other = _jsonschema_result(schema, value)
     if other is not None:
         assert validate.passes(parse(schema), value) == other
 
 
 @pytest.mark.rows("VAL-001", "VAL-003", "VAL-004", "VAL-008", "VAL-009")
 @pytest.mark.parametrize("case", load(__file__, "suite"), ids=case_name)
-def test_suite(case: Case) -> None:
+def test_json_schema_suite_cases(case: Case) -> None:
     node = parse(case.schema)
     for value in case.valid or ():
         assert validate.passes(node, value), value
     for value in case.invalid or ():
         assert not validate.passes(node, value), value
     if case.name not in DIFFERENT:
-        assert _other_agrees(case)
+        assert _jsonschema_agrees(case)
 
 
-def _other_agrees(case: Case) -> bool:
+def _jsonschema_agrees(case: Case) -> bool:
     checker = Checker(case.schema)
     return all(map(checker.is_valid, case.valid or ())) and not any(map(checker.is_valid, case.invalid or ()))
 
 
-def test_every_difference_is_still_one() -> None:
+def test_listed_differences_to_jsonschema_still_differ() -> None:
     cases = {case.name: case for case in load(__file__, "suite")}
-    assert [name for name in DIFFERENT if _other_agrees(cases[name])] == []
+    assert [name for name in DIFFERENT if _jsonschema_agrees(cases[name])] == []

@@ -28,6 +28,6 @@ def inside(schemas: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict
 
 @pytest.mark.rows("CEL-002")
 @given(st.recursive(st.sampled_from([*LEAVES, *ODD]), inside, max_leaves=5))
-def test_values_have_their_declared_types(schema: dict[str, Any]) -> None:
+def test_is_shown_equals_having_a_declared_cel_type(schema: dict[str, Any]) -> None:
     node = compile_schema(schema).root
     assert is_shown(node) == (Types().declare(node) is not None)

@@ -9,7 +9,7 @@ from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 
 
-def texts(schema: dict[str, Any], value: Any) -> list[str]:
+def error_texts(schema: dict[str, Any], value: Any) -> list[str]:
     whole = {"type": "object", "properties": {"x": schema}}
     return [str(error) for error in compile_schema(whole).validate({"x": value}, None)]
 
@@ -19,13 +19,13 @@ def texts(schema: dict[str, Any], value: Any) -> list[str]:
     ("address", "wanted"),
     [("a (c) <a@b.c>", True), ("=?utf-8?q?a?= <a@b.c>", True), ("=?utf-8?q?a?= (c) <a@b.c>", False)],
 )
-def test_words_in_an_encoding_count_only_once_a_plain_word_follows(address: str, wanted: bool) -> None:
+def test_email_needs_a_plain_word_after_encoded_words(address: str, wanted: bool) -> None:
     # upstream: encoded words count only if a plain word follows
     assert mail.email(address) is wanted
 
 
 @pytest.mark.rows("SCH-008")
-def test_a_set_of_granular_objects_shows_the_list_type() -> None:
+def test_set_of_granular_objects_must_be_atomic() -> None:
     # upstream: prints the list type
     items = {"type": "object", "properties": {"a": {"type": "string"}}}
     schema = {
@@ -37,14 +37,14 @@ def test_a_set_of_granular_objects_shows_the_list_type() -> None:
 
 
 @pytest.mark.rows("VAL-009")
-def test_go_converts_an_integer_to_its_character() -> None:
+def test_enum_of_strings_matches_integer_as_code_point() -> None:
     # upstream: Go converts an integer to the character with this code point
-    assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["A"]}, 65) == []
-    assert texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["B"]}, 65) != []
+    assert error_texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["A"]}, 65) == []
+    assert error_texts({"x-kubernetes-preserve-unknown-fields": True, "enum": ["B"]}, 65) != []
 
 
 @pytest.mark.rows("VAL-005")
-def test_the_format_check_takes_over_for_lists_nothing_does() -> None:
+def test_list_is_valid_for_string_with_format() -> None:
     # upstream: the format check reports a string; no check reports a list
-    assert texts({"type": "string", "format": "date"}, ["a list"]) == []
-    assert texts({"type": "string", "format": "date"}, "no date") != []
+    assert error_texts({"type": "string", "format": "date"}, ["a list"]) == []
+    assert error_texts({"type": "string", "format": "date"}, "no date") != []

@@ -63,7 +63,7 @@ async def past() -> AsyncIterator[Past]:
 
 
 @pytest.mark.rows("RV-017")
-async def test_waiting_watches_share_a_read(past: Past) -> None:
+async def test_concurrent_watches_share_reads_of_history(past: Past) -> None:
     kinds = range(len(KINDS))
     seen = await asyncio.gather(*(past.resume(kind, (3 - kind) % 4) for kind in kinds))
     assert seen == [past.made[kind][(3 - kind) % 4 + 1 :] for kind in kinds]
@@ -73,7 +73,7 @@ async def test_waiting_watches_share_a_read(past: Past) -> None:
     assert len(past.etcd.watches) == 1
 
 
-async def test_progress_that_can_be_trusted_needs_no_sharing(past: Past) -> None:
+async def test_reliable_progress_allows_one_read_per_resource(past: Past) -> None:
     past.etcd.progress_requests_ok = True
     await asyncio.gather(*(past.resume(kind, 0) for kind in (0, 1)))
     assert past.spans == [
@@ -81,7 +81,7 @@ async def test_progress_that_can_be_trusted_needs_no_sharing(past: Past) -> None
     ]
 
 
-async def test_who_asks_for_what_is_forgotten_is_refused_alone(past: Past) -> None:
+async def test_only_watches_from_compacted_revisions_are_refused(past: Past) -> None:
     past.etcd.forget_before(past.made[0][2])
     found = await asyncio.gather(*(past.resume(kind, kind) for kind in range(4)), return_exceptions=True)
     assert [type(one) for one in found] == [Compacted, Compacted, list, list]
@@ -89,7 +89,7 @@ async def test_who_asks_for_what_is_forgotten_is_refused_alone(past: Past) -> No
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["read", "waits"])
-async def test_a_client_that_disconnects_affects_no_others(past: Past, first: int) -> None:
+async def test_cancelled_watch_does_not_affect_shared_reads(past: Past, first: int) -> None:
     loop = asyncio.get_running_loop()
     past.etcd.hold()
     readers = [loop.create_task(past.resume(kind, after)) for kind, after in ((0, 3), (1, 0), (2, 0))]
@@ -103,7 +103,7 @@ async def test_a_client_that_disconnects_affects_no_others(past: Past, first: in
     assert len(past.etcd.watches) == 1
 
 
-async def test_an_etcd_that_says_nothing_is_given_up(past: Past) -> None:
+async def test_silent_etcd_makes_history_reads_unavailable(past: Past) -> None:
     past.etcd.hold()
     found = await asyncio.gather(*(past.resume(kind, 0) for kind in range(3)), return_exceptions=True)
     assert [type(one) for one in found] == [Unavailable] * 3

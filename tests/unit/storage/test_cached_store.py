@@ -32,7 +32,7 @@ def widgets(world: FakeWorld) -> Collection:
     return world.store.add(GroupResource("example.com", "widgets"), namespaced=True)
 
 
-async def test_a_write_is_seen_without_its_event_when_the_cache_missing_key_of_nothing_else(world: FakeWorld) -> None:
+async def test_write_is_cached_before_its_event_if_cache_is_current(world: FakeWorld) -> None:
     col, store = widgets(world), world.store
     await col.wait_ready()
     heard: list[tuple[str, int]] = []
@@ -55,7 +55,7 @@ async def test_a_write_is_seen_without_its_event_when_the_cache_missing_key_of_n
     ]
 
 
-async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
+async def test_write_waits_for_event_of_earlier_peer_write(world: FakeWorld) -> None:
     col, store = widgets(world), world.store
     await col.wait_ready()
     world.etcd.hold()
@@ -72,7 +72,7 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
     assert col.state.get("d", "a") is write.result()
 
 
-async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
+async def test_deletion_waits_for_event_of_earlier_peer_write(world: FakeWorld) -> None:
     """A client does not read an object again after its deletion."""
     col, store = widgets(world), world.store
     await col.wait_ready()
@@ -89,7 +89,7 @@ async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: 
     assert [entry.name for entry in col.state.entries("d")] == ["b"]
 
 
-async def test_a_write_to_a_collection_made_anew_meanwhile_is_seen_there(world: FakeWorld) -> None:
+async def test_write_to_dropped_collection_appears_in_its_successor(world: FakeWorld) -> None:
     col, store = widgets(world), world.store
     await col.wait_ready()
     world.etcd.hold()

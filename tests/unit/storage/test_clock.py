@@ -15,7 +15,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.rows("RV-012")
-async def test_bookmarks_come_by_the_clock() -> None:
+async def test_bookmarks_are_sent_periodically() -> None:
     etcd, sink = FakeEtcd(), RecordingSink()
     store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
     async with asyncio.TaskGroup() as group:
@@ -30,7 +30,7 @@ async def test_bookmarks_come_by_the_clock() -> None:
 
 
 @pytest.mark.rows("RV-012", "RV-018")
-async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_behind_the_history_ends_without_other_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The group of an ended watch ends, too, and periodic work continues for other groups."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     etcd, stuck, well = FakeEtcd(), RecordingSink(), RecordingSink()

@@ -32,7 +32,7 @@ def webhook(turns: int = 3) -> SlowWebhook:
 
 
 @pytest.mark.parametrize("watches", [2, 3000])
-async def test_a_change_is_converted_once_and_shown_to_those_it_concerns(watches: int) -> None:
+async def test_change_is_converted_once_and_sent_to_matching_watches(watches: int) -> None:
     feed, hook = Feed(), webhook()
     sinks = [RecordingSink() for _ in range(watches)]
     watchers = [feed.col.watch(hook.group(f"v{at}"), None, sink) for at, sink in enumerate(sinks)]
@@ -61,7 +61,7 @@ async def test_changes_in_other_namespaces_are_not_converted() -> None:
     assert (hook.calls, watcher.revision) == (0, feed.revision)
 
 
-async def test_a_watcher_waits_until_the_changes_before_its_beginning_are_routed() -> None:
+async def test_new_watcher_waits_until_earlier_changes_are_routed() -> None:
     feed, hook = Feed(), webhook(20)
     first, second = RecordingSink(), RecordingSink()
     group = hook.group("v1", key="both")
@@ -78,7 +78,7 @@ async def test_a_watcher_waits_until_the_changes_before_its_beginning_are_routed
 
 
 @pytest.mark.parametrize("beginning", [0, 1])
-async def test_a_group_that_begins_in_the_past_gets_changes_that_no_group_needed_then(beginning: int) -> None:
+async def test_group_from_past_revision_gets_unconverted_changes(beginning: int) -> None:
     feed, hook = Feed(), webhook(40)
     first, second = RecordingSink(), RecordingSink()
     feed.col.watch(hook.group("v1", "n"), None, first)
@@ -96,7 +96,7 @@ async def test_a_group_that_begins_in_the_past_gets_changes_that_no_group_needed
     assert watcher.revision == feed.revision
 
 
-async def test_a_group_that_closes_takes_no_change_from_one_with_a_condition_that_overlaps() -> None:
+async def test_closing_a_group_keeps_changes_for_overlapping_groups() -> None:
     feed, hook, sink = Feed(), webhook(), RecordingSink()
     by_name = Dimension("name", lambda entry: entry.name)
     terms = [Term(by_name, lambda _: True, frozenset(names)) for names in ("ab", "bc")]
@@ -113,7 +113,7 @@ async def test_a_group_that_closes_takes_no_change_from_one_with_a_condition_tha
     assert len(sink.seen) == len(groups)
 
 
-async def test_a_webhook_that_fails_ends_the_watches_that_the_change_may_concern() -> None:
+async def test_failed_conversion_ends_only_watches_it_may_concern() -> None:
     feed, hook = Feed(), webhook()
     hook.fails = lambda entry: entry.name == "bad"
     groups: list[WatchGroup] = [hook.group("v1"), hook.group("v2"), hook.group("v1", "elsewhere")]
@@ -129,7 +129,7 @@ async def test_a_webhook_that_fails_ends_the_watches_that_the_change_may_concern
     assert [[seen.type for seen in sink.seen] for sink in sinks] == [["ADDED", "ERROR"], ["ERROR"], ["ADDED"]]
 
 
-async def test_changes_that_the_history_lost_before_they_were_converted_end_watches_with_410(
+async def test_changes_evicted_before_conversion_end_watches_with_410(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "EVENT_RING", 5)
@@ -144,7 +144,7 @@ async def test_changes_that_the_history_lost_before_they_were_converted_end_watc
     assert sink.seen[-1].key == "410"
 
 
-async def test_watches_that_close_leave_nothing() -> None:
+async def test_closed_watches_leave_no_conversion_state() -> None:
     feed, hook = Feed(), webhook()
     watchers = [feed.col.watch(hook.group("v1", space), None, RecordingSink()) for space in ("a", "a", "b", None)]
     feed.put("a/a", raw=number(1))

@@ -102,7 +102,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]
 
 
 @pytest.mark.rows("OPS-003")
-async def test_writes_of_other_servers_are_decrypted_in_threads(world: EncryptedWorld) -> None:
+async def test_values_of_peers_are_decrypted_in_threads(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -127,7 +127,7 @@ async def test_writes_of_other_servers_are_decrypted_in_threads(world: Encrypted
 
 
 @pytest.mark.rows("OPS-003")
-async def test_the_cache_answers_while_values_are_sealed_and_opened(world: EncryptedWorld) -> None:
+async def test_cache_serves_reads_during_encryption_and_decryption(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -147,7 +147,7 @@ async def test_the_cache_answers_while_values_are_sealed_and_opened(world: Encry
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_is_written_meanwhile_comes_after(world: EncryptedWorld) -> None:
+async def test_events_keep_order_while_values_are_decrypted(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -195,7 +195,7 @@ async def test_values_read_from_the_store_are_decrypted_in_threads(world: Encryp
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-async def test_history_of_etcd_is_opened_elsewhere(world: EncryptedWorld) -> None:
+async def test_history_from_etcd_is_decrypted_in_threads(world: EncryptedWorld) -> None:
     first = world.write("d/a", SMALL)
     revisions = [world.write("d/a", LARGE), world.write("d/a", LARGE + "y"), world.write("d/b", SMALL)]
     revisions.append(world.etcd.remove(f"{PREFIX}d/a"))
@@ -210,7 +210,7 @@ async def test_history_of_etcd_is_opened_elsewhere(world: EncryptedWorld) -> Non
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-async def test_a_large_value_that_nobody_opens_is_told_as_such(world: EncryptedWorld) -> None:
+async def test_large_undecryptable_or_malformed_value_is_reported(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -227,7 +227,7 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: EncryptedW
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_came_before(
+async def test_resync_drops_only_earlier_values_under_decryption(
     world: EncryptedWorld,
 ) -> None:
     """When everything is read again, values that are being decrypted are dropped, and later values are kept."""
@@ -247,7 +247,7 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
 
 
 @pytest.mark.rows("OPS-003")
-async def test_unneeded_decrypted_values_are_dropped(world: EncryptedWorld) -> None:
+async def test_values_decrypted_for_dropped_events_are_released(world: EncryptedWorld) -> None:
     col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()
@@ -263,7 +263,7 @@ async def test_unneeded_decrypted_values_are_dropped(world: EncryptedWorld) -> N
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("end", ["filled", "filled again", "dropped"])
-async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: EncryptedWorld, end: str) -> None:
+async def test_values_decrypted_during_a_fill_are_released(world: EncryptedWorld, end: str) -> None:
     store, dispatcher = world.store, world.store._dispatcher
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -305,7 +305,7 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_another_key_has_opened_is_forgotten(world: EncryptedWorld) -> None:
+async def test_encryption_switch_clears_decrypted_values(world: EncryptedWorld) -> None:
     col = world.store.add(THINGS, True)
     await col.wait_ready()
     value = world.theirs.encrypt(f"{PREFIX}d/a", body(text=LARGE))

@@ -51,7 +51,7 @@ class TestEncryptedStore(StoreContract):
 
 
 @pytest.mark.rows("OPS-003")
-async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: EncryptedWorld) -> None:
+async def test_etcd_holds_encrypted_values_and_cache_plain_values(world: EncryptedWorld) -> None:
     col = world.store.add(THINGS, True)
     await col.wait_ready()
     made = await world.store.create(col, "d", "a", body(n=1))
@@ -68,7 +68,7 @@ async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: Encrypte
 
 
 @pytest.mark.rows("OPS-003")
-async def test_values_of_older_keys_are_stale_until_they_are_written(world: EncryptedWorld) -> None:
+async def test_values_of_older_keys_are_stale_until_rewritten(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -90,7 +90,7 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Encr
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-async def test_values_without_a_key_are_reported_and_others_are_read(world: EncryptedWorld) -> None:
+async def test_undecryptable_values_are_reported_and_others_read(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -123,9 +123,7 @@ async def test_values_without_a_key_are_reported_and_others_are_read(world: Encr
 
 
 @pytest.mark.rows("OPS-003")
-async def test_writes_of_other_clients_are_not_taken_for_own_writes(
-    world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_peer_create_is_not_taken_for_own_create(world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A create that conflicts with an existing object fails, also if the watch reports that object before etcd
     responds."""
     store = world.store
@@ -155,7 +153,7 @@ async def test_writes_of_other_clients_are_not_taken_for_own_writes(
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("identity", [True, False])
-async def test_a_key_that_goes_takes_what_it_sealed_along(world: EncryptedWorld, identity: bool) -> None:
+async def test_removed_key_makes_its_values_undecryptable(world: EncryptedWorld, identity: bool) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -175,7 +173,7 @@ async def test_a_key_that_goes_takes_what_it_sealed_along(world: EncryptedWorld,
 
 
 @pytest.mark.rows("OPS-003")
-async def test_a_key_that_comes_back_opens_what_it_sealed(world: EncryptedWorld) -> None:
+async def test_restored_key_decrypts_its_values(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -192,7 +190,7 @@ async def test_a_key_that_comes_back_opens_what_it_sealed(world: EncryptedWorld)
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: EncryptedWorld) -> None:
+async def test_bookmarks_wait_for_events_during_a_reload(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -220,7 +218,7 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: E
     assert sink.ended
 
 
-async def reads(world: EncryptedWorld, count: int) -> None:
+async def wait_for_page_reads(world: EncryptedWorld, count: int) -> None:
     """Wait until ``count`` more pages were read: two hundred objects have three."""
     count += world.etcd.calls.count("range")
     while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - iterations of the loop are counted
@@ -228,21 +226,21 @@ async def reads(world: EncryptedWorld, count: int) -> None:
 
 
 @pytest.mark.rows("OPS-003", "RV-019")
-async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(world: EncryptedWorld) -> None:
+async def test_key_switch_during_a_reload_applies_to_whole_collection(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
     made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
     kind = made[0].secret.kind  # type: ignore[attr-defined]
     store.switch_encryption(encryptions(kind, "c", identity=False))
-    await reads(world, 2)
+    await wait_for_page_reads(world, 2)
     store.switch_encryption(encryptions(kind, "c", "b"))
     await asyncio.sleep(10)
     assert len(col.state.entries()) == 200
 
 
 @pytest.mark.rows("OPS-003", "RV-019")
-async def test_keys_that_change_while_everything_is_read_again_cost_no_event(world: EncryptedWorld) -> None:
+async def test_key_switch_during_a_resync_loses_no_event(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -250,15 +248,15 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
     await store.at_least(world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz"))  # decryption is retried with each new key
     for watch in list(world.etcd.watches):
         watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
-    await reads(world, 2)
+    await wait_for_page_reads(world, 2)
     store.switch_encryption(encryptions(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
-    await reads(world, 3)
+    await wait_for_page_reads(world, 3)
     revision = world.etcd.put(f"{PREFIX}d/late", body(n=2))
     await asyncio.sleep(10)
     assert (await store.fresh(), len(col.state.readable())) == (revision, 201)
 
 
-async def test_without_keys_sealed_values_are_told_as_such() -> None:
+async def test_encrypted_value_without_keys_is_reported() -> None:
     async with asyncio.TaskGroup() as group:
         world = EncryptedWorld(group, CipherEncryptions())
         await world.store.start(group)

@@ -27,13 +27,13 @@ def encryption(*providers: Provider) -> Encryption:
     return found
 
 
-def keyed(kind: str, *names: str) -> Provider:
+def provider_with_keys(kind: str, *names: str) -> Provider:
     return Provider(kind, tuple(Secret(kind, name, NEW if name.startswith("new") else OLD) for name in names))
 
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("case", load_cases(__file__, "encryption_configs"), ids=lambda case: case.name)
-def test_files(case: Case, tmp_path: Path) -> None:
+def test_configuration_file_is_loaded_or_refused(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "encryption.yaml"
     path.write_text(case.file)
     if case.then:
@@ -44,7 +44,7 @@ def test_files(case: Case, tmp_path: Path) -> None:
         assert load(str(path)).hash == hash_of(path.read_bytes())
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_configuration_file_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "none")
     with pytest.raises(ConfigurationError) as refused:
         load(path)
@@ -76,18 +76,18 @@ def test_secrets_are_in_no_repr() -> None:
         ("guards", ".apiext", ""),
     ],
 )
-def test_the_nearest_rule_counts(resource: str, group: str, name: str) -> None:
+def test_most_specific_rule_selects_the_key(resource: str, group: str, name: str) -> None:
     rules = [
-        Rule(("secrets",), (keyed(AES_GCM, "own"),)),
-        Rule(("*.example.com",), (keyed(AES_GCM, "group"),)),
-        Rule(("*.",), (keyed(AES_GCM, "core"),)),
-        Rule(("*.*",), (keyed(AES_GCM, "any"),)),
+        Rule(("secrets",), (provider_with_keys(AES_GCM, "own"),)),
+        Rule(("*.example.com",), (provider_with_keys(AES_GCM, "group"),)),
+        Rule(("*.",), (provider_with_keys(AES_GCM, "core"),)),
+        Rule(("*.*",), (provider_with_keys(AES_GCM, "any"),)),
     ]
     found = CipherEncryptions(rules).of(GroupResource(group, resource))
     assert (found.secret.name if found is not None else "") == name
 
 
-def test_without_a_rule_values_stay_as_they_are() -> None:
+def test_resource_without_rule_is_not_encrypted() -> None:
     assert CipherEncryptions([Rule(("secrets",), (Provider(IDENTITY),))]).of(GroupResource("", "configmaps")) is None
 
 
@@ -95,7 +95,7 @@ def test_without_a_rule_values_stay_as_they_are() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @given(plain=st.binary(max_size=200))
 def test_encrypted_values_are_decrypted(kind: str, plain: bytes) -> None:
-    way = encryption(keyed(kind, "new"))
+    way = encryption(provider_with_keys(kind, "new"))
     stored = way.encrypt(KEY, plain)
     assert stored.startswith(PREFIXES[kind] + b"new:")
     assert way.decrypt(KEY, stored) == (plain, Secret(kind, "new", NEW))
@@ -104,22 +104,22 @@ def test_encrypted_values_are_decrypted(kind: str, plain: bytes) -> None:
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_keys_read_and_the_first_writes(kind: str) -> None:
-    before, plain = encryption(keyed(kind, "old")), b"{}\n"
-    between = encryption(keyed(kind, "new", "old"), Provider(IDENTITY))
+def test_first_key_encrypts_and_all_keys_decrypt(kind: str) -> None:
+    before, plain = encryption(provider_with_keys(kind, "old")), b"{}\n"
+    between = encryption(provider_with_keys(kind, "new", "old"), Provider(IDENTITY))
     stored = before.encrypt(KEY, plain)
     assert between.decrypt(KEY, stored)[1] == before.secret != between.secret
     assert between.decrypt(KEY, plain) == (plain, PLAIN)
-    assert encryption(keyed(kind, "new")).decrypt(KEY, between.encrypt(KEY, plain))[1] == between.secret
-    away = encryption(Provider(IDENTITY), keyed(kind, "old"))
+    assert encryption(provider_with_keys(kind, "new")).decrypt(KEY, between.encrypt(KEY, plain))[1] == between.secret
+    away = encryption(Provider(IDENTITY), provider_with_keys(kind, "old"))
     assert away.encrypt(KEY, plain) == plain
     assert away.secret == PLAIN
     assert away.decrypt(KEY, stored) == (plain, before.secret)
 
 
-def test_a_provider_may_be_there_twice() -> None:
-    stored = encryption(keyed(AES_GCM, "old")).encrypt(KEY, b"x")
-    both = encryption(keyed(AES_GCM, "new"), keyed(AES_GCM, "old"))
+def test_provider_may_be_listed_twice() -> None:
+    stored = encryption(provider_with_keys(AES_GCM, "old")).encrypt(KEY, b"x")
+    both = encryption(provider_with_keys(AES_GCM, "new"), provider_with_keys(AES_GCM, "old"))
     assert both.decrypt(KEY, stored) == (b"x", Secret(AES_GCM, "old", OLD))
 
 
@@ -146,22 +146,29 @@ SHORT = "the stored data was shorter than the required size"
         (b"k8s:enc:zzz", "no matching prefix found"),
     ],
 )
-def test_texts_of_values_that_no_key_opens(stored: bytes, why: str) -> None:
-    way = encryption(keyed(AES_CBC, "new"), keyed(AES_GCM, "new"), keyed(SECRETBOX, "new"), Provider(IDENTITY))
+def test_undecryptable_values_have_error_texts_of_upstream(stored: bytes, why: str) -> None:
+    way = encryption(
+        provider_with_keys(AES_CBC, "new"),
+        provider_with_keys(AES_GCM, "new"),
+        provider_with_keys(SECRETBOX, "new"),
+        Provider(IDENTITY),
+    )
     with pytest.raises(EncryptionError) as refused:
         way.decrypt(KEY, stored)
     assert str(refused.value) == why
 
 
-def test_texts_of_several_keys_are_told_together() -> None:
-    stored = encryption(keyed(AES_GCM, "a")).encrypt(KEY, b"x")
+def test_errors_of_several_keys_are_reported_together() -> None:
+    stored = encryption(provider_with_keys(AES_GCM, "a")).encrypt(KEY, b"x")
     with pytest.raises(EncryptionError) as refused:
-        encryption(keyed(AES_GCM, "new"), Provider(AES_GCM, (Secret(AES_GCM, "a", NEW),))).decrypt(KEY, stored)
+        encryption(provider_with_keys(AES_GCM, "new"), Provider(AES_GCM, (Secret(AES_GCM, "a", NEW),))).decrypt(
+            KEY, stored
+        )
     assert str(refused.value) == f"[{AES_NONE}, cipher: message authentication failed]"
 
 
-def test_padding_is_looked_at_in_whole() -> None:
-    way = encryption(keyed(AES_CBC, "new"))
+def test_all_padding_bytes_are_checked() -> None:
+    way = encryption(provider_with_keys(AES_CBC, "new"))
     prefix = PREFIXES[AES_CBC] + b"new:"
     stored = bytearray(way.encrypt(KEY, b"x" * 12))[len(prefix) :]
     stored[12] ^= 1  # a byte of the initialization vector: changes the first byte of the padding
@@ -170,14 +177,14 @@ def test_padding_is_looked_at_in_whole() -> None:
     assert str(refused.value) == "invalid padding on input"
 
 
-def test_a_copy_under_another_key_of_etcd_does_not_open() -> None:
-    way = encryption(keyed(AES_GCM, "new"))
+def test_value_copied_to_another_etcd_key_is_not_decrypted() -> None:
+    way = encryption(provider_with_keys(AES_GCM, "new"))
     with pytest.raises(EncryptionError):
         way.decrypt(f"{KEY}b", way.encrypt(KEY, b"x"))
 
 
-def test_turns_are_counted() -> None:
-    way = encryption(keyed(SECRETBOX, "counted"))
+def test_encryption_operations_are_counted() -> None:
+    way = encryption(provider_with_keys(SECRETBOX, "counted"))
     counted = [
         OPERATIONS.slot("secrets", what, prefix, status)
         for what, prefix, status in (

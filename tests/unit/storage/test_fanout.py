@@ -61,9 +61,7 @@ def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.rows("RV-010")
-async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_frame_is_built_once_and_a_pass_is_one_write(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take several iterations
     made: list[int] = []
 
@@ -85,7 +83,7 @@ async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
 
 
 @pytest.mark.rows("RV-010")
-async def test_only_so_many_bytes_are_joined(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_frames_of_one_write_are_limited_in_bytes(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "PUMP_BLOCK", 100)
     sink = RecordingSink()
     feed.col.watch(watch_group(frame=lambda kind, entry: line(kind, "x" * 60, entry.revision), key="wide"), None, sink)
@@ -96,7 +94,7 @@ async def test_only_so_many_bytes_are_joined(feed: Feed, monkeypatch: pytest.Mon
 
 
 @pytest.mark.rows("RV-018")
-async def test_a_pass_is_sliced(feed: Feed) -> None:
+async def test_fanout_pass_serves_watches_in_slices(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(3 * storage_limits.PUMP_SLICE)]
     for sink in sinks:
         feed.col.watch(GROUP, None, sink)
@@ -135,7 +133,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     assert last.ended  # a few watches end at once
 
 
-async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:
+async def test_events_during_a_pass_are_sent_in_the_next_pass(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(2 * storage_limits.PUMP_SLICE)]
     for sink in sinks:
         feed.col.watch(GROUP, None, sink)
@@ -173,7 +171,7 @@ async def test_a_paused_watcher_catches_up_in_one_write(feed: Feed) -> None:
 
 @pytest.mark.rows("RV-018")
 @pytest.mark.usefixtures("small_ring")
-async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> None:
+async def test_watcher_behind_the_history_gets_410(feed: Feed) -> None:
     assert feed.col.feed.fanout.slow_ended is not None
     before = feed.col.feed.fanout.slow_ended.value
     slow, stuck, quick = RecordingSink(), RecordingSink(), RecordingSink()
@@ -203,7 +201,7 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
 @pytest.mark.rows("RV-018")
 @pytest.mark.usefixtures("small_ring")
 @pytest.mark.parametrize("missed", [5, 6, 7])
-async def test_changes_of_one_turn_may_be_more_than_the_ring_holds(feed: Feed, missed: int) -> None:
+async def test_changes_of_one_iteration_may_exceed_the_history(feed: Feed, missed: int) -> None:
     """A watcher gets an error if one iteration of the loop makes more changes than the history holds."""
     sink = RecordingSink()
     feed.col.watch(GROUP, None, sink)
@@ -218,7 +216,7 @@ async def test_changes_of_one_turn_may_be_more_than_the_ring_holds(feed: Feed, m
 
 @pytest.mark.rows("RV-009")
 @pytest.mark.usefixtures("small_ring")
-async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
+async def test_watch_before_the_oldest_change_is_refused(feed: Feed) -> None:
     feed.put(*(f"n/o{number}" for number in range(8)))
     with pytest.raises(Compacted) as found:
         feed.col.watch(GROUP, 12, RecordingSink())
@@ -230,7 +228,7 @@ async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
 
 
 @pytest.mark.rows("RV-002", "RV-009")
-async def test_a_watch_does_not_begin_in_the_future(feed: Feed) -> None:
+async def test_watch_from_future_revision_is_refused(feed: Feed) -> None:
     """A watch from a future revision is refused, also from the next one."""
     sink = RecordingSink()
     with pytest.raises(FutureRevision) as found:
@@ -260,7 +258,7 @@ async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
 
 @pytest.mark.looptime
 @pytest.mark.rows("RV-012")
-async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
+async def test_bookmarks_go_to_requesting_watches_only(feed: Feed) -> None:
     wanting, plain, paused = RecordingSink(), RecordingSink(), RecordingSink()
     feed.col.watch(GROUP, None, wanting, bookmarks=True)
     feed.col.watch(GROUP, None, plain)
@@ -301,7 +299,7 @@ async def test_a_short_watch_gets_only_its_last_bookmark(feed: Feed) -> None:
 
 
 @pytest.mark.rows("RV-012")
-async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
+async def test_bookmark_now_has_the_last_delivered_revision(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(2 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
@@ -318,7 +316,7 @@ async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
     assert sinks[0].seen[-1] == Seen("BOOKMARK", "", 12)
 
 
-async def test_a_namespace_group_skips_the_others(feed: Feed) -> None:
+async def test_namespace_group_skips_other_namespaces(feed: Feed) -> None:
     one, two = RecordingSink(), RecordingSink()
     feed.col.watch(watch_group("one"), None, one)
     watcher = feed.col.watch(watch_group("two"), None, two)
@@ -332,7 +330,7 @@ async def test_a_namespace_group_skips_the_others(feed: Feed) -> None:
     assert [seen.key for seen in one.events] == ["one/a", "one/b", "one/c", "one/d"]
 
 
-async def test_a_frame_that_cannot_be_made_ends_its_group_only(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_frame_ends_only_its_group(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     def broken(kind: str, entry: Entry) -> bytes:
         raise RuntimeError("no frame")
 
@@ -347,9 +345,7 @@ async def test_a_frame_that_cannot_be_made_ends_its_group_only(feed: Feed, caplo
     assert "no frame" in caplog.text
 
 
-async def test_a_stream_that_cannot_be_ended_does_not_stop_the_others(
-    feed: Feed, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_sink_does_not_stop_other_watches(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     class Wrong(RecordingSink):
         def write(self, data: bytes) -> None:
             raise ValueError("not written")
@@ -371,7 +367,7 @@ async def test_a_stream_that_cannot_be_ended_does_not_stop_the_others(
     assert "not ended" in caplog.text
 
 
-async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_listener_does_not_stop_other_listeners(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
     def broken(change: object) -> None:
         raise RuntimeError("bad listener")
 
@@ -384,7 +380,7 @@ async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog
 
 
 @pytest.mark.rows("RV-013")
-async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Feed) -> None:
+async def test_initial_events_are_built_once_and_wait_for_slow_client(feed: Feed) -> None:
     made: list[str] = []
 
     def frame(kind: str, entry: Entry) -> bytes:
@@ -410,7 +406,7 @@ async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Fee
 
 
 @pytest.mark.rows("RV-013")
-async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(feed: Feed) -> None:
+async def test_watch_continues_after_the_selected_objects(feed: Feed) -> None:
     """Changes between the selection and the watch follow the first events."""
     feed.put("n/a", "n/b")
     selected = await feed.col.state.select([], None)
@@ -427,7 +423,7 @@ async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(fee
 
 
 @pytest.mark.rows("RV-019")
-async def test_a_collection_that_is_not_filled_says_so() -> None:
+async def test_unfilled_collection_raises_not_ready() -> None:
     things = GroupResource("example.com", "things")
     col = Collection(things, True, "/r/example.com/things/", None, Progress(lambda revision, times: None), Pump())
     for read in (lambda: col.state.get("n", "a"), col.state.entries, lambda: col.state.page(None, "", 0)):
@@ -437,7 +433,7 @@ async def test_a_collection_that_is_not_filled_says_so() -> None:
         col.watch(GROUP, None, RecordingSink())
 
 
-async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
+async def test_unused_list_views_are_evicted_by_ticks(feed: Feed) -> None:
     def view(raw: bytes, revision: int) -> bytes:
         return raw
 
@@ -451,7 +447,7 @@ async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
     assert feed.col.state.segments(view).pending == 250
 
 
-async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> None:
+async def test_cached_initial_frames_have_current_ages(feed: Feed) -> None:
     """A new watch gets ages of its own time, also if earlier watches started with the same state."""
     second, made = 100, list[int]()
 
@@ -470,9 +466,7 @@ async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> 
     assert made == [100, 100, 107, 107, 93, 93], "once for all watches of a second"
 
 
-async def test_first_events_are_cached_for_those_who_share_them_within_one_bound(
-    feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_shared_initial_frames_are_cached_within_one_limit(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(initial_frames, "_ALL", initial_frames._All())
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 50_000)
     feed.put(*(f"n/o{number:03}" for number in range(500)), raw=b'{"a":"%s"}' % (b"x" * 50))
@@ -491,7 +485,7 @@ async def test_first_events_are_cached_for_those_who_share_them_within_one_bound
     assert initial_frames.cached_bytes() == 0
 
 
-async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
+async def test_cached_blocks_have_current_ages(feed: Feed) -> None:
     """Slow watches get ages of their own time from frames that stay cached under load."""
     second, made = 100, list[int]()
 

@@ -125,7 +125,7 @@ async def story(seed: int) -> None:
 
 @given(st.integers(0, 2**32), st.sampled_from([(2, 64), (1000, 200), (1000, 262144)]))
 @examples(12)
-def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) -> None:
+def test_fanout_delivers_each_change_once_in_order(seed: int, bounds: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "PUMP_SLICE", bounds[0])
         patch.setattr(limits, "PUMP_BLOCK", bounds[1])

@@ -10,7 +10,7 @@ from tests.support.sinks import RecordingSink, line, watch_group
 from tests.unit.storage.test_fanout import GROUP, Feed, turns
 
 
-def slow(made: list[str], name: str) -> None:
+def record_slowly(made: list[str], name: str) -> None:
     """Take so long that only a few objects fit into one iteration of the loop."""
     late = perf_counter() + limits.LOOP_BUDGET / 8
     while perf_counter() < late:
@@ -18,7 +18,7 @@ def slow(made: list[str], name: str) -> None:
     made.append(name)
 
 
-async def most_in_a_turn(made: list[str], wanted: int) -> int:
+async def max_frames_per_iteration(made: list[str], wanted: int) -> int:
     """Return the maximum number of expected frames that one iteration of the loop wrote."""
     most = 0
     while len(made) < wanted:
@@ -28,12 +28,12 @@ async def most_in_a_turn(made: list[str], wanted: int) -> int:
     return most
 
 
-async def test_initial_events_that_take_long_are_sliced() -> None:
+async def test_slow_initial_events_are_sliced() -> None:
     feed = Feed()
     made: list[str] = []
 
     def first(entry: Entry) -> bytes:
-        slow(made, entry.name)
+        record_slowly(made, entry.name)
         return line("ADDED", entry.name, entry.revision)
 
     names = [f"o{number:03}" for number in range(150)]
@@ -42,31 +42,31 @@ async def test_initial_events_that_take_long_are_sliced() -> None:
     sinks = [RecordingSink() for _ in range(2)]
     for sink in sinks:
         feed.col.watch(group, None, sink, initial=True)
-    assert await most_in_a_turn(made, 150) <= 10
+    assert await max_frames_per_iteration(made, 150) <= 10
     await turns()
     for sink in sinks:
         assert [seen.key for seen in sink.seen] == names
     assert made == names, "once for both"
 
 
-async def test_a_past_that_takes_long_to_look_through_is_sliced() -> None:
+async def test_slow_selection_from_history_is_sliced() -> None:
     feed = Feed()
     made: list[str] = []
 
     def selects(entry: Entry) -> bool:
-        slow(made, entry.name)
+        record_slowly(made, entry.name)
         return False
 
     start = feed.put("n/first")
     feed.put(*(f"n/o{number:03}" for number in range(150)))
     sink = RecordingSink()
     watcher = feed.col.watch(watch_group(selects=selects, key="selected"), start, sink)
-    assert await most_in_a_turn(made, 150) <= 10
+    assert await max_frames_per_iteration(made, 150) <= 10
     await turns()
     assert (sink.seen, watcher.revision) == ([], feed.revision)
 
 
-async def test_watches_that_end_during_a_pass_are_each_found_at_once() -> None:
+async def test_ending_watches_during_a_pass_takes_linear_time() -> None:
     took: dict[int, float] = {}
     for number in (1000, 8000) * 3:
         feed = Feed()

@@ -54,7 +54,7 @@ async def rig(quota: int) -> AsyncIterator[Rig]:
         await store.stop()
 
 
-def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
+def watch_and_subscribe(rig: Rig) -> tuple[RecordingSink, list[Change]]:
     sink, heard = RecordingSink(), list[Change]()
     rig.col.watch(watch_group(), None, sink)
     rig.col.feed.subscribe(heard.append)
@@ -62,7 +62,7 @@ def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
 
 
 @pytest.mark.rows("RV-020")
-async def test_a_value_that_can_be_read_again_is(rig: Rig) -> None:
+async def test_repaired_value_is_readable_again(rig: Rig) -> None:
     await rig.store.create(rig.col, "one", "a", body(n=1))
     rig.etcd.put(rig.key("a"), b"{")
     await rig.store.fresh()
@@ -75,11 +75,11 @@ async def test_a_value_that_can_be_read_again_is(rig: Rig) -> None:
 
 
 @pytest.mark.rows("RV-009")
-async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig) -> None:
+async def test_compaction_past_the_root_watch_causes_a_resync(rig: Rig) -> None:
     a = await rig.store.create(rig.col, "one", "a", body(n=1))
     b = await rig.store.create(rig.col, "one", "b", body(n=1))
     kept = await rig.store.create(rig.col, "one", "kept", body(n=1))
-    sink, heard = follow(rig)
+    sink, heard = watch_and_subscribe(rig)
     rig.etcd.hold()
     rig.etcd.remove(rig.key("a"))
     changed = rig.etcd.put(rig.key("b"), body(n=2))
@@ -99,13 +99,13 @@ async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig)
     assert rig.col.state.get("one", "kept") is kept
     with pytest.raises(Compacted):
         await rig.store.watch(rig.col, watch_group(), kept.revision, RecordingSink())
-    after, _ = follow(rig)
+    after, _ = watch_and_subscribe(rig)
     again = await rig.store.create(rig.col, "one", "d", body(n=1))
     assert await after.reached(again.revision) == [Seen("ADDED", "one/d", again.revision)]
 
 
 @pytest.mark.rows("RV-020")
-async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_read_again(rig: Rig) -> None:
+async def test_resync_dispatches_changes_of_unreadable_objects(rig: Rig) -> None:
     """Events of deleted or changed unreadable objects have the last readable state, the only one that clients have
     seen."""
     for name in ("gone", "good"):
@@ -113,7 +113,7 @@ async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_rea
     for name in ("gone", "good"):
         rig.etcd.put(rig.key(name), b"{")
     await rig.store.fresh()
-    _, heard = follow(rig)
+    _, heard = watch_and_subscribe(rig)
     rig.etcd.hold()
     rig.etcd.remove(rig.key("gone"))
     good = rig.etcd.put(rig.key("good"), body(n=2))
@@ -127,10 +127,10 @@ async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_rea
 
 
 @pytest.mark.rows("RV-020")
-async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(rig: Rig) -> None:
+async def test_deletion_of_unreadable_object_is_sent_after_resync(rig: Rig) -> None:
     """Watchers get the deletion of an object that they have seen."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
-    _, heard = follow(rig)
+    _, heard = watch_and_subscribe(rig)
     rig.etcd.hold()
     rig.etcd.put(rig.key("a"), b"{")
     rig.etcd.forget_before(rig.etcd.put(rig.key("b"), body(n=1)))
@@ -143,7 +143,7 @@ async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(r
     assert [(change.kind, change.previous, change.revision) for change in heard] == [("DELETED", made, gone)]
 
 
-async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig) -> None:
+async def test_fill_restarts_if_the_root_watch_ends_early(rig: Rig) -> None:
     """A collection is read again if the watch ends before it has reached the revision of the read."""
     rig.etcd.hold()
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
@@ -158,7 +158,7 @@ async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig)
 
 
 @pytest.mark.rows("RV-017")
-async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> None:
+async def test_collection_is_not_ready_before_cache_reaches_its_read(rig: Rig) -> None:
     """A collection is not ready while the cache is older than its first read: lists would have a wrong revision."""
     rig.etcd.hold()
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
@@ -170,7 +170,7 @@ async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> Non
     assert [entry.revision for entry in rooms.state.entries()] == [made]
 
 
-async def test_a_collection_dropped_during_a_new_read_stays_dropped(rig: Rig) -> None:
+async def test_collection_dropped_during_a_resync_stays_dropped(rig: Rig) -> None:
     """No read uses the cache of a dropped collection, which is not updated."""
     await rig.store.create(rig.col, "one", "a", body(n=1))
     reads = rig.etcd.calls.count("range")
@@ -183,10 +183,10 @@ async def test_a_collection_dropped_during_a_new_read_stays_dropped(rig: Rig) ->
         rig.col.state.entries()
 
 
-async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_write_during_a_resync_is_dispatched_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that was read before a change does not replace the change: otherwise the object would vanish and
     return."""
-    _, heard = follow(rig)
+    _, heard = watch_and_subscribe(rig)
     reading, go_on, read = asyncio.Event(), asyncio.Event(), rig.etcd.range
 
     async def slow(*place: bytes, limit: int = 0, revision: int = 0) -> RangeResult:
@@ -208,7 +208,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
 
 
 @pytest.mark.rows("RV-017")
-async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_progress_key_is_written_if_etcd_ignores_requests(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """If etcd accepts progress requests but does not answer them, the server writes a key and waits for its event."""
     (watch,) = rig.etcd.watches
     asked: list[int] = []
@@ -223,7 +223,7 @@ async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monk
     assert len(asked) > 1
 
 
-async def test_the_same_bytes_under_another_revision_are_another_state(rig: Rig) -> None:
+async def test_current_returns_newest_revision_of_equal_bytes(rig: Rig) -> None:
     """A read returns the newest revision, also if the cache has an earlier write of equal content."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     rig.etcd.hold()
@@ -234,11 +234,11 @@ async def test_the_same_bytes_under_another_revision_are_another_state(rig: Rig)
     rig.etcd.release()
 
 
-async def test_a_store_that_went_back_in_time_replaces_everything(rig: Rig) -> None:
+async def test_restored_store_replaces_all_cached_objects(rig: Rig) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     for number in range(5):
         await rig.store.create(rig.col, "one", f"lost{number}", body(n=1))
-    sink, heard = follow(rig)
+    sink, heard = watch_and_subscribe(rig)
     rig.etcd.replace(made.revision, {rig.key("a").encode(): body(n=0)})
     assert sink.ended is False
     assert not rig.store.connected
@@ -251,7 +251,7 @@ async def test_a_store_that_went_back_in_time_replaces_everything(rig: Rig) -> N
     assert again.revision == made.revision + 1
 
 
-async def test_reads_wait_while_everything_is_read_again_and_fail_in_time(rig: Rig) -> None:
+async def test_reads_wait_for_a_resync_up_to_a_timeout(rig: Rig) -> None:
     rig.etcd.down = True
     rig.etcd.replace(50, {})
     loop = asyncio.get_running_loop()
@@ -264,7 +264,7 @@ async def test_reads_wait_while_everything_is_read_again_and_fail_in_time(rig: R
 
 
 @pytest.mark.rows("RV-017")
-async def test_a_read_is_refused_rather_than_stale(rig: Rig) -> None:
+async def test_fresh_read_fails_if_the_cache_is_stale(rig: Rig) -> None:
     rig.etcd.hold()
     rig.etcd.put(rig.key("a"), body(n=1))
     with pytest.raises(Unavailable):
@@ -277,9 +277,7 @@ async def test_a_read_is_refused_rather_than_stale(rig: Rig) -> None:
         await rig.store.fresh()
 
 
-async def test_a_sign_of_life_that_another_server_wrote_first_is_written_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_progress_write_is_retried_after_conflict_with_peer(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.etcd.progress_requests_ok = False
     get, found = rig.etcd.get, list[KeyValue | None]()
 
@@ -296,7 +294,7 @@ async def test_a_sign_of_life_that_another_server_wrote_first_is_written_again(
     assert await rig.store.fresh() == rig.etcd.revision
 
 
-async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_follow(rig: Rig) -> None:
+async def test_write_succeeds_though_its_event_is_late(rig: Rig) -> None:
     rig.etcd.hold()
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     assert rig.etcd.state(rig.key("a"))[rig.key("a")] == (made.revision, body(n=1))
@@ -308,7 +306,7 @@ async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_fol
     assert rig.col.state.get("one", "a") is None
 
 
-async def test_a_fill_is_tried_again(rig: Rig) -> None:
+async def test_failed_fill_is_retried(rig: Rig) -> None:
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rig.etcd.down = True
     pages = rig.etcd.calls.count("range")
@@ -322,7 +320,7 @@ async def test_a_fill_is_tried_again(rig: Rig) -> None:
     assert rooms.state.get("", "attic") is not None
 
 
-async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None:
+async def test_fill_includes_changes_between_its_pages(rig: Rig) -> None:
     for number in range(180):
         rig.etcd.put(f"/registry/example.com/rooms/r{number:03}", body(n=number))
     rooms = rig.store.add(ROOMS, False)
@@ -345,7 +343,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
     assert rig.etcd.calls.count("range") - pages >= 2
 
 
-async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> None:
+async def test_events_already_in_the_fill_are_not_dispatched(rig: Rig) -> None:
     rig.etcd.hold()
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
@@ -360,7 +358,7 @@ async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> No
     assert rooms.feed.history.end == 0
 
 
-async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
+async def test_collection_dropped_during_its_fill_is_not_ready(rig: Rig) -> None:
     rooms = rig.store.add(ROOMS, False)
     rig.store.drop(ROOMS)
     await rooms.wait_ready()
@@ -370,7 +368,7 @@ async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
 
 
 @pytest.mark.rows("RV-009", "RV-017")
-async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_before_the_ring_reads_history_from_etcd_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     first = await rig.store.create(rig.col, "one", "o00", body(n=0))
     expected = []
@@ -394,7 +392,9 @@ async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: py
 
 
 @pytest.mark.rows("RV-009")
-async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_from_several_past_revisions_get_each_event_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader that waited for another reader's pages of history does not read them again, and evicts nothing."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
@@ -408,7 +408,7 @@ async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, mon
         assert [seen.revision for seen in await sink.reached(made[-1])] == made[at + 1 :]
 
 
-async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_over_the_history_byte_limit_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EVENT_RING", 2)
     monkeypatch.setattr(limits, "HISTORY_BYTES", 100)
     first = await rig.store.create(rig.col, "one", "first", body(n=0))
@@ -420,7 +420,7 @@ async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pyt
 
 
 @pytest.mark.rows("OPS-002")
-async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
+async def test_store_is_compacted_periodically(rig: Rig) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(rig.compactor.run())
@@ -437,7 +437,7 @@ async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
 
 
 @pytest.mark.rows("OPS-002")
-async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_store_is_compacted_without_a_revision_mark(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     await rig.compactor.turn()
     rig.etcd.full = True
@@ -452,7 +452,7 @@ async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest
 
 @pytest.mark.rows("OPS-002")
 @pytest.mark.parametrize("quota", [QUOTA])
-async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_own_store_is_defragmented_and_accepts_writes(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     await rig.compactor.turn()
     rig.etcd.full, rig.etcd.size, rig.etcd.in_use = True, 10_001, 9_900
     rig.etcd.corrupt = True
@@ -466,7 +466,7 @@ async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: p
 
 
 @pytest.mark.parametrize("quota", [QUOTA])
-async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_own_store_logs_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for rig.etcd.size, told in ((8_000, False), (9_500, True)):
         await rig.compactor.turn()
         assert ("the store has 9500 bytes" in caplog.text) is told

@@ -18,20 +18,20 @@ MIB = 1 << 20
 NONE = "9223372036854771712"  # the value of version 1 without a limit
 
 
-def written(place: Path, **files: str) -> None:
+def write_files(place: Path, **files: str) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (place / name.replace("__", ".")).write_text(text)
 
 
-def first(place: Path, limit: object, used: int, cached: int) -> None:
+def write_cgroup_v1(place: Path, limit: object, used: int, cached: int) -> None:
     stat = f"cache 5\ninactive_file 1\ntotal_inactive_file {cached}\ntotal_active_file 0\n"
-    written(place, memory__limit_in_bytes=f"{limit}\n", memory__usage_in_bytes=f"{used}\n", memory__stat=stat)
+    write_files(place, memory__limit_in_bytes=f"{limit}\n", memory__usage_in_bytes=f"{used}\n", memory__stat=stat)
 
 
-def second(place: Path, limit: object, used: int, cached: int) -> None:
+def write_cgroup_v2(place: Path, limit: object, used: int, cached: int) -> None:
     stat = f"anon 5\ninactive_file {cached - 4096}\nactive_file 4096\n"
-    written(place, memory__max=f"{limit}\n", memory__current=f"{used}\n", memory__stat=stat)
+    write_files(place, memory__max=f"{limit}\n", memory__current=f"{used}\n", memory__stat=stat)
 
 
 @pytest.fixture
@@ -42,14 +42,14 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("now")
 @pytest.mark.parametrize(
     ("line", "make", "folder"),
-    [("4:cpu,memory:/a/b", first, "memory"), ("0::/a/b", second, "")],
+    [("4:cpu,memory:/a/b", write_cgroup_v1, "memory"), ("0::/a/b", write_cgroup_v2, "")],
     ids=["version 1", "version 2"],
 )
-def test_sizes_that_fit(tmp_path: Path, line: str, make: object, folder: str) -> None:
+def test_fits_compares_sizes_with_free_cgroup_memory(tmp_path: Path, line: str, make: object, folder: str) -> None:
     assert callable(make)
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text(f"9:name=systemd:/x\n{line}\n")
-    none = NONE if make is first else "max"
+    none = NONE if make is write_cgroup_v1 else "max"
     make(mount / folder / "a" / "b", none, 10 * MIB, MIB)
     make(mount / folder, none, 10 * MIB, MIB)
     make(mount / folder / "a", none, 10 * MIB, MIB)
@@ -71,10 +71,10 @@ async def test_new_or_large_objects_are_refused_without_free_memory(tmp_path: Pa
     """Small changes of existing objects are allowed without reserved memory, as they may free memory."""
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")
-    second(mount, 256 * MIB, 100 * MIB, 4096)
+    write_cgroup_v2(mount, 256 * MIB, 100 * MIB, 4096)
     store = EtcdStore(FakeEtcd(), FreeMemory(control_groups(own, mount)))  # type: ignore[arg-type]
     made = await store.put("/k", b"{}", 0, None)
-    second(mount, 256 * MIB, 256 * MIB, 4096)
+    write_cgroup_v2(mount, 256 * MIB, 256 * MIB, 4096)
     large = b"x" * (server_limits.WORK_INLINE + 1)
     for key, raw, expected in (("/new", b"{}", 0), ("/k", large, made.revision)):
         with pytest.raises(Overloaded):
@@ -82,15 +82,15 @@ async def test_new_or_large_objects_are_refused_without_free_memory(tmp_path: Pa
     assert (await store.put("/k", large[1:], made.revision, None)).ok
 
 
-def test_a_group_that_only_the_host_sees_is_looked_for_above(tmp_path: Path) -> None:
+def test_cgroup_limit_is_read_from_the_mount_root(tmp_path: Path) -> None:
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/kubelet/pod/container\n")
-    second(mount, 64 * MIB, 60 * MIB, 8192)
+    write_cgroup_v2(mount, 64 * MIB, 60 * MIB, 8192)
     assert [files.limit for files in control_groups(own, mount)] == [mount / "memory.max"]
 
 
 @pytest.mark.parametrize("text", [None, "", "0::/nowhere\n"])
-def test_without_groups_everything_fits(tmp_path: Path, text: str | None) -> None:
+def test_every_size_fits_without_cgroups(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "cgroup").write_text(text)
     assert FreeMemory(control_groups(tmp_path / "cgroup", tmp_path / "mount")).fits(1 << 60)

@@ -76,7 +76,7 @@ def scanned(feed: Feed, terms: list[Term], namespace: str | None) -> list[Entry]
     st.sampled_from((0, 3, 1000)),
 )
 @examples(25)
-def test_an_index_answers_as_a_scan_does(
+def test_index_selects_the_same_objects_as_a_scan(
     random: Random, asked: list[tuple[list[Term], str | None, int]], sort: int
 ) -> None:
     async def run() -> None:
@@ -110,7 +110,7 @@ def test_an_index_answers_as_a_scan_does(
 
 
 @pytest.mark.parametrize("budget", [0.0, 10.0], ids=["turn by turn", "at once"])
-async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_index_includes_changes_during_its_build(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", budget)
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
@@ -127,7 +127,7 @@ async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypat
     assert [entry.name for entry in later.entries] == [f"o{number:02}" for number in range(1, 49)]
 
 
-async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_collection_reload_during_an_index_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
@@ -141,7 +141,7 @@ async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest
     assert list(asking.result().entries) == kept
 
 
-async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreadable_object_fails_each_indexed_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "INDEX_FROM", 1)
 
     def broken(entry: Entry) -> str:
@@ -159,7 +159,7 @@ async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytes
     assert [entry.name for entry in (await feed.col.state.select([wrong], None)).entries] == ["good"]
 
 
-def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are_dropped(
+def test_unused_indexes_are_dropped_within_a_byte_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Indexes, "bytes", 0)
@@ -196,7 +196,7 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
     asyncio.run(run())
 
 
-async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_indexes_of_many_labels_are_kept_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Indexes of twelve labels are kept at the same time; with room for eight they would be built and dropped in
     turn."""
     monkeypatch.setattr(Indexes, "bytes", 0)
@@ -217,7 +217,7 @@ async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monke
     assert not reads
 
 
-async def test_a_value_that_is_not_wanted_is_found_among_any_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unequal_selector_uses_an_index_of_many_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Indexes, "bytes", 0)
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     monkeypatch.setattr(storage_limits, "INDEX_VALUES", 100)
@@ -233,7 +233,7 @@ async def test_a_value_that_is_not_wanted_is_found_among_any_number_of_values(mo
     assert not reads, "no object is read again"
 
 
-def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
+def test_marking_a_change_reads_no_object() -> None:
     feed = Feed()
     reads: list[Entry] = []
     feed.put(*(f"a/o{number:02}" for number in range(50)))
@@ -251,7 +251,7 @@ def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
 
 @given(st.randoms(use_true_random=False))
 @examples(12)
-def test_routed_groups_see_what_others_see(random: Random) -> None:
+def test_routed_and_unrouted_groups_get_the_same_events(random: Random) -> None:
     async def run(values: int) -> list[list[object]]:
         seed = Random(start)
         with pytest.MonkeyPatch.context() as patch:
@@ -283,7 +283,7 @@ def test_routed_groups_see_what_others_see(random: Random) -> None:
     assert asyncio.run(run(1)) == asyncio.run(run(0))
 
 
-async def test_a_change_wakes_only_the_groups_that_may_want_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_wakes_only_groups_that_it_may_match(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = Feed()
     made: list[str] = []
 
@@ -306,7 +306,7 @@ async def test_a_change_wakes_only_the_groups_that_may_want_it(monkeypatch: pyte
     assert len(looked) == 2  # once to find the group, once by the group itself
 
 
-async def test_a_value_that_cannot_be_read_wakes_everybody() -> None:
+async def test_unreadable_object_ends_all_routed_watches() -> None:
     def broken(entry: Entry) -> str:
         raise ValueError(entry.name)
 

@@ -43,13 +43,13 @@ def defaulted(raw: bytes, revision: int) -> bytes:
     return view(raw, revision).replace(b'"spec":', b'"more":1,"spec":') if revision % 3 else view(raw, revision)
 
 
-def shelves() -> list[JoinedViews]:
+def live_joined_views() -> list[JoinedViews]:
     gc.collect()
     return [it for it in gc.get_objects() if isinstance(it, JoinedViews)]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 120, 1000]))
-def test_reads_do_not_depend_on_the_place_of_the_bytes(seed: int, names: int) -> None:
+def test_reads_of_joined_views_equal_reads_of_entries(seed: int, names: int) -> None:
     random = Random(seed)
     snapshot, now, raws = Snapshot(), dict[str, Entry](), dict[Entry, bytes]()
     held: list[tuple[Segments, bytes]] = []
@@ -100,11 +100,11 @@ def test_reads_do_not_depend_on_the_place_of_the_bytes(seed: int, names: int) ->
         ),
     ],
 )
-def test_what_can_be_cut_out_again(raw: bytes, shown: bytes, can: bool) -> None:
+def test_can_be_cut_out_accepts_views_that_hold_stored_bytes(raw: bytes, shown: bytes, can: bool) -> None:
     assert can_be_cut_out(raw, shown, 7) is can
 
 
-def test_listed_objects_are_held_once() -> None:
+def test_lists_and_entries_share_object_bytes() -> None:
     count, size = 2_000, 10_000
     tracemalloc.start()
     try:
@@ -124,21 +124,21 @@ def test_listed_objects_are_held_once() -> None:
 
 @pytest.mark.slow
 def test_joined_views_that_few_entries_use_are_released() -> None:
-    had = len(shelves())
+    had = len(live_joined_views())
     entries = [Entry("a", f"o{number:03}", 1, stored(f"o{number:03}", number)) for number in range(100)]
     snapshot = Snapshot((f"a/{entry.name}", entry) for entry in entries)
     assert Segments(snapshot.pieces(), view).parts
-    assert len(shelves()) == had + 1
+    assert len(live_joined_views()) == had + 1
     newer = [Entry("a", f"o{number:03}", 2, stored("new", number)) for number in range(60)]
     replaced = [snapshot.put(f"a/{entry.name}", entry) for entry in newer]
     for chunk in snapshot.chunks():
         chunk.evict()  # as two minutes after the last list: earlier bytes are freed
-    assert len(shelves()) == had
+    assert len(live_joined_views()) == had
     assert [entry.raw for entry in entries] == [stored(f"o{number:03}", number) for number in range(100)]
     assert replaced == list[Entry | None](entries[:60])
 
 
-def test_two_versions_do_not_drive_each_other_out() -> None:
+def test_views_of_two_versions_do_not_evict_each_other() -> None:
     made: list[int] = []
 
     def counting(raw: bytes, revision: int) -> bytes:

@@ -37,7 +37,7 @@ from tests.support.strain import turns_beside
         ("", "/"),
     ],
 )
-def test_keys(prefix: str, root: str) -> None:
+def test_etcd_keys_of_collections_and_objects(prefix: str, root: str) -> None:
     keys = Keys(prefix)
     tabs = GroupResource("example.com", "crontabs")
     assert keys.collection(tabs) == f"{root}example.com/crontabs/"
@@ -61,11 +61,11 @@ def test_keys(prefix: str, root: str) -> None:
         ("", False, None),
     ],
 )
-def test_keys_within_a_collection(key: str, namespaced: bool, parts: tuple[str, str] | None) -> None:
+def test_split_relative_gives_namespace_and_name(key: str, namespaced: bool, parts: tuple[str, str] | None) -> None:
     assert split_relative(key, namespaced) == parts
 
 
-def test_bounds_hold_a_namespace_and_nothing_else() -> None:
+def test_bounds_contain_exactly_one_namespace() -> None:
     low, high = bounds("a")
     assert all(low <= key < high for key in ("a/", "a/-", "a/zzz"))
     assert not any(low <= key < high for key in ("a-b/x", "a.b/x", "a", "a0/x", "ab/x"))
@@ -125,7 +125,7 @@ def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
     assert history_module.HISTORIES.bytes == 0
 
 
-def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aged_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENTS_KEPT_BYTES", 25_000)
     large, small = History(0), History(0)
     for revision in range(1, 200):
@@ -137,7 +137,7 @@ def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.Mon
     assert (large.end - large.first, small.end - small.first) == (2, 25_000 // 302)
 
 
-def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepended_history_is_kept_until_limits_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(20)
     for revision in (30, 31, 32, 33):
@@ -161,7 +161,7 @@ def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert history.at(history.position(50)).revision == 51
 
 
-def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_evicts_old_changes_unless_watchers_need_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENTS_KEPT", 3)
     history = History(0)
     for revision in range(1, 11):
@@ -189,7 +189,7 @@ def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert history.unchanged_since(11)
 
 
-def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_history_keeps_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(0)
     history.pinned = True
@@ -202,7 +202,7 @@ def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.looptime
-async def test_waiting_for_a_revision() -> None:
+async def test_reach_waits_until_progress_has_the_revision() -> None:
     asked: list[tuple[int, int]] = []
     progress = Progress(lambda revision, times: asked.append((revision, times)))
     progress.restart(5)
@@ -228,7 +228,7 @@ async def test_waiting_for_a_revision() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_closed_progress_lets_everybody_go() -> None:
+async def test_closed_progress_ends_waits() -> None:
     progress = Progress(lambda revision, times: None)
     async with asyncio.TaskGroup() as group:
         wait = group.create_task(progress.reach(3))
@@ -246,7 +246,7 @@ class Silent:
 
 
 @pytest.mark.looptime
-async def test_who_waits_for_a_lease_that_cannot_be_had_is_told_with_the_others() -> None:
+async def test_failed_lease_request_fails_all_its_callers() -> None:
     leases, loop = Leases(Silent()), asyncio.get_running_loop()
     began = loop.time()
     found = await asyncio.gather(*(leases.lease(60) for _ in range(20)), return_exceptions=True)
@@ -269,7 +269,7 @@ class Granter:
 
 
 @pytest.mark.looptime
-async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_objects_of_equal_ttl_share_a_lease_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects never expire early: a shared lease lasts longer by the time for which it may be shared."""
     monkeypatch.setattr(storage_limits, "LEASE_OBJECTS", 3)
     etcd = Granter()
@@ -290,7 +290,7 @@ async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: p
     ("ttl", "longer"),
     [(1, 0), (10, 0), (19, 0), (20, 1), (39, 1), (60, 3), (1199, 59), (1200, 60), (3600, 60), (86400, 60)],
 )
-async def test_an_object_lives_a_twentieth_longer_at_most_and_never_shorter(ttl: int, longer: int) -> None:
+async def test_lease_lasts_at_most_a_twentieth_longer_than_ttl(ttl: int, longer: int) -> None:
     etcd, loop = Granter(), asyncio.get_running_loop()
     leases, granted = Leases(etcd), dict[int, float]()
     for _ in range(10):
@@ -325,7 +325,7 @@ class Rounds:
         return False
 
 
-async def test_long_work_takes_turns() -> None:
+async def test_pump_runs_work_round_robin() -> None:
     """The pump runs all work in turn until none is left."""
     pump, done = Pump(), list[str]()
     for work in (Rounds("a", 3, done), Rounds("b", 1, done), Rounds("c", 2, done)):
@@ -335,7 +335,7 @@ async def test_long_work_takes_turns() -> None:
     assert done == ["a", "b", "b rests", "c", "a", "c", "c rests", "a", "a rests"]
 
 
-def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_frames_are_cached_within_a_byte_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     pieces = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     initial_frames = InitialFrames()
@@ -348,7 +348,7 @@ def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.Monk
     assert initial_frames.find(pieces[4]) is None
 
 
-def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_frames_with_ages_are_cached_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     initial_frames = InitialFrames()
@@ -360,7 +360,7 @@ def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.Mo
         assert initial_frames.find(other, second) == (2, b"x" * 90)
 
 
-async def test_choosing_among_many_gives_others_their_turns() -> None:
+async def test_select_entries_yields_to_the_event_loop() -> None:
     entries = [Entry("n", f"o{at:04}", at, b"{}") for at in range(100)]
 
     def selects(entry: Entry) -> bool:
@@ -389,7 +389,7 @@ class Doubtful:
 
 
 @pytest.mark.looptime
-async def test_a_write_in_doubt_is_not_sent_again_for_its_lease() -> None:
+async def test_write_with_unknown_outcome_is_not_retried_for_lease() -> None:
     etcd = Doubtful()
     with pytest.raises(UnknownOutcome):
         await EtcdStore(cast(Etcd, etcd)).put("/k", b"v", 0, None, ttl=60)

@@ -15,7 +15,7 @@ from apiext.storage.readplan import ListQuery, ReadPlan, parse_revision, plan
 
 @pytest.mark.rows("RV-003", "RV-005", "RV-006", "RV-007")
 @pytest.mark.parametrize("case", load(__file__, "readplan"), ids=case_name)
-def test_plan(case: Case) -> None:
+def test_list_query_gives_read_plan(case: Case) -> None:
     ask = dict(case.ask)
     if "token" in ask:
         revision, start = ask["token"]
@@ -30,7 +30,7 @@ def test_plan(case: Case) -> None:
 
 @pytest.mark.rows("RV-005", "RV-006")
 @pytest.mark.parametrize("case", load(__file__, "continuation"), ids=case_name)
-def test_decode(case: Case) -> None:
+def test_decode_of_continue_tokens(case: Case) -> None:
     token = case.token or base64.urlsafe_b64encode(case["json"].encode()).decode().rstrip("=")
     if case.then is not None:
         assert continuation.decode(token) == Continuation(*case.then)
@@ -42,7 +42,7 @@ def test_decode(case: Case) -> None:
 
 
 @pytest.mark.rows("RV-005")
-def test_a_token_is_upstreams_json() -> None:
+def test_continue_token_is_json_of_upstream() -> None:
     token = continuation.encode("ns/a\0", 7)
     assert "=" not in token
     text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
@@ -54,13 +54,13 @@ def test_a_token_is_upstreams_json() -> None:
 
 
 @given(st.from_regex(r"[a-z0-9.-]{0,5}[a-z0-9](/[a-z0-9]([a-z0-9.-]{0,5}[a-z0-9])?)?", fullmatch=True), st.integers(1))
-def test_a_token_says_what_was_put_in(start: str, revision: int) -> None:
+def test_continue_token_decodes_to_its_input(start: str, revision: int) -> None:
     revision %= 2**63 - 1
     assert continuation.decode(continuation.encode(start + "\0", revision + 1)) == (start + "\0", revision + 1)
 
 
 @given(st.text(max_size=40) | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode()))
-def test_any_text_is_a_token_or_a_bad_one(token: str) -> None:
+def test_decode_of_any_string_raises_only_bad_token(token: str) -> None:
     with contextlib.suppress(BadToken):
         assert continuation.decode(token).start
 

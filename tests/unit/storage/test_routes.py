@@ -41,7 +41,7 @@ WATCHES: dict[str, Callable[[int], WatchGroup]] = {
 
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("watches", WATCHES)
-async def test_a_change_costs_nothing_of_the_watches_that_it_does_not_concern(watches: str) -> None:
+async def test_cost_of_a_change_excludes_unrelated_watches(watches: str) -> None:
     took: dict[int, int] = {}
     for number in (2, 3000):
         feed = Feed()
@@ -57,7 +57,7 @@ async def test_a_change_costs_nothing_of_the_watches_that_it_does_not_concern(wa
 
 
 @pytest.mark.parametrize("watches", WATCHES)
-async def test_a_watch_that_was_idle_is_served_at_once_and_knows_how_far_it_is(watches: str) -> None:
+async def test_idle_watch_follows_the_revision_and_gets_its_change(watches: str) -> None:
     """Idle watches follow changes of other objects, also if these are more than the history holds."""
     feed = Feed()
     sinks = [RecordingSink() for _ in range(8)]
@@ -75,7 +75,7 @@ async def test_a_watch_that_was_idle_is_served_at_once_and_knows_how_far_it_is(w
 
 
 @pytest.mark.rows("SEL-002")
-async def test_an_object_that_leaves_a_value_is_told_to_those_who_asked_for_it() -> None:
+async def test_changed_label_is_deleted_event_for_its_old_selector() -> None:
     feed = Feed()
     before, now = RecordingSink(), RecordingSink()
     for at, sink in ((1, before), (2, now)):
@@ -87,7 +87,7 @@ async def test_an_object_that_leaves_a_value_is_told_to_those_who_asked_for_it()
     assert [seen.type for seen in now.seen] == ["ADDED"]
 
 
-async def test_a_selector_of_many_values_is_tested_and_not_spread_out() -> None:
+async def test_selector_with_many_values_is_not_routed_by_value() -> None:
     values = frozenset(f"v{number}" for number in range(limits.ROUTE_VALUES + 1))
     feed, sink = Feed(), RecordingSink()
     term = Term(label("own"), values.__contains__, values)
@@ -101,7 +101,7 @@ async def test_a_selector_of_many_values_is_tested_and_not_spread_out() -> None:
     feed.put("n/a", raw=raw(3))
 
 
-async def test_labels_that_are_no_text_concern_those_who_ask_for_the_label() -> None:
+async def test_label_that_is_no_string_matches_no_value() -> None:
     feed, sinks = Feed(), [RecordingSink() for _ in range(3)]
     for at, sink in enumerate(sinks):
         feed.col.watch(WATCHES["value of a label"](at), None, sink)
@@ -112,7 +112,7 @@ async def test_labels_that_are_no_text_concern_those_who_ask_for_the_label() -> 
 
 
 @pytest.mark.parametrize("watches", WATCHES)
-async def test_watches_that_close_leave_nothing(watches: str) -> None:
+async def test_closed_watches_leave_no_routes(watches: str) -> None:
     feed = Feed()
     for _ in range(2):
         watchers = [feed.col.watch(WATCHES[watches](at), None, RecordingSink()) for at in range(20)]

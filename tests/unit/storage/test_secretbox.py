@@ -49,14 +49,14 @@ BOX = (
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize(("key", "nonce", "folded"), SALSA)
-def test_the_stream_of_salsa20(key: str, nonce: str, folded: str) -> None:
+def test_salsa20_key_stream_equals_test_vectors(key: str, nonce: str, folded: str) -> None:
     stream = b"".join(secretbox.salsa20(bytes.fromhex(key), bytes.fromhex(nonce), 131072))
     blocks = (int.from_bytes(stream[at : at + 64], "big") for at in range(0, len(stream), 64))
     assert reduce(int.__xor__, blocks) == int(folded, 16)
 
 
 @pytest.mark.rows("OPS-003")
-def test_the_stream_of_xsalsa20() -> None:
+def test_xsalsa20_key_stream_equals_test_vector() -> None:
     assert sealed_zeros(32).hex() == X_STREAM[64:]
 
 
@@ -66,16 +66,14 @@ def sealed_zeros(size: int) -> bytes:
 
 
 @pytest.mark.rows("OPS-003")
-def test_a_box_of_nacl() -> None:
+def test_secretbox_equals_box_of_nacl() -> None:
     key, nonce, message = b"\1" * 32, b"\2" * 24, b"\3" * 64
     assert secretbox.encrypt(key, nonce, message).hex() == BOX
     assert secretbox.decrypt(key, nonce, bytes.fromhex(BOX)) == message
 
 
 @given(st.binary(max_size=300), st.binary(min_size=32, max_size=32), st.binary(min_size=24, max_size=24), st.data())
-def test_encrypted_values_are_decrypted_unless_changed(
-    message: bytes, key: bytes, nonce: bytes, data: st.DataObject
-) -> None:
+def test_secretbox_decrypts_only_unchanged_boxes(message: bytes, key: bytes, nonce: bytes, data: st.DataObject) -> None:
     box = bytearray(secretbox.encrypt(key, nonce, message))
     assert secretbox.decrypt(key, nonce, bytes(box)) == message
     box[data.draw(st.integers(0, len(box) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -83,7 +81,7 @@ def test_encrypted_values_are_decrypted_unless_changed(
 
 
 @pytest.mark.parametrize("size", [64 * 1024 - 33, 64 * 1024, 64 * 1024 + 1, 200_001])
-def test_a_long_stream_is_a_short_one_and_more(size: int) -> None:
+def test_key_stream_starts_equally_for_all_lengths(size: int) -> None:
     stream = sealed_zeros(size)
     assert len(stream) == size
     assert stream.startswith(bytes.fromhex(X_STREAM)[32:])

@@ -57,7 +57,7 @@ def between(model: dict[str, Entry], low: str, high: str) -> list[Entry]:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
-def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
+def test_snapshot_equals_a_sorted_dict(seed: int, names: int) -> None:
     for snapshot, model, random in churn(seed, names, 400):
         assert dict(snapshot.index.items()) == model
         assert list(snapshot.items()) == list(model.items())
@@ -76,7 +76,7 @@ def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
-def test_values_of_readers_never_change(seed: int, names: int) -> None:
+def test_snapshot_pieces_of_readers_never_change(seed: int, names: int) -> None:
     held = []
     for snapshot, model, random in churn(seed, names, 300):
         low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES))))
@@ -89,7 +89,7 @@ def test_values_of_readers_never_change(seed: int, names: int) -> None:
         assert kept == inside
 
 
-def test_a_page_leaves_the_other_chunks_to_writers() -> None:
+def test_page_shares_only_its_own_chunks() -> None:
     snapshot = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(1000))
     snapshot.pieces("n/", "n0", 150)
     assert [chunk.shared for chunk in snapshot.chunks()] == [True] * 2 + [False] * 8
@@ -97,7 +97,7 @@ def test_a_page_leaves_the_other_chunks_to_writers() -> None:
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
 @pytest.mark.rows("RV-021")
-def test_segments_are_the_views_joined(seed: int, names: int) -> None:
+def test_segments_equal_joined_views(seed: int, names: int) -> None:
     for snapshot, model, random in churn(seed, names, 300):
         viewer = random.choice((view, view, other_view))
         low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES)), (f"a/o{names // 3:04}\0", "")))
@@ -118,7 +118,7 @@ def test_segments_are_the_views_joined(seed: int, names: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_large_objects_are_joined_a_few_at_a_time(seed: int) -> None:
+def test_batches_of_large_objects_are_limited_in_bytes(seed: int) -> None:
     random = Random(seed)
     snapshot, model = Snapshot(), {}
     for number in range(400):
@@ -139,7 +139,7 @@ def test_large_objects_are_joined_a_few_at_a_time(seed: int) -> None:
             assert b"".join(Segments(pieces, view).parts) == naive
 
 
-def test_one_change_makes_one_view() -> None:
+def test_one_change_renders_one_view() -> None:
     made: list[int] = []
 
     def counting(raw: bytes, revision: int) -> bytes:
@@ -161,7 +161,7 @@ def test_one_change_makes_one_view() -> None:
 
 
 @pytest.mark.parametrize("most", [storage_limits.CONVERTED_AT_ONCE, 500])
-async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_conversion_requests_are_limited_in_objects(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "CONVERTED_AT_ONCE", most)
     entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
     asked: list[int] = []
@@ -177,7 +177,7 @@ async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: p
     assert segments.pending == 0
 
 
-async def test_other_forms_are_remembered_by_chunk() -> None:
+async def test_other_forms_are_cached_by_chunk() -> None:
     made: list[int] = []
 
     def maker(ages: Ages) -> Callable[[Entry], bytes]:
@@ -236,7 +236,7 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
     assert len(made) == 1000
 
 
-async def test_views_are_made_in_slices() -> None:
+async def test_prepare_renders_all_pending_views() -> None:
     snapshot = Snapshot((f"o{number:05}", Entry("", f"o{number:05}", number, b"1")) for number in range(1000))
     segments = Segments(snapshot.pieces(), view)
     assert segments.pending == 1000
@@ -245,7 +245,7 @@ async def test_views_are_made_in_slices() -> None:
     assert b"".join(segments.parts).count(b"rv") == 1000
 
 
-def test_a_snapshot_merges_what_became_small() -> None:
+def test_snapshot_merges_small_chunks() -> None:
     snapshot = Snapshot((f"o{number:05}", Entry("", f"o{number:05}", number, b"1")) for number in range(5000))
     for number in range(5000):
         if number % 50:
@@ -254,7 +254,7 @@ def test_a_snapshot_merges_what_became_small() -> None:
     assert len(list(snapshot.chunks())) <= 8
 
 
-async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_snapshot_is_built_over_several_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0)  # so each part takes one iteration of the loop on any machine
     entries = [Entry("n", f"o{number:05}", number, b"1") for number in range(1000)]
     turns = 0

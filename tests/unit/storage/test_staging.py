@@ -46,7 +46,7 @@ def feed() -> Feed:
     return Feed()
 
 
-def opened(feed: Feed, slow: Slow, **how: object) -> RecordingSink:
+def open_watch(feed: Feed, slow: Slow, **how: object) -> RecordingSink:
     sink = RecordingSink()
     feed.col.watch(replace(watch_group(key="slow"), stage=slow), None, sink, **how)  # type: ignore[arg-type]
     return sink
@@ -59,7 +59,7 @@ def names(sink: RecordingSink) -> list[str]:
 @pytest.mark.rows("VER-012", "VER-008")
 async def test_events_wait_for_the_stage_and_keep_their_order(feed: Feed) -> None:
     slow = Slow()
-    sink = opened(feed, slow)
+    sink = open_watch(feed, slow)
     await turns()
     feed.put("n/a", "n/b")
     feed.put("n/c")
@@ -74,9 +74,9 @@ async def test_events_wait_for_the_stage_and_keep_their_order(feed: Feed) -> Non
     assert names(sink) == ["a", "b", "c", "d"]
 
 
-async def test_converted_objects_do_not_wait(feed: Feed) -> None:
+async def test_already_converted_objects_bypass_the_stage(feed: Feed) -> None:
     slow = Slow()
-    sink = opened(feed, slow)
+    sink = open_watch(feed, slow)
     await turns()
     feed.put("n/a")
     entry = feed.col.state.get("n", "a")
@@ -86,11 +86,11 @@ async def test_converted_objects_do_not_wait(feed: Feed) -> None:
     assert (names(sink), slow.asked) == (["a"], [])
 
 
-async def test_initial_objects_wait_too(feed: Feed) -> None:
+async def test_initial_objects_wait_for_the_stage(feed: Feed) -> None:
     feed.put(*(f"n/o{number:03}" for number in range(250)))
     slow = Slow()
-    sink = opened(feed, slow, initial=True)
-    other = opened(feed, slow, initial=True)
+    sink = open_watch(feed, slow, initial=True)
+    other = open_watch(feed, slow, initial=True)
     await turns()
     assert names(sink) == names(other) == []
     for _ in range(6):
@@ -104,10 +104,10 @@ async def test_initial_objects_wait_too(feed: Feed) -> None:
 
 
 @pytest.mark.rows("VER-008")
-async def test_a_failure_ends_all_watches_of_the_group(feed: Feed) -> None:
+async def test_stage_failure_ends_all_watches_of_its_group(feed: Feed) -> None:
     slow, others = Slow(), RecordingSink()
     feed.col.watch(watch_group(key="others"), None, others)
-    sinks = [opened(feed, slow) for _ in range(3)]
+    sinks = [open_watch(feed, slow) for _ in range(3)]
     await turns()
     feed.put("n/a")
     await turns()
@@ -121,10 +121,10 @@ async def test_a_failure_ends_all_watches_of_the_group(feed: Feed) -> None:
 
 
 @pytest.mark.rows("SEL-002")
-async def test_only_what_may_be_selected_is_asked_for(feed: Feed) -> None:
+async def test_only_objects_that_may_be_selected_are_converted(feed: Feed) -> None:
     feed.put("n/a", "n/boring")
     slow = Slow(but="boring")
-    sink = opened(feed, slow, initial=True)
+    sink = open_watch(feed, slow, initial=True)
     await turns()
     slow.answer()
     feed.put("n/boring")
@@ -137,14 +137,14 @@ async def test_only_what_may_be_selected_is_asked_for(feed: Feed) -> None:
 
 @pytest.mark.rows("SEL-002")
 @pytest.mark.parametrize("over", [False, True], ids=["one turn", "many"])
-async def test_initial_objects_come_once_however_many_turns_they_take(
+async def test_initial_objects_are_converted_and_sent_once(
     feed: Feed, monkeypatch: pytest.MonkeyPatch, *, over: bool
 ) -> None:
     monkeypatch.setattr("apiext.storage.fanout.LoopBudget", lambda: SimpleNamespace(exhausted=over))
     feed.put(*(f"n/o{number:03}{'x' if number % 7 == 5 else ''}" for number in range(100)))
     slow = Slow()
     monkeypatch.setattr(slow, "may_select", lambda entry: entry.name.endswith("x"))
-    sink = opened(feed, slow, initial=True)
+    sink = open_watch(feed, slow, initial=True)
     await turns()
     slow.answer()
     await turns(500)
@@ -152,7 +152,7 @@ async def test_initial_objects_come_once_however_many_turns_they_take(
     assert slow.asked == [names(sink)], "what is ready and has to wait for its turn is not asked for again"
 
 
-async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:
+async def test_watch_closed_during_conversion_gets_no_event(feed: Feed) -> None:
     slow = Slow()
     sink = RecordingSink()
     watcher = feed.col.watch(replace(watch_group(key="slow"), stage=slow), None, sink)

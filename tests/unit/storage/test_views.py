@@ -20,18 +20,18 @@ RAW = (
 )
 
 
-def shown(raw: bytes, revision: int) -> bytes:
+def with_resource_version(raw: bytes, revision: int) -> bytes:
     return raw[:-1].replace(b'"uid"', b'"resourceVersion":"%d","uid"' % revision)
 
 
 @pytest.mark.rows("VER-003")
 @pytest.mark.parametrize(("version", "made"), [(b"v1", 2), (b"v2", 1), (b"v1beta1", 1)])
-def test_a_view_of_another_version_is_remembered(version: bytes, made: int) -> None:
+def test_view_of_another_version_is_cached(version: bytes, made: int) -> None:
     calls: list[int] = []
 
     def viewer(raw: bytes, revision: int) -> bytes:
         calls.append(revision)
-        return shown(raw, revision).replace(b"/v1", b"/" + version)
+        return with_resource_version(raw, revision).replace(b"/v1", b"/" + version)
 
     entry = Entry("default", "a", 7, RAW)
     assert entry.view(viewer) == entry.view(viewer)
@@ -48,28 +48,28 @@ def test_the_garbage_collector_tracks_no_entry() -> None:
     secret = Secret("aescbc", "key", b"x" * 32)
     kept = [Entry("default", "a", 7, RAW), EncryptedEntry("default", "a", 7, RAW, secret=secret)]
     for entry in (*kept, kept[0].with_revision(8)):
-        entry.view(renamed)
+        entry.view(view_as_v2)
         assert entry.labels == {}
         assert not gc.is_tracked(entry)
         assert RAW.decode() not in repr(entry)
 
 
-def renamed(raw: bytes, revision: int) -> bytes:
-    return shown(raw, revision).replace(b"/v1", b"/v2")
+def view_as_v2(raw: bytes, revision: int) -> bytes:
+    return with_resource_version(raw, revision).replace(b"/v1", b"/v2")
 
 
-def test_states_that_are_gone_are_held_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicted_states_are_not_referenced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "EVENT_RING", 2)
     history, held = History(0), list[ref[Entry]]()
     previous: Entry | None = None
     for revision in range(1, 8):
         entry = Held("default", "a", revision, RAW)
-        entry.view(renamed)
+        entry.view(view_as_v2)
         held.append(ref(entry))
         history.append(Change("MODIFIED" if previous else "ADDED", entry, previous, revision))
         previous = entry
     last = Held("default", "a", 8, RAW)
-    last.view(renamed)
+    last.view(view_as_v2)
     held.append(ref(last))
     history.append(Change("DELETED", last, previous, 8))
     del entry, previous, last
@@ -78,30 +78,30 @@ def test_states_that_are_gone_are_held_by_nobody(monkeypatch: pytest.MonkeyPatch
     assert not any(each() for each in held)
 
 
-def test_who_showed_what_nobody_holds_is_not_kept() -> None:
+def test_viewer_of_released_entry_is_not_referenced() -> None:
     def viewer(raw: bytes, revision: int) -> bytes:
-        return renamed(raw, revision)
+        return view_as_v2(raw, revision)
 
     entry, kept = Entry("default", "a", 7, RAW), ref(viewer)
     gone = entry.with_revision(8)
-    assert gone.view(viewer) == gone.view(viewer) == renamed(RAW, 8)  # as for the last event of a watch
+    assert gone.view(viewer) == gone.view(viewer) == view_as_v2(RAW, 8)  # as for the last event of a watch
     del gone, viewer
     assert kept() is None
 
 
 def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "VIEW_BYTES", 3 * len(renamed(RAW, 1)))
+    monkeypatch.setattr(limits, "VIEW_BYTES", 3 * len(view_as_v2(RAW, 1)))
     entries = [Entry("default", "a", revision, RAW) for revision in range(1, 6)]
     for entry in entries:
-        entry.view(renamed)
-        entry.cache_view(renamed, entry.view(renamed))
+        entry.view(view_as_v2)
+        entry.cache_view(view_as_v2, entry.view(view_as_v2))
     assert [entry._cached is not None for entry in entries] == [False, False, True, True, True]
     entries[3].evict_view()
-    entries[0].view(renamed)
+    entries[0].view(view_as_v2)
     assert [entry._cached is not None for entry in entries] == [True, False, True, False, True]
 
 
-async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_converted_entries_are_shared_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONVERTED_CACHE_BYTES", 250)
     monkeypatch.setattr(limits, "CONVERTED_CACHE_SECONDS", 0.02)
     text = orjson.dumps({"metadata": {"labels": {"a": "b"}}, "x": "x" * 60})

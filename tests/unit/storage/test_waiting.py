@@ -85,7 +85,7 @@ def names(col: Collection) -> list[str]:
     return [entry.name for entry in col.state.entries()]
 
 
-async def test_encrypted_values_are_decrypted_after_a_restart(world: KmsWorld) -> None:
+async def test_kms_values_are_decrypted_after_a_restart(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
     assert (await world.store.update(col, "d", "a", body(n=2), made.revision)).raw == body(n=2)
@@ -114,7 +114,7 @@ async def test_a_new_key_of_the_plugin_makes_values_stale(world: KmsWorld) -> No
     assert not col.values.stale(theirs)  # another seed of the same key is not stale
 
 
-async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) -> None:
+async def test_buffered_changes_keep_order_and_block_no_other_resource(world: KmsWorld) -> None:
     col = await world.start()
     first = await world.store.create(col, "d", "a", body(n=1))
     sink = RecordingSink()
@@ -152,7 +152,7 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert world.plugin.count("Decrypt") == 1
 
 
-async def test_changes_that_wait_are_dropped_if_the_store_is_restored_to_a_time_before_them(world: KmsWorld) -> None:
+async def test_store_restore_drops_later_buffered_changes(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
     stored = world.etcd.state(PREFIX)[f"{PREFIX}d/a"][1]
@@ -171,7 +171,7 @@ async def test_changes_that_wait_are_dropped_if_the_store_is_restored_to_a_time_
     assert names(col) == ["a", "b"]
 
 
-async def test_requests_that_wait_for_a_slow_plugin_are_told_to_retry(world: KmsWorld) -> None:
+async def test_reads_raise_not_ready_while_plugin_is_slow(world: KmsWorld) -> None:
     col = await world.start()
     other = await world.other()
     world.plugin.timeout = 30.0
@@ -185,7 +185,7 @@ async def test_requests_that_wait_for_a_slow_plugin_are_told_to_retry(world: Kms
     assert names(col) == ["a"]
 
 
-async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back(world: KmsWorld) -> None:
+async def test_unavailable_key_fails_its_values_until_it_returns(world: KmsWorld) -> None:
     col = await world.start()
     await world.store.create(col, "d", "a", body(n=1))
     sink = RecordingSink()
@@ -214,7 +214,7 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     assert sink.ended  # it missed the change in order, so it must restart
 
 
-async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back(world: KmsWorld) -> None:
+async def test_lost_key_does_not_block_retries_of_other_keys(world: KmsWorld) -> None:
     other, lost = await world.other(), await world.other("key-9")
     for number in range(10):
         world.write(lost, f"d/lost{number}", n=1)
@@ -232,7 +232,7 @@ async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back
         col.state.entries()
 
 
-async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsWorld) -> None:
+async def test_start_without_plugin_reports_error_and_recovers(world: KmsWorld) -> None:
     other = await world.other()
     world.write(other, "d/a", n=1)
     world.plugin.die()
@@ -250,7 +250,7 @@ async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsW
     await world.store.create(col, "d", "b", body(n=1))
 
 
-async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
+async def test_expired_data_key_encrypts_nothing(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
     world.plugin.die()
@@ -269,7 +269,7 @@ async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
     assert (await world.store.delete(col, "d", "a", made.revision)).raw == body(n=1)
 
 
-async def test_large_values_wait_as_small_ones(world: KmsWorld) -> None:
+async def test_large_values_keep_order_with_small_values(world: KmsWorld) -> None:
     col = await world.start()
     other = await world.other()
     sink = RecordingSink()
@@ -285,7 +285,7 @@ async def test_large_values_wait_as_small_ones(world: KmsWorld) -> None:
     assert not col.values.ahead
 
 
-async def test_a_fill_asks_once_for_each_key(world: KmsWorld) -> None:
+async def test_fill_decrypts_each_data_key_once(world: KmsWorld) -> None:
     others = [await world.other() for _ in range(3)]
     for number in range(300):
         world.write(others[number % 3], f"d/a{number:03}", n=number)
@@ -294,7 +294,7 @@ async def test_a_fill_asks_once_for_each_key(world: KmsWorld) -> None:
     assert world.plugin.count("Decrypt") == 3
 
 
-async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
+async def test_watch_from_history_without_its_key_is_unavailable(world: KmsWorld) -> None:
     other = await world.other()
     first = world.write(other, "d/a", n=1)
     second = world.write(other, "d/a", n=2)
@@ -310,7 +310,7 @@ async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
     assert [seen.revision for seen in await sink.reached(second + 1)] == [second, second + 1]
 
 
-async def held(world: KmsWorld, count: int = 1) -> Collection:
+async def start_with_buffered_changes(world: KmsWorld, count: int = 1) -> Collection:
     """Return the things, of which ``count`` changes wait for keys."""
     col = await world.start()
     other = await world.other()
@@ -323,8 +323,8 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
     return col
 
 
-async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> None:
-    col = await held(world, 5 * storage_limits.KMS_HELD_SLICE)
+async def test_many_buffered_changes_are_dispatched_in_slices(world: KmsWorld) -> None:
+    col = await start_with_buffered_changes(world, 5 * storage_limits.KMS_HELD_SLICE)
     seen: list[tuple[int, int]] = []
     col.feed.subscribe(lambda change: seen.append((change.revision, col.state.revision)))
     world.plugin.gate.set()
@@ -333,8 +333,8 @@ async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> 
     assert all(revision == at for revision, at in seen[:-1])
 
 
-async def test_a_watch_from_what_waits_begins_once_it_is_there(world: KmsWorld) -> None:
-    col = await held(world)
+async def test_watch_from_buffered_revision_waits_for_its_key(world: KmsWorld) -> None:
+    col = await start_with_buffered_changes(world)
     sink = RecordingSink()
     opening = world.group.create_task(world.store.watch(col, watch_group(), world.etcd.revision, sink))
     await asyncio.sleep(0.5)
@@ -346,8 +346,8 @@ async def test_a_watch_from_what_waits_begins_once_it_is_there(world: KmsWorld) 
         await world.store.watch(col, watch_group(), world.etcd.revision + 5, sink)
 
 
-async def test_a_collection_may_go_while_changes_wait(world: KmsWorld) -> None:
-    await held(world)
+async def test_collection_is_dropped_while_changes_are_buffered(world: KmsWorld) -> None:
+    await start_with_buffered_changes(world)
     world.store.drop(THINGS)
     world.plugin.gate.set()
     await world.store.fresh()
@@ -356,8 +356,8 @@ async def test_a_collection_may_go_while_changes_wait(world: KmsWorld) -> None:
     assert names(again) == ["a000"]
 
 
-async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
-    col = await held(world)
+async def test_encryption_switch_delivers_buffered_changes(world: KmsWorld) -> None:
+    col = await start_with_buffered_changes(world)
     service = await world._service(FakePlugin())
     world.store.switch_encryption(encryptions(service))
     await asyncio.sleep(1)
@@ -365,8 +365,8 @@ async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
     assert col.arrivals.open
 
 
-async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
-    col = await held(world)
+async def test_encryption_switch_without_plugin_ends_buffering(world: KmsWorld) -> None:
+    col = await start_with_buffered_changes(world)
     world.store.switch_encryption(CipherEncryptions())
     await asyncio.sleep(1)
     with pytest.raises(Undecryptable, match="identity transformer"):
@@ -374,9 +374,7 @@ async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
     assert (col.decryption_buffer, col.state.revision) == (None, world.store.revision)
 
 
-async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
-    world: KmsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_change_during_a_reload_is_delivered(world: KmsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     col = await world.start()
     other = await world.other()
     asked, prepare = [0], col.values.prepare
@@ -399,7 +397,7 @@ async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
     assert names(col) == ["a"]
 
 
-async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorld) -> None:
+async def test_reads_during_a_reload_wait_for_later_changes(world: KmsWorld) -> None:
     col = await world.start()
     first, second = await world.other(), await world.other()
     world.plugin.gate.clear()
@@ -421,7 +419,7 @@ async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorl
     assert names(col) == ["a", "b"]
 
 
-async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
+async def test_second_reload_does_not_restart_the_first(world: KmsWorld) -> None:
     col = await world.start()
     first, second = await world.other(), await world.other()
     world.plugin.gate.clear()
@@ -440,7 +438,7 @@ async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
     assert names(col) == ["a", "b", "c"]
 
 
-async def test_a_reader_who_goes_leaves_nothing_that_was_opened_for_it(world: KmsWorld) -> None:
+async def test_cancelled_read_releases_its_decrypted_values(world: KmsWorld) -> None:
     col = await world.start()
     for number in range(8):
         await world.store.create(col, "d", f"a{number}", body(text="x" * 200_000))
@@ -454,8 +452,8 @@ async def test_a_reader_who_goes_leaves_nothing_that_was_opened_for_it(world: Km
     assert not col.values.ahead
 
 
-async def test_the_store_may_stop_while_changes_wait(world: KmsWorld) -> None:
-    await held(world)
+async def test_store_stops_while_changes_are_buffered(world: KmsWorld) -> None:
+    await start_with_buffered_changes(world)
     store: CachedStore = world.store
     await store.stop()
     assert not store.lagging

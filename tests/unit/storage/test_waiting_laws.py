@@ -46,7 +46,7 @@ async def story(steps: list[Step]) -> None:
         watcher = col.watch(watch_group(), None, sink, bookmarks=True)
         others: list[Encryption] = [await world.other()]
         for step in steps:
-            await take(world, others, step)
+            await run_step(world, others, step)
             if step.what == "bookmark":
                 watcher.bookmark_now()
             assert col.state.revision <= world.store.revision
@@ -67,7 +67,7 @@ async def story(steps: list[Step]) -> None:
         await world.end()
 
 
-async def take(world: KmsWorld, others: list[Encryption], step: Step) -> None:
+async def run_step(world: KmsWorld, others: list[Encryption], step: Step) -> None:
     store, fields = world.store, {"n": len(others), "text": "x" * (limits.ENCRYPT_INLINE if step.large else 1)}
     col = store.collection(THINGS)
     assert col is not None
@@ -102,7 +102,7 @@ async def take(world: KmsWorld, others: list[Encryption], step: Step) -> None:
 @pytest.mark.rows("OPS-003", "RV-017")
 @examples(10)
 @given(steps=st.lists(STEPS, max_size=25))
-def test_each_change_is_seen_once_in_order(steps: list[Step]) -> None:
+def test_buffered_changes_are_delivered_once_in_order(steps: list[Step]) -> None:
     # no Runner: from Python 3.12 on it waits five minutes for threads, which pass at once in virtual time
     with closing(looptime.new_event_loop()) as loop:
         loop.run_until_complete(story(steps))

@@ -23,7 +23,7 @@ from apiext.webhooks.trust import context_of
 Make = Callable[[Path], ssl.SSLContext | None]
 
 
-def listening(directory: Path) -> ssl.SSLContext:
+def server_context(directory: Path) -> ssl.SSLContext:
     authority = certificates.load_authority(directory)
     certificates.load_serving(directory, authority, certificates.serving_names("127.0.0.1", ()))
     context = tls_context(str(directory / "serving.crt"), str(directory / "serving.key"))
@@ -31,16 +31,16 @@ def listening(directory: Path) -> ssl.SSLContext:
     return context
 
 
-def to_etcd(directory: Path) -> ssl.SSLContext:
+def etcd_context(directory: Path) -> ssl.SSLContext:
     (directory / "ca.crt").write_bytes(tls.authority().pem)
     return TLS(ca=str(directory / "ca.crt")).context()
 
 
-def to_webhooks(directory: Path) -> ssl.SSLContext:
+def webhook_context(directory: Path) -> ssl.SSLContext:
     return context_of(tls.authority().pem)
 
 
-def of_a_command(directory: Path) -> ssl.SSLContext | None:
+def kubeconfig_context(directory: Path) -> ssl.SSLContext | None:
     cluster = {"server": "https://s", "certificate-authority-data": tls.authority().bundle}
     config = {
         "clusters": [{"name": "c", "cluster": cluster}],
@@ -52,8 +52,10 @@ def of_a_command(directory: Path) -> ssl.SSLContext | None:
 
 
 @pytest.mark.rows("AUT-001")
-@pytest.mark.parametrize("make", [listening, to_etcd, to_webhooks, of_a_command])
-def test_incomplete_certificates_are_taken(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", [server_context, etcd_context, webhook_context, kubeconfig_context])
+def test_tls_contexts_accept_partial_chains_without_strict_mode(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plain = ssl.create_default_context
 
     def strict(*given: Any, **named: Any) -> ssl.SSLContext:
@@ -68,7 +70,7 @@ def test_incomplete_certificates_are_taken(make: Make, tmp_path: Path, monkeypat
     assert context.verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def test_a_key_under_a_pass_phrase_is_refused_and_nobody_asked(tmp_path: Path) -> None:
+def test_key_with_passphrase_is_refused_without_prompt(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     phrase = serialization.BestAvailableEncryption(b"secret")
     pem = authority.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, phrase)

@@ -54,7 +54,7 @@ def test_a_pool_has_the_messages_of_each_file(path: Path) -> None:
     ],
     ids=["alone", "before other code", "after other code", "implementation in Python"],
 )
-def test_protobuf_is_complete(implementation: str, program: str) -> None:
+def test_descriptor_pool_works_with_other_protobuf_code(implementation: str, program: str) -> None:
     etcd = next(path for path in SETS if path.stem == "etcd")
     environment = os.environ | {"PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": implementation}
     command = [sys.executable, "-c", program, str(etcd)]

@@ -62,7 +62,7 @@ def config(tmp_path: Path, ready: Path) -> Config:
     return config_of(data, port=0, ready_file=str(ready), etcd=EtcdConfig(("http://127.0.0.1:1",)))
 
 
-def test_the_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, give: Give) -> None:
+def test_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, give: Give) -> None:
     mine, link = tmp_path / "mine", shared / "ready"
     mine.write_text(json.dumps({"pid": os.getpid()}))
     link.symlink_to(mine)
@@ -82,7 +82,7 @@ def test_the_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, 
     assert link.is_symlink()
 
 
-def test_a_link_of_ours_to_the_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, give: Give) -> None:
+def test_own_link_to_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, give: Give) -> None:
     (shared / "first").symlink_to("second")
     (shared / "second").symlink_to(tmp_path / "mine")
     give(shared / "second")
@@ -91,7 +91,7 @@ def test_a_link_of_ours_to_the_link_of_another_user_is_not_followed(tmp_path: Pa
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_link_of_ours_is_followed(tmp_path: Path, shared: Path) -> None:
+def test_own_link_is_followed(tmp_path: Path, shared: Path) -> None:
     (shared / "first").symlink_to("second")
     (shared / "second").symlink_to(tmp_path / "mine")
     files.write(shared / "first", b"x")
@@ -102,7 +102,7 @@ def test_a_link_of_ours_is_followed(tmp_path: Path, shared: Path) -> None:
         files.write(tmp_path / "loop", b"x")
 
 
-def test_files_of_other_users_in_a_shared_directory_stay(tmp_path: Path, shared: Path, give: Give) -> None:
+def test_file_of_another_user_in_shared_directory_is_kept(tmp_path: Path, shared: Path, give: Give) -> None:
     ready = shared / "ready"
     ready.write_text(json.dumps({"pid": os.getpid()}))
     give(ready)
@@ -117,7 +117,7 @@ def test_files_of_other_users_in_a_shared_directory_stay(tmp_path: Path, shared:
         files.write(shared / "pipe", b"x")
 
 
-def test_a_file_is_replaced_whole_and_nothing_else_stays(tmp_path: Path, shared: Path) -> None:
+def test_write_replaces_a_file_and_leaves_no_temporary_file(tmp_path: Path, shared: Path) -> None:
     for directory in (tmp_path, shared):
         file = directory / "file"
         file.write_text("before")
@@ -133,7 +133,7 @@ def test_a_file_is_replaced_whole_and_nothing_else_stays(tmp_path: Path, shared:
     assert not long.exists()
 
 
-def test_a_data_directory_is_believed_only_if_no_other_user_can_write_to_it(tmp_path: Path, give: Give) -> None:
+def test_data_directory_open_to_other_users_is_refused(tmp_path: Path, give: Give) -> None:
     data = tmp_path / "data"
     launch.prepare(Config(data))
     launch.prepare(Config(data))
@@ -162,7 +162,7 @@ def test_a_data_directory_is_believed_only_if_no_other_user_can_write_to_it(tmp_
         launch.prepare(Config(data))
 
 
-def test_the_group_of_another_user_may_not_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_directory_writable_by_foreign_group_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "data"
     launch.prepare(Config(data))
     data.chmod(0o770)
@@ -171,7 +171,7 @@ def test_the_group_of_another_user_may_not_write(tmp_path: Path, monkeypatch: py
         launch.prepare(Config(data))
 
 
-def test_the_root_of_a_volume_belongs_to_whoever_mounted_it(
+def test_mount_point_of_another_user_is_accepted_as_data_dir(
     tmp_path: Path, give: Give, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = tmp_path / "data"

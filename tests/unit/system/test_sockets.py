@@ -33,13 +33,13 @@ def loopbacks() -> list[str]:
     ("address", "wanted"),
     [("0.0.0.0", True), ("::", True), ("::0", True), ("127.0.0.1", False), ("::1", False), ("localhost", False)],
 )
-def test_invalid_addresses(address: str, wanted: bool) -> None:
+def test_is_unspecified_recognizes_wildcard_addresses(address: str, wanted: bool) -> None:
     assert is_unspecified(address) is wanted
 
 
 @ALL
 @on_uvloop
-async def test_clients_of_both_families_are_served_and_known(address: str, loopbacks: list[str]) -> None:
+async def test_clients_of_both_ip_families_are_served_and_logged(address: str, loopbacks: list[str]) -> None:
     outlet, inlet = os.pipe()
     try:
         async with serving(
@@ -55,7 +55,7 @@ async def test_clients_of_both_families_are_served_and_known(address: str, loopb
 
 
 @ALL
-def test_a_port_is_held_for_both_families(address: str, loopbacks: list[str], tmp_path: Path) -> None:
+def test_port_is_reserved_for_both_ip_families(address: str, loopbacks: list[str], tmp_path: Path) -> None:
     config = config_of(tmp_path, port=0, bind_address=address, workers=2)
     with supervisor.reserved(config.listening) as port:
         for loopback in loopbacks:
@@ -73,7 +73,7 @@ def test_a_port_is_held_for_both_families(address: str, loopbacks: list[str], tm
 
 
 @on_uvloop
-async def test_a_port_that_one_family_has_not_is_in_use() -> None:
+async def test_port_in_use_for_ipv4_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder, pytest.raises(OSError, match="in use") as error:
         async with serving(Shelf(), bind_address="::", port=holder.getsockname()[1]):
             pass
@@ -81,7 +81,7 @@ async def test_a_port_that_one_family_has_not_is_in_use() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL])
-def test_a_machine_without_ipv6_is_served_as_it_is(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wildcard_address_without_ipv6_listens_on_ipv4(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     class Old(socket.socket):
         def bind(self, address: object) -> None:
             if self.family == socket.AF_INET6:
@@ -94,6 +94,6 @@ def test_a_machine_without_ipv6_is_served_as_it_is(number: int, monkeypatch: pyt
 
 
 @ALL
-def test_the_certificate_is_for_both(address: str) -> None:
+def test_certificate_names_both_loopback_addresses(address: str) -> None:
     assert {"127.0.0.1", "::1"} <= set(serving_names(address))
     assert address not in serving_names(address)

@@ -30,7 +30,7 @@ def log(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 @pytest.mark.parametrize(
     "form", ["/dev/fd/{}", "/proc/self/fd/{}", "/proc/thread-self/fd/{}", "/proc/{pid}/fd/{}", "link"]
 )
-def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Path, form: str) -> None:
+def test_open_file_is_appended_to_and_not_replaced(log: tuple[Path, int], tmp_path: Path, form: str) -> None:
     file, descriptor = log
     path = Path(form.format(descriptor, pid=os.getpid()))
     if form == "link":
@@ -46,7 +46,7 @@ def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Pa
     assert {entry.name for entry in tmp_path.iterdir()} <= {"log", "first", "second"}
 
 
-def test_the_open_file_of_another_process_is_only_added_to(log: tuple[Path, int]) -> None:
+def test_open_file_of_another_process_is_appended_to(log: tuple[Path, int]) -> None:
     file, descriptor = log
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
     imports = "import sys, pathlib; from apiext.system import streams"
@@ -55,7 +55,7 @@ def test_the_open_file_of_another_process_is_only_added_to(log: tuple[Path, int]
     assert file.read_bytes() == b"before\nmore\n"
 
 
-def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: Path) -> None:
+def test_is_stream_accepts_pipes_and_devices_only(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "link").symlink_to("file")
@@ -67,7 +67,7 @@ def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: 
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"content")
 
 
-def test_a_link_that_the_kernel_does_not_follow_is_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_refused_by_the_kernel_is_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux with fs.protected_symlinks refuses links of other users in shared directories; our own check names them."""
 
     def refuse(path: Path) -> bool:

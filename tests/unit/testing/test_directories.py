@@ -40,12 +40,12 @@ def holder(*given: str) -> subprocess.Popen[str]:
     )
 
 
-def told(process: subprocess.Popen[str]) -> Path:
+def read_directory(process: subprocess.Popen[str]) -> Path:
     assert process.stdout is not None
     return Path(process.stdout.readline().strip())
 
 
-def test_a_directory_is_gone_when_it_is_left(scratch: Path) -> None:
+def test_directory_is_deleted_on_exit(scratch: Path) -> None:
     with directories.Directory() as first, directories.Directory() as second:
         assert first.path != second.path
         assert first.path.parent == second.path.parent == scratch
@@ -56,7 +56,7 @@ def test_a_directory_is_gone_when_it_is_left(scratch: Path) -> None:
         os.fstat(first.descriptor)
 
 
-def test_what_killed_processes_left_is_swept_and_nothing_else(scratch: Path) -> None:
+def test_sweep_removes_only_directories_of_killed_processes(scratch: Path) -> None:
     others = [scratch / name for name in ("apiext-mine", "apiext-test-x", "other-x")]
     for other in others:  # of an unknown process
         other.mkdir()
@@ -64,7 +64,7 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(scratch: Path) -> 
     (others[2] / directories.MARK).touch()
     (scratch / "apiext-link").symlink_to(others[2])
     with holder() as living, holder() as killed:
-        used, left = told(living), told(killed)
+        used, left = read_directory(living), read_directory(killed)
         (left / "data" / "member").mkdir(parents=True)
         killed.kill()
         killed.wait()
@@ -76,9 +76,9 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(scratch: Path) -> 
         living.kill()
 
 
-def test_who_was_given_the_descriptor_holds_the_directory(scratch: Path) -> None:
+def test_inherited_descriptor_keeps_the_directory(scratch: Path) -> None:
     with holder("shared") as tests:
-        used = told(tests)
+        used = read_directory(tests)
         tests.kill()
         tests.wait()
         with directories.Directory():
@@ -92,7 +92,7 @@ def test_who_was_given_the_descriptor_holds_the_directory(scratch: Path) -> None
     assert list(scratch.iterdir()) == []
 
 
-def test_one_that_cannot_be_looked_at_stays(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_keeps_directory_of_another_user(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = scratch / "apiext-left"
     left.mkdir()
     (left / directories.MARK).touch()

@@ -25,7 +25,7 @@ def test_definitions_and_namespaces_come_first() -> None:
     assert kinds(given) == ["CustomResourceDefinition", "Namespace", "Widget", "Gadget"]
 
 
-def test_lists_are_taken_apart() -> None:
+def test_lists_are_split_into_their_items() -> None:
     inner = {"apiVersion": "v1", "kind": "List", "items": [manifest("B"), manifest("C")]}
     assert kinds({"apiVersion": "v1", "kind": "List", "items": [manifest("A"), inner]}) == ["A", "B", "C"]
     assert read({"apiVersion": "v1", "kind": "List", "items": None}) == []
@@ -49,7 +49,7 @@ spec: {since: 2024-01-01, at: 12:30, octal: 0755, big: 1_000, whole: 1.0, truth:
 """
 
 
-def test_scalars_mean_what_they_mean_to_kubectl(tmp_path: Path) -> None:
+def test_yaml_scalars_are_read_like_kubectl(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(SCALARS)
     [found] = read(file)
@@ -75,13 +75,13 @@ def test_scalars_mean_what_they_mean_to_kubectl(tmp_path: Path) -> None:
         "\ufeffapiVersion: v1\nkind: A\n--- \nkind: B\napiVersion: v1\ntext: |\n  ---\n  --- a\n...\n",
     ],
 )
-def test_first_lines_of_documents(text: str, tmp_path: Path) -> None:
+def test_documents_are_split_at_all_forms_of_markers(text: str, tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_bytes(text.encode())
     assert kinds(file) == ["A", "B"]
 
 
-def test_a_text_that_cannot_be_read_is_told_with_its_file(tmp_path: Path) -> None:
+def test_yaml_error_names_the_file_and_line(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("apiVersion: v1\nkind: A\n---\nkind: [\n")
     with pytest.raises(ValueError, match=r"wrong\.yaml:4: yaml: line 1: did not find expected node content"):
@@ -99,7 +99,7 @@ def test_documents_that_are_not_objects_are_reported_with_their_file(tmp_path: P
 
 
 @pytest.mark.parametrize("items", [5, "text", {"a": {}}])
-def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items: Any) -> None:
+def test_list_with_invalid_items_is_reported_with_its_file(tmp_path: Path, items: Any) -> None:
     wrong = {"apiVersion": "v1", "kind": "List", "items": items}
     (tmp_path / "wrong.json").write_text(json.dumps(wrong))
     with pytest.raises(ValueError, match=r"wrong\.json: the items of a List are not a list"):
@@ -111,7 +111,7 @@ def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items
     ("metadata", "says"),
     [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],
 )
-def test_applied_objects_have_names(metadata: Any, says: str) -> None:
+def test_apply_refuses_objects_without_name(metadata: Any, says: str) -> None:
     nobody = Server()  # a wrong server answers that it does not run
     with pytest.raises(ValueError, match=f"^{says}apply needs metadata.name$"):
         nobody.apply([manifest("Widget"), {**manifest("Widget"), "metadata": metadata}])

@@ -16,7 +16,7 @@ ROWS = [(char, True) for char in PRINT + SINCE_15_0] + [(char, False) for char i
 
 
 @pytest.mark.parametrize(("char", "prints"), ROWS, ids=[f"{ord(char):04x}" for char, _ in ROWS])
-def test_printable_characters(char: str, prints: bool) -> None:
+def test_is_print_equals_unicode_isprint_of_go(char: str, prints: bool) -> None:
     assert characters.is_print(char) is prints
     assert characters.all_print(char) is prints
     assert characters.all_print(f"{char}a") is prints
@@ -24,6 +24,6 @@ def test_printable_characters(char: str, prints: bool) -> None:
         assert (char in quoted) is prints
 
 
-def test_as_many_as_go_counts() -> None:
+def test_number_of_printable_characters_equals_go() -> None:
     """Go 1.26 has 148,998 printable characters, by unicode.IsPrint."""
     assert sum(map(characters.is_print, map(chr, range(0x110000)))) == 148_998

@@ -34,7 +34,7 @@ def kubeconfig(path: Path, cluster: dict[str, Any], user: dict[str, Any] | None 
     return path
 
 
-def test_flags_go_before_the_kubeconfig(tmp_path: Path) -> None:
+def test_access_flags_precede_the_kubeconfig(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://from-file:1"})
     environment = {"KUBECONFIG": f"{tmp_path}/missing:{file}", "HOME": str(tmp_path)}
     assert access.resolve(options(), environment).url == "http://from-file:1"
@@ -43,7 +43,7 @@ def test_flags_go_before_the_kubeconfig(tmp_path: Path) -> None:
     assert "secret" not in repr(given)
 
 
-def test_without_anything_it_is_the_insecure_server(tmp_path: Path) -> None:
+def test_insecure_server_is_default_without_kubeconfig(tmp_path: Path) -> None:
     assert access.resolve(options(), {"HOME": str(tmp_path)}).url == "http://127.0.0.1:8080"
     (tmp_path / ".kube").mkdir()
     kubeconfig(tmp_path / ".kube" / "config", {"server": "http://at-home:3"})
@@ -59,7 +59,7 @@ def test_a_kubeconfig_without_a_current_context_names_the_insecure_server(tmp_pa
         access.from_kubeconfig(tmp_path / "config", "other")
 
 
-def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
+def test_credentials_are_read_from_kubeconfig(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path / "pki")
     serving = certificates.load_serving(tmp_path / "pki", authority, certificates.serving_names("127.0.0.1", ()))
     ca = base64.b64encode(serving.ca).decode()
@@ -89,14 +89,16 @@ def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
         ({"server": "https://s", "certificate-authority": "missing.pem"}, None, "cannot be used"),
     ],
 )
-def test_unusable_kubeconfigs(tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, words: str) -> None:
+def test_invalid_kubeconfigs_are_refused(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any] | None, words: str
+) -> None:
     file = kubeconfig(tmp_path / "config", cluster, user)
     with pytest.raises(access.AccessError, match=words):
         access.from_kubeconfig(file)
 
 
 @pytest.mark.parametrize("token", ["hush\n", "hush\r\nX: y", "hüsh", "hush\0"])
-def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path) -> None:
+def test_token_invalid_in_header_is_refused_and_not_printed(token: str, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": token})
     for given in (("--server", "http://s", "--token", token), ("--kubeconfig", str(file))):
         with pytest.raises(access.AccessError, match=r"has characters that an HTTP header cannot contain$") as caught:
@@ -107,7 +109,7 @@ def test_a_token_that_no_header_can_hold_is_not_shown(token: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "token"), [("2024-01-01", "2024-01-01"), ("12:30", "12:30"), ("0123", None), ("yes", None), ("1e3", None)]
 )
-def test_a_token_is_the_text_that_it_is_to_kubectl(text: str, token: str | None, tmp_path: Path) -> None:
+def test_kubeconfig_token_is_read_like_kubectl(text: str, token: str | None, tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"}, {"token": "TOKEN"})
     file.write_text(file.read_text().replace("TOKEN", text))
     if token is None:
@@ -117,7 +119,7 @@ def test_a_token_is_the_text_that_it_is_to_kubectl(text: str, token: str | None,
         assert access.from_kubeconfig(file).headers == {"Authorization": f"Bearer {token}"}
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_or_malformed_kubeconfig_is_refused(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "config", {"server": "http://s"})
     for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):
         with pytest.raises(access.AccessError, match=words):
@@ -132,7 +134,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         access.resolve(options("--server", "localhost:8080"), {})
 
 
-def test_a_client_certificate_needs_no_place_to_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_certificate_works_without_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = certificates.load_authority(tmp_path)
     certificate, key = certificates.issue_client(authority, "jane")
     user = {"client-certificate-data": base64.b64encode(certificate), "client-key-data": base64.b64encode(key)}

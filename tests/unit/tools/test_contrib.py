@@ -29,14 +29,14 @@ def expressions() -> Iterator[str]:
     yield from (it["query"]["query"] for it in board["templating"]["list"] if it["type"] == "query")
 
 
-def test_each_metric_is_one_of_the_servers() -> None:
+def test_each_metric_of_alerts_and_dashboard_exists() -> None:
     named = {re.sub(r"_(?:bucket|count|sum)$", "", it) for text in expressions() for it in METRIC.findall(text)}
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "apiext").rglob("*.py"))
     assert len(named) > 15
     assert {it for it in named if f'"{it}"' not in sources} == set()
 
 
-def test_each_alert_says_which_instance_it_means() -> None:
+def test_each_alert_names_its_instance_and_severity() -> None:
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
     assert len({rule["alert"] for rule in rules}) == len(rules) > 8
     for rule in rules:
@@ -52,7 +52,7 @@ def test_panels_do_not_overlap() -> None:
 
 
 @pytest.mark.parametrize("path", [UNIT, MANIFEST], ids=lambda path: path.name)
-def test_each_flag_is_one_of_the_command_line(path: Path) -> None:
+def test_each_flag_of_unit_and_manifest_exists(path: Path) -> None:
     known = "\n".join(it.read_text(encoding="utf-8") for it in (ROOT / "apiext").rglob("*.py"))
     text = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     flags = set(re.findall(r"(?<=[\s\"])--([a-z][a-z-]+)", text))
@@ -60,7 +60,7 @@ def test_each_flag_is_one_of_the_command_line(path: Path) -> None:
     assert {it for it in flags if f'"--{it}"' not in known and f'"{it}"' not in known} == set()
 
 
-def test_the_pod_asks_for_no_rights() -> None:
+def test_pod_of_manifest_is_unprivileged() -> None:
     _, workload = yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
     pod = workload["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -71,7 +71,7 @@ def test_the_pod_asks_for_no_rights() -> None:
     assert {it["name"] for it in container["volumeMounts"]} == claims
 
 
-def test_the_scraped_job_is_the_one_of_the_alerts() -> None:
+def test_alerts_use_the_scraped_job() -> None:
     scrape = yaml.safe_load((RULES.parent / "prometheus.yml").read_text(encoding="utf-8"))
     [job] = scrape["scrape_configs"]
     assert set(re.findall(r'job="([^"]+)"', RULES.read_text(encoding="utf-8"))) == {job["job_name"]}
@@ -79,7 +79,7 @@ def test_the_scraped_job_is_the_one_of_the_alerts() -> None:
     assert job["scheme"] == "https"
 
 
-def test_promtool_takes_the_alerts() -> None:
+def test_promtool_accepts_the_alerts() -> None:
     if shutil.which("promtool") is None:
         pytest.skip("promtool is not on this machine")
     told = subprocess.run(["promtool", "check", "rules", RULES], capture_output=True, text=True, check=False)

@@ -28,7 +28,7 @@ def bin_dir(tmp_path: Path) -> Path:
     return found
 
 
-def test_the_directory_has_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
+def test_assets_directory_has_launcher_and_links(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "of envtest"
     for _ in range(2):  # the second call updates it
         assert envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir)) == []
@@ -40,7 +40,7 @@ def test_the_directory_has_a_launcher_and_links(tmp_path: Path, bin_dir: Path) -
     assert told.stdout == f"Kubernetes v{KUBERNETES_VERSION}\n"
 
 
-def test_what_lies_where_a_suite_runs_is_no_part_of_the_server(tmp_path: Path, bin_dir: Path) -> None:
+def test_launcher_imports_nothing_from_working_directory(tmp_path: Path, bin_dir: Path) -> None:
     directory, suite = tmp_path / "assets", tmp_path / "suite"
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
     suite.mkdir()
@@ -55,7 +55,7 @@ def test_what_lies_where_a_suite_runs_is_no_part_of_the_server(tmp_path: Path, b
     ("environment", "flags", "runs"),
     [({}, [], False), ({"APIEXT_CONTROLLERS": "*"}, [], True), ({}, ["--controllers=*"], True)],
 )
-def test_controllers_run_on_request(
+def test_launcher_runs_controllers_on_request(
     tmp_path: Path, bin_dir: Path, environment: dict[str, str], flags: list[str], runs: bool
 ) -> None:
     envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
@@ -69,7 +69,7 @@ def test_controllers_run_on_request(
 
 
 @pytest.mark.parametrize("written", [["--cert-dir={0}"], ["--cert-dir", "{0}"]], ids=["one word", "two words"])
-def test_files_of_a_run_lie_beside_its_certificates(tmp_path: Path, bin_dir: Path, written: list[str]) -> None:
+def test_launcher_puts_data_directory_into_cert_dir(tmp_path: Path, bin_dir: Path, written: list[str]) -> None:
     envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
     launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
     flags = [flag.format(tmp_path / "run") for flag in written]
@@ -94,7 +94,7 @@ OLD = "apiextensions.k8s.io/v1beta1"
         ({"APIEXT_RUNTIME_CONFIG": f"{OLD}=true"}, [], {OLD: "true"}),
     ],
 )
-def test_old_definitions_are_served_on_demand(
+def test_launcher_serves_v1beta1_definitions_on_request(
     tmp_path: Path, bin_dir: Path, environment: dict[str, str], flags: list[str], wanted: dict[str, str]
 ) -> None:
     envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
@@ -108,7 +108,7 @@ def test_old_definitions_are_served_on_demand(
     assert {name: value or "true" for name, _, value in found} == wanted
 
 
-def printed(tmp_path: Path, etcd: str, *flags: str) -> str:
+def printed_configuration(tmp_path: Path, etcd: str, *flags: str) -> str:
     """Return the configuration with which the launcher of a directory starts the server."""
     envtest.write(tmp_path / "assets", etcd, str(tmp_path / "bin" / "kubectl"))
     launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
@@ -117,17 +117,17 @@ def printed(tmp_path: Path, etcd: str, *flags: str) -> str:
 
 
 @pytest.mark.parametrize("flags", [["--etcd-servers=http://a:1"], ["--etcd-servers", "http://a:1"]])
-def test_objects_are_in_memory_unless_an_etcd_is_given(tmp_path: Path, bin_dir: Path, flags: list[str]) -> None:
+def test_launcher_uses_memory_store_without_etcd(tmp_path: Path, bin_dir: Path, flags: list[str]) -> None:
     more = ["--v", "1", *flags, "--etcd-prefix=/x y"]
-    told = printed(tmp_path, "", *more)
+    told = printed_configuration(tmp_path, "", *more)
     assert ('store: "memory"  # environment' in told, 'etcd-servers: ""  # default' in told) == (True, True)
     assert 'etcd-prefix: "/x y"  # flag' in told
-    told = printed(tmp_path, str(bin_dir / "etcd"), *more)
+    told = printed_configuration(tmp_path, str(bin_dir / "etcd"), *more)
     assert ('store: ""  # default' in told, 'etcd-servers: "http://a:1"  # flag' in told) == (True, True)
 
 
 @pytest.mark.parametrize("form", ["--listen-client-urls={}", "-listen-client-urls={}", "--listen-client-urls {}"])
-def test_what_stands_in_for_etcd_is_well_and_ends(tmp_path: Path, bin_dir: Path, form: str) -> None:
+def test_etcd_stand_in_reports_health_and_stops(tmp_path: Path, bin_dir: Path, form: str) -> None:
     envtest.write(tmp_path / "assets", search=str(bin_dir))
     stand_in, url = tmp_path / "assets" / "etcd", f"http://127.0.0.1:{free_port()}"
     told = subprocess.run([stand_in, "--version"], capture_output=True, text=True, check=True).stdout
@@ -150,7 +150,7 @@ def test_what_stands_in_for_etcd_is_well_and_ends(tmp_path: Path, bin_dir: Path,
         assert running.wait(10) == 0
 
 
-def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
+def test_missing_kubectl_is_reported_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "assets"
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))
     (bin_dir / "kubectl").unlink()
@@ -159,7 +159,9 @@ def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path)
     assert not (directory / "kubectl").is_symlink()
 
 
-def test_directories_that_cannot_be_created(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_creation_of_assets_directory_is_reported(
+    tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(envtest.AssetsError):
         envtest.write(tmp_path / "assets", str(tmp_path / "no-etcd"))
     with pytest.raises(envtest.AssetsError, match="does not exist"):
@@ -169,7 +171,9 @@ def test_directories_that_cannot_be_created(tmp_path: Path, bin_dir: Path, capsy
     assert capsys.readouterr().err.startswith("apiext: ")
 
 
-def test_the_command_says_what_to_type(tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_envtest_command_prints_export_of_assets(
+    tmp_path: Path, bin_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     arguments = [str(tmp_path / "of envtest"), "--etcd", str(bin_dir / "etcd")]
     assert envtest.run(arguments, {"PATH": str(bin_dir)}) == 0
     assert capsys.readouterr().out == f"export KUBEBUILDER_ASSETS='{tmp_path}/of envtest'\n"

@@ -44,7 +44,7 @@ def read(file: Path) -> Any:
     return yaml.safe_load(file.read_text())
 
 
-def test_a_user_gets_a_certificate(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_issues_client_certificate_for_user(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["print", "--data-dir", str(data), "--user", "alice", "--groups", "devs,ops", "--ttl", "90m"]
     assert kubeconfig.run(asked) == 0
     found = yaml.safe_load(capsys.readouterr().out)
@@ -73,7 +73,9 @@ def test_a_user_gets_a_certificate(data: Path, capsys: pytest.CaptureFixture[str
         (lambda data: (data / "pki" / "ca.key").unlink(), "has no authority"),
     ],
 )
-def test_why_there_is_no_certificate(data: Path, change: Any, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_reports_why_certificate_cannot_be_issued(
+    data: Path, change: Any, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     change(data)
     assert kubeconfig.run(["print", "--data-dir", str(data), "--user", "alice"]) == 1
     assert told in capsys.readouterr().err
@@ -91,7 +93,7 @@ def test_why_there_is_no_certificate(data: Path, change: Any, told: str, capsys:
         (["remove", "--name="], "--name is empty"),
     ],
 )
-def test_a_variable_that_is_not_set_gives_out_nothing(
+def test_empty_user_group_or_name_flags_are_refused(
     data: Path, asked: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--data-dir", str(data)] + ([] if asked[0] == "print" else ["--kubeconfig", str(tmp_path / "config")])
@@ -105,7 +107,7 @@ def test_a_variable_that_is_not_set_gives_out_nothing(
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.filterwarnings("ignore:Attribute's length")  # of the reading user
-def test_names_may_be_long(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificate_holds_long_user_and_group_names(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, group = "u" * 300, "system:serviceaccounts:" + "g" * 100
     assert kubeconfig.run(["print", f"--data-dir={data}", f"--user={user}", f"--groups={group}"]) == 0
     [found] = yaml.safe_load(capsys.readouterr().out)["users"]
@@ -115,18 +117,18 @@ def test_names_may_be_long(data: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (named.name, named.groups[0]) == (user, group)
 
 
-def test_a_name_that_no_certificate_can_hold(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_user_name_invalid_in_certificate_is_refused(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert kubeconfig.run(["print", f"--data-dir={data}", "--user=\udcff"]) == 1
     assert "the certificate cannot be created: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ttl", ["soon", "0s", "-1h", ""])
-def test_a_life_must_be_a_time_to_come(data: Path, ttl: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_certificate_ttl_is_refused(data: Path, ttl: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert kubeconfig.run(["print", "--data-dir", str(data), "--user", "alice", f"--ttl={ttl}"]) == 1
     assert "--ttl" in capsys.readouterr().err
 
 
-def test_merging_keeps_what_is_there_and_removing_gives_it_back(data: Path, tmp_path: Path) -> None:
+def test_merge_keeps_foreign_entries_and_remove_reverts_it(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(MINE))
     for _ in range(2):  # the second call replaces it
@@ -145,7 +147,7 @@ def test_merging_keeps_what_is_there_and_removing_gives_it_back(data: Path, tmp_
     assert [path.name for path in tmp_path.iterdir() if "lock" in path.name] == []
 
 
-def test_the_current_context_stays_when_told_so(data: Path, tmp_path: Path) -> None:
+def test_merge_with_no_switch_keeps_current_context(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(MINE))
     asked = ["merge", "--data-dir", str(data), "--kubeconfig", str(file), "--no-switch"]
@@ -167,7 +169,7 @@ users:
 """
 
 
-def test_values_of_others_mean_to_kubectl_what_they_meant(data: Path, tmp_path: Path) -> None:
+def test_merge_keeps_yaml_values_of_foreign_entries(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(OTHERS)
     before = decode_yaml(OTHERS.encode())[0]["users"]
@@ -180,7 +182,7 @@ def test_values_of_others_mean_to_kubectl_what_they_meant(data: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("text", [None, "", OTHERS, "kind: Config\nusers: # none\n"])
-def test_nothing_to_remove_changes_nothing(text: str | None, tmp_path: Path) -> None:
+def test_remove_without_entries_changes_nothing(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "there" / "config"
     if text is not None:
         file.parent.mkdir()
@@ -190,7 +192,7 @@ def test_nothing_to_remove_changes_nothing(text: str | None, tmp_path: Path) -> 
     assert file.parent.exists() == (text is not None)
 
 
-def test_a_link_stays_a_link(data: Path, tmp_path: Path) -> None:
+def test_merge_keeps_symbolic_link(data: Path, tmp_path: Path) -> None:
     (tmp_path / "real").write_text(yaml.safe_dump(MINE))
     (tmp_path / "config").symlink_to("real")
     assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(tmp_path / "config")]) == 0
@@ -198,7 +200,7 @@ def test_a_link_stays_a_link(data: Path, tmp_path: Path) -> None:
     assert len(read(tmp_path / "real")["contexts"]) == 2
 
 
-def test_the_selected_file(tmp_path: Path) -> None:
+def test_target_follows_flag_then_environment_then_home(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     listed = {"KUBECONFIG": f"{one}{os.pathsep}{two}", "HOME": str(tmp_path)}
     assert kubeconfig.target("", listed) == two
@@ -219,7 +221,7 @@ def test_the_selected_file(tmp_path: Path) -> None:
         ("a: " + "[" * 20_000, "yaml: "),
     ],
 )
-def test_a_file_that_cannot_be_read_stays_as_it_is(
+def test_merge_does_not_change_malformed_file(
     data: Path, tmp_path: Path, text: str, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "config"
@@ -230,7 +232,7 @@ def test_a_file_that_cannot_be_read_stays_as_it_is(
     assert not file.with_name("config.lock").exists()
 
 
-def test_a_lock_is_waited_for(
+def test_merge_fails_while_another_program_holds_the_lock(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(limits, "LOCK_WAIT", 0.1)

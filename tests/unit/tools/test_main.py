@@ -41,7 +41,7 @@ def test_each_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str
         assert capsys.readouterr().out.startswith(f"usage: apiext {command} [-h]")
 
 
-def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_command_prints_text_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["version"]) == program.main(["version", "-o", "json"]) == 0
     text, served, document = capsys.readouterr().out.splitlines()
     assert json.loads(document) == {"version": metadata.version("apiext"), "kubernetesVersion": KUBERNETES_VERSION}
@@ -79,7 +79,9 @@ def test_a_closed_output_ends_the_command(command: list[str]) -> None:
         (["--url=https://127.0.0.1:{port}"], 1, "https://127.0.0.1:{port} is not ready: "),
     ],
 )
-def test_a_check_says_what_is_wrong(flags: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_command_reports_why_it_fails(
+    flags: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def greet() -> None:
         with contextlib.suppress(OSError):
             while True:
@@ -115,7 +117,7 @@ class Ready(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_check_asks_the_server_itself_whatever_proxies_there_are(
+def test_check_command_ignores_proxies(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):  # Docker's client sets them in containers
@@ -180,13 +182,13 @@ def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]
         assert done.stdout.split() == expected.split(), words
 
 
-def test_zsh_takes_its_script_by_source_and_by_eval(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_completion_works_by_source_and_by_eval(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["completion", "zsh"]) == 0
     assert "if [[ $zsh_eval_context[-1] == (eval|file) ]]; then\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_is_told_every_command_and_flag(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_script_has_all_commands_and_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["completion", shell]) == 0
     words = set(re.split(r"[^a-z0-9-]+", capsys.readouterr().out.replace("-l ", "--")))
     assert program.COMMANDS.keys() <= words
@@ -194,7 +196,7 @@ def test_every_shell_is_told_every_command_and_flag(shell: str, capsys: pytest.C
     assert {"--config", "--allow-loss", "--field-validation", "--kubeconfig", "--cafile", "--output"} <= words
 
 
-def test_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_print_command_prints_values_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["config", "print", "--insecure"]) == 0
     assert 'insecure: "true"  # flag' in capsys.readouterr().out.splitlines()
     assert program.main(["config", "print", "--workers=none"]) == 2
@@ -211,7 +213,7 @@ def test_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
         ("import apiext.testing.plugin", {"apiext", "apiext.testing", "apiext.testing.plugin"}),
     ],
 )
-def test_commands_that_run_often_load_little(code: str, allowed: set[str]) -> None:
+def test_frequent_commands_import_few_modules(code: str, allowed: set[str]) -> None:
     loaded = "import sys; print(*(name for name in sys.modules if name.partition('.')[0] == 'apiext'))"
     done = subprocess.run([sys.executable, "-c", f"{code}; {loaded}"], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == allowed

@@ -8,7 +8,7 @@ from apiext.documents.errors import DecodeError
 from apiext.tools.manifests import decode, parts
 
 
-def test_documents_know_their_first_line() -> None:
+def test_document_parts_have_their_first_line() -> None:
     raw = b"# only words\n---\na: 1\n--- # next\n\n---\nb: 2\nc: 3\n---\n# nothing\n"
     assert list(parts(raw)) == [(3, b"a: 1\n"), (7, b"b: 2\nc: 3\n")]
     assert list(parts(b"")) == []
@@ -29,7 +29,7 @@ def test_documents_know_their_first_line() -> None:
         ("{{" + "[" * 100_000 + "} {", [(1, "{{" + "[" * 100_000 + "} {")]),
     ],
 )
-def test_values_of_json_may_follow_one_another(text: str, wanted: list[tuple[int, str]]) -> None:
+def test_concatenated_json_values_are_split(text: str, wanted: list[tuple[int, str]]) -> None:
     assert list(parts(text.encode())) == [(line, piece.encode()) for line, piece in wanted]
 
 

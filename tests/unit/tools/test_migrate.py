@@ -19,7 +19,7 @@ from apiext.tools import migrate
         ("http://a b:1", "http://a b:1 does not respond: "),
     ],
 )
-def test_a_server_that_cannot_be_asked_is_one_line(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_server_is_one_line_error(url: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate.run(["--server", url, "--all"]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"apiext: {says}")

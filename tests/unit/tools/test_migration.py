@@ -27,7 +27,7 @@ def version(name: str, schema: str = "same", *, served: bool = True, storage: bo
 
 
 @pytest.mark.rows("VER-014")
-def test_a_plan_names_what_may_be_left_behind() -> None:
+def test_plan_names_pending_and_compared_versions() -> None:
     three = [version("v1", "old"), version("v2"), version("v3", storage=True)]
     plan = plan_of(definition(three, ["v1", "v2", "v3"]))
     assert (plan.storage, plan.pending, plan.compared) == ("v3", ["v1", "v2"], ("v1",))
@@ -39,7 +39,7 @@ def test_a_plan_names_what_may_be_left_behind() -> None:
     assert not plan_of(definition([version("v1"), version("v2", storage=True, served=False)], ["v1", "v2"])).served
 
 
-def test_a_plan_tells_values_apart_that_are_one_to_python() -> None:
+def test_plan_distinguishes_booleans_and_numbers() -> None:
     versions = [version("v1"), version("v2", storage=True)]
     for one, default in zip(versions, (1, True), strict=True):
         one["schema"]["openAPIV3Schema"]["default"] = default
@@ -50,7 +50,7 @@ def test_a_plan_tells_values_apart_that_are_one_to_python() -> None:
     ]
 
 
-def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> None:
+def test_stored_versions_are_kept_if_definition_changed() -> None:
     there = definition([version("v1"), version("v2", storage=True)], ["v1", "v2"])
     plan = plan_of(there)
     assert remaining(plan, there) == ["v2"]
@@ -58,7 +58,7 @@ def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> 
         assert remaining(plan, {**there, "metadata": {**there["metadata"], **changed}}) is None
 
 
-def test_fields_lost_between_two_versions() -> None:
+def test_lost_fields_names_removed_and_changed_fields() -> None:
     before = {
         "apiVersion": "g/v1",
         "kind": "Foo",
@@ -76,7 +76,7 @@ def test_fields_lost_between_two_versions() -> None:
     assert lost_fields({"spec": 1}, {"spec": "1"}) == ["spec"]
 
 
-def test_a_pace_spreads_turns() -> None:
+def test_pace_delays_after_several_turns() -> None:
     pace = Pace(1000)
     for _ in range(5):
         pace.wait()
@@ -84,7 +84,7 @@ def test_a_pace_spreads_turns() -> None:
     Pace(0).wait()
 
 
-def test_lines_are_json_and_progress_is_rare() -> None:
+def test_json_lines_limit_progress_events() -> None:
     out = io.StringIO()
     lines = Lines(out)
     lines.event("started", resource="r", storage="v2")
@@ -96,7 +96,7 @@ def test_lines_are_json_and_progress_is_rare() -> None:
     assert len(told) == 2
 
 
-def test_a_bar_is_drawn_over() -> None:
+def test_progress_bar_overwrites_its_line() -> None:
     out = io.StringIO()
     bar = Bar(out)
     bar.event("started", resource="r", storage="v2")

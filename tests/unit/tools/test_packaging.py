@@ -34,7 +34,7 @@ def metadata(directory: Path, repository: str) -> Message:
 
 
 @pytest.mark.parametrize("repository", ["", "https://git.example.com/apiext"])
-def test_urls_and_links_need_the_address_of_the_repository(tmp_path: Path, repository: str) -> None:
+def test_package_links_require_repository_address(tmp_path: Path, repository: str) -> None:
     found = metadata(tmp_path, repository)
     description = found.get_payload()
     assert isinstance(description, str)
@@ -67,7 +67,7 @@ def test_each_dependency_is_locked_with_hashes() -> None:
     assert "://" not in lock, "it names no index"
 
 
-def test_the_image_is_built_from_files_that_are_there() -> None:
+def test_dockerfile_copies_existing_files() -> None:
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     ignored = {line.rstrip("/") for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").split()}
     copied = [name for line in re.findall(r"^COPY (?!--)(.+)$", dockerfile, re.M) for name in line.split()[:-1]]

@@ -47,12 +47,12 @@ def test_a_field_is_found_on_its_line(path: str, line: int) -> None:
     assert Places(TEXT, 1).line(path) == line
 
 
-def test_the_lines_of_a_list_are_those_of_its_items() -> None:
+def test_field_of_list_item_is_found_on_its_line() -> None:
     text = b"kind: List\nitems:\n- spec: {a: 1}\n- spec:\n    a: 1\n"
     assert Places(text, 11).line("spec.a", "items[1]") == 15
     assert Places(text, 11).line("", "items[1]") == 14
 
 
-def test_a_text_that_cannot_be_read_has_its_first_line() -> None:
+def test_malformed_document_gives_its_first_line() -> None:
     assert Places(b"a: [", 5).line("a") == 5
     assert Places(b"\xff\xfe\xfa", 5).line("a") == 5

@@ -38,11 +38,11 @@ def hooks() -> types.ModuleType:
         ("<pre>&lt;script src=https://example.com/&gt;</pre>", []),
     ],
 )
-def test_a_page_may_load_nothing_from_another_host(hooks: types.ModuleType, page: str, found: list[str]) -> None:
+def test_elsewhere_finds_resources_of_other_hosts(hooks: types.ModuleType, page: str, found: list[str]) -> None:
     assert hooks.elsewhere(page) == found
 
 
-def test_a_drawing_becomes_a_file_beside_its_page(hooks: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mermaid_drawing_becomes_svg_file_of_its_page(hooks: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 
     def render(text: str) -> types.SimpleNamespace:
@@ -77,11 +77,11 @@ def test_a_drawing_becomes_a_file_beside_its_page(hooks: types.ModuleType, monke
         ("```yaml\n- a:\n\n  b\n```", "```yaml\n- a:\n\n  b\n```"),
     ],
 )
-def test_the_blocks_of_a_list_item_stay_in_it(hooks: types.ModuleType, written: str, read: str) -> None:
+def test_nested_blocks_stay_in_their_list_item(hooks: types.ModuleType, written: str, read: str) -> None:
     assert hooks.nested(written) == read
 
 
-def test_the_hooks_are_those_of_the_site() -> None:
+def test_mkdocs_settings_name_the_hooks_and_decisions() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     settings = yaml.safe_load(text)
     assert settings["hooks"] == [str(HOOKS.relative_to(ROOT))]

@@ -74,7 +74,7 @@ def parse(*arguments: str, **environment: str) -> tuple[Config, list[str]]:
 
 @pytest.mark.rows("OPS-001")
 @pytest.mark.parametrize("flag", UPSTREAM)
-def test_a_flag_of_the_real_server_is_taken_or_ignored_with_one_warning(flag: str, tmp_path: Path) -> None:
+def test_kube_apiserver_flag_works_or_warns_once(flag: str, tmp_path: Path) -> None:
     value = SAMPLES.get(flag, "")
     if not value:
         given = tmp_path / "file"
@@ -88,7 +88,7 @@ def test_a_flag_of_the_real_server_is_taken_or_ignored_with_one_warning(flag: st
 
 
 @pytest.mark.rows("OPS-001")
-def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
+def test_flag_precedes_environment_then_file_then_default(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("etcd-prefix: /file\nkubernetes-version: 1.30.0\nport: 7001\n")
     found = cli.parse_serve(
@@ -104,12 +104,12 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
     ("text", "prefix"),
     [("/registry/", "/registry"), ("a//b", "/a/b"), ("/a/./b", "/a/b"), ("//../a", "/a"), ("", "/")],
 )
-def test_a_prefix_is_a_path(text: str, prefix: str, tmp_path: Path) -> None:
+def test_etcd_prefix_is_normalized_to_a_path(text: str, prefix: str, tmp_path: Path) -> None:
     assert parse(f"--data-dir={tmp_path}", f"--etcd-prefix={text}")[0].store.etcd.prefix == prefix
 
 
 @pytest.mark.parametrize("flags", [[], ["--insecure"]])
-def test_an_empty_address_is_told_as_such(flags: list[str], tmp_path: Path) -> None:
+def test_empty_bind_address_is_refused(flags: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--bind-address is empty: use an address of this machine"):
         parse(f"--data-dir={tmp_path}", "--bind-address=", *flags)
 
@@ -153,12 +153,12 @@ def test_an_empty_address_is_told_as_such(flags: list[str], tmp_path: Path) -> N
         ["--enable-admission-plugins=A,B", "--disable-admission-plugins=C,B"],
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: list[str], tmp_path: Path) -> None:
+def test_invalid_flag_values_are_refused(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises((ConfigError, SystemExit)):
         parse(f"--data-dir={tmp_path}", *arguments)
 
 
-def test_a_password_in_a_url_is_refused_and_not_said(tmp_path: Path) -> None:
+def test_password_in_etcd_url_is_refused_and_not_printed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="use --etcd-user") as told:
         parse(f"--data-dir={tmp_path}", "--etcd-servers=http://root:sesame@etcd:2379")
     assert "sesame" not in str(told.value)
@@ -166,7 +166,7 @@ def test_a_password_in_a_url_is_refused_and_not_said(tmp_path: Path) -> None:
 
 @pytest.mark.rows("OPS-001")
 @pytest.mark.parametrize("typed", [("-v", "4"), ("-v=4",), ("--v=4",), ("--v", "4")])
-def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> None:
+def test_verbosity_flag_accepts_one_dash(typed: tuple[str, ...], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", *typed)
     assert (config.output.verbosity, warnings) == (4, [])
 
@@ -193,20 +193,20 @@ def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> N
         (["--token", "a", "--insecure"], {"auth.token": "a", "listening.insecure": True}),
     ],
 )
-def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> None:
+def test_flag_values_set_the_configuration(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", *typed)
     assert ({path: attrgetter(path)(config) for path in wanted}, warnings) == (wanted, [])
 
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("mode", [[], ["--authorization-mode=AlwaysAllow"], ["--authorization-mode=RBAC,AlwaysAllow"]])
-def test_one_is_told_that_strangers_may_do_everything(mode: list[str], tmp_path: Path) -> None:
+def test_anonymous_access_without_rbac_warns(mode: list[str], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", "--anonymous-auth=true", *mode)
     assert config.auth.anonymous
     assert [text.endswith("anonymous users may do all (see --authorization-mode=RBAC)") for text in warnings] == [True]
 
 
-def test_a_wrong_value_that_nobody_typed_says_where_it_is(tmp_path: Path) -> None:
+def test_invalid_value_from_environment_or_file_names_source(tmp_path: Path) -> None:
     def fault(*typed: str, **environment: str) -> str:
         with pytest.raises(ConfigError) as raised:
             cli.parse_serve([f"--data-dir={tmp_path}", *typed], environment, print)
@@ -222,7 +222,7 @@ def test_a_wrong_value_that_nobody_typed_says_where_it_is(tmp_path: Path) -> Non
     assert fault(f"--config={file}").endswith(f"use 0 for a free one, or 1 to 65535 (from {file})")
 
 
-def test_a_relative_directory_below_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_data_dir_in_deleted_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -230,7 +230,7 @@ def test_a_relative_directory_below_none(tmp_path: Path, monkeypatch: pytest.Mon
         cli.parse_serve(["--data-dir=here"], {}, print)
 
 
-def test_the_usual_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_data_dir_follows_xdg_and_home(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_data_dir({"XDG_DATA_HOME": "/x", "HOME": "/h"}) == "/x/apiext"
     assert default_data_dir({"XDG_DATA_HOME": "", "HOME": "/h"}) == "/h/.local/share/apiext"
     monkeypatch.setattr(os, "getuid", lambda: 0)
@@ -240,14 +240,14 @@ def test_the_usual_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert default_data_dir({}) == "/var/lib/.local/share/apiext"
 
 
-def test_a_flag_without_meaning_is_told_of_once(tmp_path: Path) -> None:
+def test_flag_without_effect_warns_once(tmp_path: Path) -> None:
     given = ("--feature-gates", "A=true", "--feature-gates=B=false", "--profiling", "--allow-privileged=true")
     _, warnings = parse(f"--data-dir={tmp_path}", *given)
     names = ("--feature-gates", "--profiling", "--allow-privileged")
     assert warnings == [f"{name} is accepted and has no effect here" for name in names]
 
 
-def test_a_wrong_flag_is_an_error_of_one_line() -> None:
+def test_unknown_flag_is_one_line_error() -> None:
     with pytest.raises(ConfigError) as raised:
         parse("--no-such-flag")
     assert str(raised.value) == "unrecognized argument: --no-such-flag"
@@ -256,7 +256,7 @@ def test_a_wrong_flag_is_an_error_of_one_line() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("--secure-prot=1", "secure-port"), ("-port", "port"), ("--datadir", "data-dir")]
 )
-def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str) -> None:
+def test_misspelled_flag_suggests_the_nearest_flag(typed: str, meant: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse(typed)
     assert str(raised.value) == f"unrecognized argument: {typed}; did you mean --{meant}?"
@@ -273,13 +273,13 @@ def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str) -> No
         (["--logging-format=xml"], {}, ""),
     ],
 )
-def test_the_form_of_the_log_is_known_before_the_flags_are(
+def test_logging_format_is_read_before_flags_are_parsed(
     arguments: list[str], environment: dict[str, str], form: str
 ) -> None:
     assert cli.logging_format(arguments, environment) == form
 
 
-def test_help_shows_the_daily_flags_and_help_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_daily_flags_and_help_all_shows_all_flags(capsys: pytest.CaptureFixture[str]) -> None:
     shown = {}
     for asked in ("--help", "--help-all"):
         with pytest.raises(SystemExit) as ended:
@@ -320,7 +320,7 @@ def test_the_variable_of_a_removed_flag_is_refused(tmp_path: Path) -> None:
         cli.parse_serve([f"--data-dir={tmp_path}"], {"APIEXT_ETCD_BINARY": "/bin/etcd"}, print)
 
 
-def test_lists_add_up(tmp_path: Path) -> None:
+def test_repeated_list_flags_are_concatenated(tmp_path: Path) -> None:
     # upstream: flags that are lists may be given several times
     config = cli.parse_serve(
         [
@@ -347,7 +347,7 @@ def test_lists_add_up(tmp_path: Path) -> None:
     assert config.listening.headers.cors_origins == ("^https://a$", "^https://b$")
 
 
-def test_an_alias_has_its_twin_and_its_key(tmp_path: Path) -> None:
+def test_flag_alias_works_in_environment_and_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("secure-port: 7001\n")
     found, _ = parse(f"--data-dir={tmp_path}", f"--config={file}")
@@ -366,7 +366,7 @@ def outcome(*arguments: str, **environment: str) -> object:
 
 
 @pytest.mark.parametrize("flag", [name for flag in cli.FLAGS for name in (flag.name, *flag.aliases)])
-def test_each_flag_has_an_environment_twin(flag: str) -> None:
+def test_each_flag_has_an_environment_variable(flag: str) -> None:
     given, twin = outcome(f"--{flag}=7"), "APIEXT_" + flag.upper().replace("-", "_")
     assert outcome(**{twin: "7"}) in (given, f"{given} (from {twin} in the environment)")
     assert given != outcome()
@@ -400,7 +400,7 @@ def test_authorization_modes(text: str, modes: tuple[str, ...] | None, warned: s
     assert [warned in one for one in told] == ([True] if warned else [])
 
 
-def test_the_version_is_told_as_kube_apiserver_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_flag_prints_version_like_kube_apiserver(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.serve_parser().parse_args(["--version"])
     assert not ended.value.code
@@ -415,7 +415,7 @@ def test_the_version_is_told_as_kube_apiserver_does(capsys: pytest.CaptureFixtur
         ["--controllers=*,-garbage-collector-controller", "--request-timeout=1m30s", "--audit-log-maxsize=7"],
     ],
 )
-def test_the_printed_configuration_is_a_file_that_means_the_same(arguments: list[str], tmp_path: Path) -> None:
+def test_printed_configuration_parses_to_the_same_values(arguments: list[str], tmp_path: Path) -> None:
     printed = tmp_path / "config.yaml"
     given = [f"--data-dir={tmp_path}/a #b: 'c'", *arguments]
     printed.write_text(cli.shown(given, {}, pytest.fail))

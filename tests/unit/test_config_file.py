@@ -54,7 +54,7 @@ def read(text: str | bytes, directory: Path) -> Config:
         ("apiVersion: x/v1\nkind: [any]\nport: 7001", {"listening.port": 7001}),
     ],
 )
-def test_values_are_as_they_are_written(text: str, wanted: dict[str, object], tmp_path: Path) -> None:
+def test_config_file_values_set_the_configuration(text: str, wanted: dict[str, object], tmp_path: Path) -> None:
     found = read(text, tmp_path)
     assert {path: attrgetter(path)(found) for path in wanted} == wanted
 
@@ -80,21 +80,21 @@ def test_values_are_as_they_are_written(text: str, wanted: dict[str, object], tm
         ('token: "\\UFFFFFFFF"', "found invalid Unicode character escape code"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_with_its_flag(text: str | bytes, told: str, tmp_path: Path) -> None:
+def test_invalid_config_file_error_names_the_flag(text: str | bytes, told: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         read(text, tmp_path)
     assert str(raised.value).startswith(f"--config {tmp_path / 'config.yaml'}: ")
     assert told in str(raised.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_config_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"--config {tmp_path}: Is a directory"):
         cli.parse_serve([f"--config={tmp_path}"], {}, pytest.fail)
     with pytest.raises(ConfigError, match=rf"--config {tmp_path}/none: No such file"):
         cli.parse_serve([f"--config={tmp_path}/none"], {}, pytest.fail)
 
 
-def test_a_switch_that_is_none_is_told_as_it_is_written(tmp_path: Path) -> None:
+def test_invalid_switch_in_config_file_is_quoted_as_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--quiet maybe: expected true or false"):
         read("quiet: maybe", tmp_path)
     with pytest.raises(ConfigError, match=r"--port yes: expected a whole number \(from .*config.yaml\)"):

@@ -42,7 +42,7 @@ def test_each_flag_of_kube_apiserver_has_one_verdict(name: str) -> None:
     assert (name in DONE) + (name in TABLE) == 1
 
 
-def test_the_table_counts() -> None:
+def test_flag_table_has_known_verdicts_and_kinds() -> None:
     verdicts = Counter(TABLE[name].verdict if name in TABLE else "done" for name in UPSTREAM)
     assert set(verdicts) == {"done", foreign_flags.HARMLESS, foreign_flags.REFUSED}
     assert {row.verdict for row in TABLE.values()} == {foreign_flags.HARMLESS, foreign_flags.REFUSED}
@@ -74,21 +74,21 @@ def test_values_are_parsed_even_where_they_have_no_effect(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["1.37", "1.34", "kube=1.36", "9.9", "no version"])
-def test_another_version_is_not_emulated(text: str) -> None:
+def test_emulated_version_flag_has_no_effect(text: str) -> None:
     """upstream accepts 1.34 to 1.37; here only --kubernetes-version determines the reported version."""
     config, warnings = parse("--insecure", f"--emulated-version={text}")
     assert config.apis.kubernetes_version == parse("--insecure")[0].apis.kubernetes_version
     assert warnings == ["--emulated-version is accepted and has no effect here"]
 
 
-def test_a_switch_takes_no_word_from_the_flags_after_it() -> None:
+def test_switch_does_not_consume_the_next_argument() -> None:
     with pytest.raises(ConfigError):
         parse("--profiling", "false")
     parse("--profiling=false")
     parse("--external-hostname", "host", "--insecure")
 
 
-def test_the_environment_ignores_unsupported_flags_too() -> None:
+def test_ignore_unsupported_flags_works_from_environment() -> None:
     _, warnings = parse("--oidc-issuer-url=https://issuer", APIEXT_IGNORE_UNSUPPORTED_FLAGS="true")
     assert warnings == ["--oidc-issuer-url is accepted and has no effect here"]
 
@@ -97,14 +97,14 @@ def test_the_environment_ignores_unsupported_flags_too() -> None:
     ("text", "modes"),
     [("RBAC", (RBAC,)), ("Node,RBAC", (RBAC,)), ("Node", (ALWAYS_DENY,)), ("AlwaysAllow", (ALWAYS_ALLOW,))],
 )
-def test_modes(text: str, modes: tuple[str, ...]) -> None:
+def test_authorization_mode_sets_the_modes(text: str, modes: tuple[str, ...]) -> None:
     config, warnings = parse(f"--authorization-mode={text}")
     assert config.auth.modes == modes
     assert len(warnings) == ("Node" in text)
 
 
 @pytest.mark.parametrize("text", ["", ",", " "])
-def test_no_mode_is_refused(text: str) -> None:
+def test_empty_authorization_mode_is_refused(text: str) -> None:
     assert refusal(f"--authorization-mode={text}") == (
         "--authorization-mode: at least one authorization-mode must be passed"
     )
@@ -153,11 +153,11 @@ def test_an_authorization_file_names_the_modes(tmp_path: Path) -> None:
         ("- [", "it is not valid YAML"),
     ],
 )
-def test_faults_of_an_authorization_file(tmp_path: Path, rows: str, fault: str) -> None:
+def test_invalid_authorization_file_is_refused(tmp_path: Path, rows: str, fault: str) -> None:
     assert fault in refusal(authorizers(tmp_path, rows))
 
 
-def test_an_authorization_file_that_is_none(tmp_path: Path) -> None:
+def test_missing_or_foreign_authorization_file_is_refused(tmp_path: Path) -> None:
     assert "No such file" in refusal(f"--authorization-config={tmp_path / 'absent'}")
     assert "expected kind AuthorizationConfiguration" in refusal(authorizers(tmp_path, "", "kind: Odd\n"))
     assert "expected an object" in refusal(authorizers(tmp_path, "", "- 1\n"))
@@ -172,25 +172,25 @@ def test_the_garbage_collector_is_turned_off_by_its_flag() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("0s", 0), ("1h", 3600), ("48h", 172_800)])
-def test_the_longest_token(text: str, seconds: float) -> None:
+def test_max_token_expiration_is_parsed(text: str, seconds: float) -> None:
     assert parse(f"--service-account-max-token-expiration={text}")[0].tokens.longest == seconds
 
 
 @pytest.mark.parametrize("text", ["59m", "1s", "1200000h"])
-def test_no_such_longest_token(text: str) -> None:
+def test_max_token_expiration_out_of_range_is_refused(text: str) -> None:
     assert refusal(f"--service-account-max-token-expiration={text}") == (
         "the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"
     )
 
 
-def test_the_oldest_tls_version() -> None:
+def test_tls_min_version_is_parsed() -> None:
     assert parse("--tls-min-version=VersionTLS13")[0].tls.minor == 3
     assert parse("--tls-min-version=VersionTLS11")[0].tls.minor == 2
     assert 'unknown tls version "TLS13"' in refusal("--tls-min-version=TLS13")
 
 
 @pytest.mark.parametrize("verb", ["enable", "disable"])
-def test_plugins(verb: str) -> None:
+def test_admission_plugin_flags_warn_or_refuse_foreign_plugins(verb: str) -> None:
     for name in PLUGINS:
         assert not parse(f"--{verb}-admission-plugins={name}")[1]
     for name in FOREIGN_PLUGINS:
@@ -200,7 +200,7 @@ def test_plugins(verb: str) -> None:
     assert refusal(f"--{verb}-admission-plugins=Odd") == f'{verb}-admission-plugins plugin "Odd" is unknown'
 
 
-def test_a_plugin_that_is_off_by_default_runs_where_it_is_named() -> None:
+def test_plugin_off_by_default_is_enabled_by_flag() -> None:
     name = "OwnerReferencesPermissionEnforcement"
     assert not parse()[0].admission.admits(name)
     assert parse(f"--enable-admission-plugins={name}")[0].admission.admits(name)

@@ -111,7 +111,7 @@ def _post(url: str, path: str, document: dict[str, Any]) -> int:
         return error.code
 
 
-def test_a_plain_start_imports_little(tmp_path: Path) -> None:
+def test_plain_start_imports_few_modules(tmp_path: Path) -> None:
     modules = _imports(tmp_path, lambda url: None)["start"]
     early = [name for name in modules if name.startswith(tuple(f"{late}." for late in LATE)) or name in LATE]
     assert early == []
@@ -120,7 +120,7 @@ def test_a_plain_start_imports_little(tmp_path: Path) -> None:
     assert len(own) <= MOST_OWN
 
 
-def test_a_write_imports_no_plugin_for_which_nothing_is_configured(tmp_path: Path) -> None:
+def test_write_does_not_import_unconfigured_admission_plugins(tmp_path: Path) -> None:
     def use(url: str) -> None:
         for name in ("a", "b"):
             document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -131,7 +131,7 @@ def test_a_write_imports_no_plugin_for_which_nothing_is_configured(tmp_path: Pat
     assert not {*found["threads"], *found["loop"]}.intersection(plugins)
 
 
-def test_threads_import_what_requests_need(tmp_path: Path) -> None:
+def test_slow_modules_are_imported_in_threads(tmp_path: Path) -> None:
     """The event loop must not import slow modules: threads import those of definitions, schemas, CEL and policies."""
     things, policies = f"/apis/{GROUP}/v1/things", "/apis/admissionregistration.k8s.io/v1"
 

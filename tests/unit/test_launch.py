@@ -9,7 +9,7 @@ import pytest
 from apiext import launch
 
 
-async def fails(error: Exception) -> None:
+async def raise_error(error: Exception) -> None:
     raise error
 
 
@@ -22,12 +22,14 @@ async def fails(error: Exception) -> None:
         (ValueError("a fault"), False, True),
     ],
 )
-def test_what_nobody_looked_at(caplog: pytest.LogCaptureFixture, error: Exception, in_task: bool, told: bool) -> None:
+def test_unretrieved_exceptions_are_logged(
+    caplog: pytest.LogCaptureFixture, error: Exception, in_task: bool, told: bool
+) -> None:
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         loop.set_exception_handler(launch.caught)
         if in_task:
-            task = loop.create_task(fails(error))
+            task = loop.create_task(raise_error(error))
             runner.run(asyncio.sleep(0))
             del task
         else:

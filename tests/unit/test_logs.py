@@ -52,7 +52,7 @@ def test_all_lines_are_json() -> None:
     assert str(uncaught["traceback"]).startswith("Traceback (most recent call last)")
 
 
-def test_verbosity_adds_lines_and_quiet_leaves_some_out() -> None:
+def test_verbosity_adds_log_lines_and_quiet_drops_some() -> None:
     assert {"rule": "a\nb"}.items() <= run(verbosity=2)[1].items()
     assert "established" not in [line.get("event") for line in run(quiet=True)]
 
@@ -79,7 +79,7 @@ def test_lines_name_the_worker() -> None:
     assert json.loads(request)["worker"] == 3
 
 
-def test_no_text_of_a_client_controls_a_terminal_or_begins_a_line() -> None:
+def test_control_characters_of_clients_are_escaped_in_logs() -> None:
     text = "/a\n12:00 ERROR b\x1b[2J\x7f\x9b2J\t\xa0\u00e4"
     record = logging.makeLogRecord({"msg": text, "levelname": "ERROR", "created": 0.25, "fields": {"agent": text}})
     shown = logs.formatter("text").format(record)
@@ -99,7 +99,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_seldom_counts_what_it_leaves_out(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_rate_limited_log_counts_left_out_lines(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     seldom, told = logs.RateLimited(1.0), []
     with caplog.at_level(logging.INFO):
         for clock[0] in (0.0, 0.1, 0.9, 1.0, 2.5):
@@ -108,7 +108,7 @@ def test_seldom_counts_what_it_leaves_out(clock: list[float], caplog: pytest.Log
     assert told == [("slow", {"code": 200}), ("slow", {"code": 200, "leftOut": 2}), ("slow", {"code": 200})]
 
 
-def test_the_age_counts_from_the_start_of_the_process() -> None:
+def test_age_is_measured_from_process_start() -> None:
     code = "import time; time.sleep(0.3); from apiext.launch import age; print(age())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) > 0.3

@@ -18,7 +18,7 @@ async def never_told(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def test_the_tasks_that_wait_are_named() -> None:
+def test_timeout_report_names_waiting_tasks() -> None:
     async def hang() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(never_told(asyncio.Event()), name="who waits")
@@ -29,14 +29,14 @@ def test_the_tasks_that_wait_are_named() -> None:
     assert re.search(r"\n  who waits: test_overdue\.py:\d+ never_told > locks\.py:\d+ wait", str(over.value))
 
 
-def test_who_waits_for_a_thread_is_ended() -> None:
+def test_timeout_interrupts_a_blocking_wait() -> None:
     with pytest.raises(TookTooLong), bounded("one", 0.02):
         threading.Event().wait(10)
     with bounded("two", 10.0):
         pass
 
 
-def test_a_thread_that_nobody_ended_does_not_hold_the_end_of_the_process() -> None:
+def test_leftover_thread_does_not_block_process_exit() -> None:
     code = (
         "import threading\nfrom tests.support import overdue\n"
         "overdue.EXIT = 0.1\nthreading.Thread(target=threading.Event().wait, args=(50,)).start()\n"

@@ -20,7 +20,7 @@ ETCD = EtcdConfig(("http://127.0.0.1:1",))
 
 
 @pytest.fixture
-def other() -> Iterator[int]:
+def other_pid() -> Iterator[int]:
     """The id of a running process."""
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process.pid
@@ -32,7 +32,7 @@ def ready(tmp_path: Path) -> Path:
     return tmp_path / "ready"
 
 
-def say(ready: Path, pid: object, port: int = 1) -> None:
+def write_ready_file(ready: Path, pid: object, port: int = 1) -> None:
     ready.write_text(json.dumps({"url": f"https://127.0.0.1:{port}", "pid": pid}))
 
 
@@ -50,18 +50,18 @@ class Held:
 
 
 @pytest.fixture
-def directory(tmp_path: Path, other: int) -> Iterator[Held]:
+def directory(tmp_path: Path, other_pid: int) -> Iterator[Held]:
     """A data directory that the other process seems to use."""
-    found = Held(tmp_path / "store.db", other)
+    found = Held(tmp_path / "store.db", other_pid)
     yield found
     found.unlock()
 
 
 def test_the_ready_file_stays_while_the_data_directory_is_locked(
-    tmp_path: Path, ready: Path, directory: Held, other: int
+    tmp_path: Path, ready: Path, directory: Held, other_pid: int
 ) -> None:
     config = config_of(tmp_path, port=0, ready_file=str(ready))
-    say(ready, other)
+    write_ready_file(ready, other_pid)
     launch.prepare(config)
     assert ready.exists()
     directory.unlock()  # the other server has exited
@@ -69,41 +69,41 @@ def test_the_ready_file_stays_while_the_data_directory_is_locked(
     assert not ready.exists()
 
 
-def test_the_ready_file_stays_while_the_port_is_used(tmp_path: Path, ready: Path, other: int) -> None:
+def test_the_ready_file_stays_while_the_port_is_used(tmp_path: Path, ready: Path, other_pid: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         config = config_of(tmp_path, port=port, ready_file=str(ready), etcd=ETCD)
-        say(ready, other, port)
+        write_ready_file(ready, other_pid, port)
         launch.prepare(config)
         assert ready.exists()
 
-    def goes() -> bool:
+    def ready_file_is_removed() -> bool:
         launch.prepare(config)
         return not ready.exists()
 
-    until(goes, "nobody listens on the port any more")
+    until(ready_file_is_removed, "nobody listens on the port any more")
 
 
 @pytest.mark.usefixtures("directory")
-def test_what_names_nobody_who_keeps_us_from_starting_goes(tmp_path: Path, ready: Path, other: int) -> None:
+def test_stale_or_invalid_ready_file_is_removed(tmp_path: Path, ready: Path, other_pid: int) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
     for pid in (gone.pid, os.getpid(), os.getppid(), 0, -1, "1", None, 10**30, True):
-        say(ready, pid)
+        write_ready_file(ready, pid)
         launch.prepare(config_of(tmp_path, port=0, ready_file=str(ready)))
         assert not ready.exists(), pid
-    for text in ("", "{", "[]", "7", '{"pid": 1}', "\udcff", json.dumps({"pid": other, "url": "https://[:x"})):
+    for text in ("", "{", "[]", "7", '{"pid": 1}', "\udcff", json.dumps({"pid": other_pid, "url": "https://[:x"})):
         ready.write_bytes(text.encode("utf-8", "surrogateescape"))
         launch.prepare(config_of(tmp_path / "elsewhere", port=0, ready_file=str(ready)))
         assert not ready.exists(), text
-    say(ready, other)
+    write_ready_file(ready, other_pid)
     launch.prepare(config_of(tmp_path, port=0, ready_file=str(ready), etcd=ETCD))
     assert not ready.exists(), "a store is in nobody's way who has an etcd"
 
 
-def test_a_directory_is_held_by_who_has_locked_it(tmp_path: Path, directory: Held, other: int) -> None:
+def test_holder_is_the_process_that_locked_the_directory(tmp_path: Path, directory: Held, other_pid: int) -> None:
     store = tmp_path / "store.db"
-    assert holder(store) == other
+    assert holder(store) == other_pid
     directory.unlock()
     assert holder(store) is None
     assert holder(tmp_path / "nothing.db") is None
@@ -115,7 +115,7 @@ def test_a_directory_is_held_by_who_has_locked_it(tmp_path: Path, directory: Hel
             assert holder(store) is None
 
 
-def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> None:
+def test_etcd_data_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "etcd/data/member").mkdir(parents=True)
     with pytest.raises(ConfigError) as refused:
         launch.prepare(Config(tmp_path))
@@ -127,13 +127,13 @@ def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> Non
     launch.prepare(config_of(tmp_path, named="memory"))
 
 
-def test_who_ends_takes_its_own_away(tmp_path: Path, ready: Path, other: int) -> None:
+def test_retract_removes_only_own_ready_file(tmp_path: Path, ready: Path, other_pid: int) -> None:
     config = config_of(tmp_path, ready_file=str(ready))
     launch.retract(config)
-    say(ready, other)
+    write_ready_file(ready, other_pid)
     launch.retract(config)
     assert ready.exists(), "another server tells of itself by now"
-    say(ready, os.getpid())
+    write_ready_file(ready, os.getpid())
     launch.retract(config)
     assert not ready.exists()
     launch.retract(Config(tmp_path))

@@ -33,7 +33,7 @@ def config(data_dir: Path = Path("unused"), **more: object) -> Config:
     return config_of(data_dir, workers=2, **{"port": 0, **more})
 
 
-def test_a_reserved_port_is_for_those_who_share_it() -> None:
+def test_reserved_port_accepts_only_reuse_port_sockets() -> None:
     with supervisor.reserved(config().listening) as port:
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", port))
@@ -46,14 +46,14 @@ def test_a_reserved_port_is_for_those_who_share_it() -> None:
         assert again == port
 
 
-def test_all_addresses_of_a_name_have_one_port() -> None:
+def test_reserved_port_covers_all_addresses_of_a_host_name() -> None:
     with supervisor.reserved(config(bind_address="localhost").listening) as port:
         for family, *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
             with socket.socket(family) as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind(address)
 
 
-def test_a_port_of_others_is_not_shared_with_them(listening: socket.socket) -> None:
+def test_port_in_use_by_another_process_is_refused(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     text = f"cannot listen on 127.0.0.1:{port}: "
     with pytest.raises(launch.PortInUseError, match=text), supervisor.reserved(config(port=port).listening):
@@ -80,7 +80,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("how", ["bound", "listening"])
-def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(how: str) -> None:
+def test_lock_name_taken_by_another_user_blocks_no_supervisor(how: str) -> None:
     if how == "listening" and os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")
     with supervisor.reserved(config().listening) as port:
@@ -101,7 +101,7 @@ def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(h
 
 
 @pytest.mark.parametrize("address", ["192.0.2.7", "no such host"])
-def test_an_address_of_nobody_is_a_wrong_flag(address: str) -> None:
+def test_foreign_bind_address_is_refused(address: str) -> None:
     with (
         pytest.raises(ConfigError, match=f"--bind-address {address}: "),
         supervisor.reserved(config(bind_address=address).listening),
@@ -109,7 +109,7 @@ def test_an_address_of_nobody_is_a_wrong_flag(address: str) -> None:
         pass
 
 
-def test_a_worker_has_its_part() -> None:
+def test_worker_configuration_has_its_share_of_limits() -> None:
     given = config(max_inflight=400, max_mutating=3, ready_file="ready", shutdown_delay=1.5)
     shares = [supervisor.share(given, 6443, Worker(number, 3)) for number in (1, 2, 3)]
     assert {
@@ -122,12 +122,12 @@ def test_a_worker_has_its_part() -> None:
     assert {it.listening.shutdown_delay for it in shares} == {1.5}
 
 
-def test_no_limit_stays_no_limit() -> None:
+def test_unlimited_requests_stay_unlimited_in_workers() -> None:
     shared = supervisor.share(config(max_inflight=0, max_mutating=0), 1, Worker(1, 2))
     assert (shared.requests.max_inflight, shared.requests.max_mutating) == (0, 0)
 
 
-def test_workers_share_a_board() -> None:
+def test_worker_progress_is_shared_between_processes() -> None:
     progress = WorkerProgress.make(3)
     assert not progress.behind(GONE)
     progress.put(1, 70)
@@ -151,7 +151,7 @@ def test_workers_share_a_board() -> None:
         ([0, 0, 5, 6, 6, 6, 6, 6], True),
     ],
 )
-async def test_a_worker_that_stands_still_is_killed(
+async def test_worker_without_heartbeat_is_killed(
     beats: list[int], still: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "WORKER_BEATS_MISSED", 4)
@@ -190,7 +190,7 @@ async def test_a_worker_that_stands_still_is_killed(
         ("auto", 1000, None, 64),
     ],
 )
-def test_the_number_of_workers(
+def test_number_of_workers_follows_cores_and_cpu_quota(
     text: str, cores: int, group: str | None, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = tmp_path / "cpu.max"
@@ -204,7 +204,7 @@ def test_the_number_of_workers(
         assert parse(*flags)[0].workers == 1, "a store in the process is that of one"
 
 
-def test_a_log_that_is_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocked_log_output_does_not_block_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_LINES", 10)
     monkeypatch.setattr(limits, "LOG_FLUSH", 5.0)
     read, seen = threading.Event(), list[str]()
@@ -230,7 +230,7 @@ def test_a_log_that_is_not_read_blocks_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert 10 <= kept <= 11
 
 
-def test_outputs_that_are_not_files_are_written_and_kept(tmp_path: Path) -> None:
+def test_output_pipes_are_written_and_not_replaced(tmp_path: Path) -> None:
     place = tmp_path / "pipe"
     os.mkfifo(place)
     reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
@@ -245,7 +245,7 @@ def test_outputs_that_are_not_files_are_written_and_kept(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "65", "many", "1.5"])
-def test_a_number_of_workers_that_cannot_be(text: str, tmp_path: Path) -> None:
+def test_invalid_number_of_workers_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"--workers {text}: "):
         parse(f"--data-dir={tmp_path}", f"--workers={text}")
 
@@ -260,7 +260,7 @@ def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 STOPPED = "a signal stopped the server before it was ready"
 
 
-async def why_ended(boss: supervisor.Supervisor) -> str:
+async def stop_error(boss: supervisor.Supervisor) -> str:
     """Run a supervisor until a signal stops it; return the error."""
     with pytest.raises(launch.StoppedError) as ended:
         await boss.serve()
@@ -271,7 +271,7 @@ async def why_ended(boss: supervisor.Supervisor) -> str:
 async def test_a_signal_before_workers_start_ends_the_supervisor(tmp_path: Path, listening: socket.socket) -> None:
     given = config(tmp_path, port=listening.getsockname()[1], etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = group.create_task(why_ended(supervisor.Supervisor(given, print)))
+        task = group.create_task(stop_error(supervisor.Supervisor(given, print)))
         await asyncio.sleep(0)  # the port is in use: the supervisor waits
         listening.close()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -290,7 +290,7 @@ async def test_a_signal_before_workers_start_ends_the_supervisor(tmp_path: Path,
         ((4, 1), 4),  # etcd did not answer
     ],
 )
-async def test_a_start_that_is_ended_has_the_code_of_one_process(
+async def test_interrupted_start_exits_with_code_of_one_process(
     tmp_path: Path, codes: tuple[int, int], wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = list(codes)
@@ -307,15 +307,13 @@ async def test_a_start_that_is_ended_has_the_code_of_one_process(
     async with asyncio.timeout(10):
         boss = supervisor.Supervisor(given, print)
         if wanted is None:
-            assert await why_ended(boss) == STOPPED
+            assert await stop_error(boss) == STOPPED
         else:
             assert await boss.serve() == wanted
     assert not left
 
 
-async def test_a_worker_that_cannot_start_ends_all_though_another_one_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failed_worker_start_ends_all_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run_workers(slot: supervisor.Slot) -> None:
         await slot.may_start.wait()
         if slot._number == 1:

@@ -19,7 +19,7 @@ from tests.support.tiers import group_of, why
         ("tests/test_house.py::test_modules[tests/unit/x.py]", "test_house.py"),
     ],
 )
-def test_the_group_of_a_test(nodeid: str, group: str) -> None:
+def test_group_of_gives_the_group_of_a_test(nodeid: str, group: str) -> None:
     assert group_of(nodeid) == group
 
 
@@ -34,5 +34,5 @@ def test_the_group_of_a_test(nodeid: str, group: str) -> None:
         ("", ""),
     ],
 )
-def test_a_run_tells_why_it_ran_a_test_again(message: str, told: str) -> None:
+def test_retry_reason_is_reported(message: str, told: str) -> None:
     assert why(message) == told

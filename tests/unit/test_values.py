@@ -37,14 +37,14 @@ def test_no_secret_is_in_a_repr(value: object) -> None:
     assert SECRET not in repr([value])
 
 
-def test_a_computed_field_follows_its_fields() -> None:
+def test_computed_field_is_updated_by_replace() -> None:
     json = Wanted(JSON)
     table = replace(json, kind="Table")
     assert (json.plain, table.plain, replace(table, kind="").plain) == (True, False, True)
     assert [copy.copy(table).plain, pickle.loads(pickle.dumps(table)).plain] == [False, False]
 
 
-def test_a_worker_gets_the_configuration_by_pickle() -> None:
+def test_configuration_survives_pickle() -> None:
     config = config_of(Path("data"), token=SECRET, etcd=EtcdConfig(("http://127.0.0.1:1",)))
     assert pickle.loads(pickle.dumps(config)) == config
 

@@ -14,7 +14,7 @@ runs: list[str] = []
 
 
 @pytest.mark.parametrize("quick", [True, False])
-def test_a_limit_holds(monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> None:
+def test_prompt_scales_the_limit_by_machine_load(monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> None:
     monkeypatch.setattr(waiting, "busy", lambda: 2.0)
     monkeypatch.setattr(waiting, "slow", lambda: 1.5)
     if quick:
@@ -24,7 +24,7 @@ def test_a_limit_holds(monkeypatch: pytest.MonkeyPatch, *, quick: bool) -> None:
             prompt(3.1, 1.0, "the end")
 
 
-def test_what_comes_late_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_until_raises_too_late_for_a_late_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "busy", lambda: 1.0)
     monkeypatch.setattr(waiting, "slow", lambda: 1.0)
     looks = iter([False, False, True, True])
@@ -34,20 +34,20 @@ def test_what_comes_late_is_no_lack(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("within", [0, 0.01])
-def test_what_never_comes_is_not_late(monkeypatch: pytest.MonkeyPatch, within: float) -> None:
+def test_until_raises_assertion_error_without_result(monkeypatch: pytest.MonkeyPatch, within: float) -> None:
     monkeypatch.setattr(waiting, "PATIENCE", 0.05)
     with pytest.raises(AssertionError, match=r"it comes: not within 0 s \(last seen: \[\]\)") as found:
         until(lambda: [], "it comes", within=within)
     assert found.type is AssertionError
 
 
-def test_what_was_late_once_is_run_again() -> None:
+def test_late_run_is_repeated() -> None:
     runs.append("late")
     prompt(1e9 if len(runs) == 1 else 0.0, 1.0, "the first of two runs, on purpose")
     assert len(runs) == 2
 
 
-def test_a_port_that_was_taken_meanwhile_is_tried_again() -> None:
+def test_run_with_port_in_use_is_repeated() -> None:
     runs.append("taken")
     if runs.count("taken") == 1:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), "by the first of two runs, on purpose")

@@ -79,7 +79,7 @@ async def test_hooks_of_another_resource_are_no_candidates() -> None:
     assert not await Candidates[Criteria](lambda it: it).among((Criteria((rule,)),), attributes)
 
 
-async def test_a_configuration_that_changes_during_a_search_has_its_own_candidates(
+async def test_concurrent_configurations_have_separate_candidates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)  # an iteration of the event loop for each hook
@@ -90,7 +90,7 @@ async def test_a_configuration_that_changes_during_a_search_has_its_own_candidat
     assert len(await candidates.among(new, attributes)) == 3
 
 
-async def test_the_cache_has_a_limit() -> None:
+async def test_candidate_cache_size_is_limited() -> None:
     candidates, hooks = Candidates[Criteria](lambda it: it), (Criteria((), any_resource=True),)
     attributes = write("CREATE", "", equals=False)
     found = [

@@ -49,7 +49,7 @@ def changed(base: dict[str, Any], case: Case) -> dict[str, Any]:
     return {name: value for name, value in {**base, **(case.set or {})}.items() if value is not None}
 
 
-def judged(path: str, content: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
+def validation_errors(path: str, content: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
     version = served(path)
     before = version.model.normalize(document(path, "x", **old))[0] if old is not None else None
     return version.validation.validate(version.model.normalize(document(path, "x", **content))[0], before)
@@ -67,33 +67,33 @@ def compare(found: Sequence[FieldError], case: Case, prefix: str) -> None:
 
 @pytest.mark.rows("ADM-003", "ADM-006")
 @pytest.mark.parametrize("case", load(__file__, "webhooks"), ids=case_name)
-def test_webhooks(case: Case) -> None:
-    compare(judged(MUTATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
+def test_webhook_validation_errors(case: Case) -> None:
+    compare(validation_errors(MUTATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
     if "reinvocationPolicy" not in (case.set or {}):  # validating webhooks do not have this field
-        compare(judged(VALIDATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
+        compare(validation_errors(VALIDATING, {"webhooks": [changed(WEBHOOK, case)]}), case, "webhooks[0].")
 
 
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("case", load(__file__, "policies"), ids=case_name)
-def test_policies(case: Case) -> None:
-    compare(judged(POLICIES, {"spec": changed(POLICY, case)}), case, "spec.")
+def test_policy_validation_errors(case: Case) -> None:
+    compare(validation_errors(POLICIES, {"spec": changed(POLICY, case)}), case, "spec.")
 
 
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("case", load(__file__, "bindings"), ids=case_name)
-def test_bindings(case: Case) -> None:
-    compare(judged(BINDINGS, {"spec": changed(BINDING, case)}), case, "spec.")
+def test_binding_validation_errors(case: Case) -> None:
+    compare(validation_errors(BINDINGS, {"spec": changed(BINDING, case)}), case, "spec.")
 
 
 @pytest.mark.rows("ADM-003")
-def test_names_are_unique() -> None:
-    (error,) = judged(MUTATING, {"webhooks": [WEBHOOK, WEBHOOK]})
+def test_duplicate_webhook_names_are_refused() -> None:
+    (error,) = validation_errors(MUTATING, {"webhooks": [WEBHOOK, WEBHOOK]})
     assert str(error) == 'webhooks[1].name: Duplicate value: "a.example.com"'
 
 
 @pytest.mark.rows("ADM-006")
 @pytest.mark.rows("ETC-006")
-def test_what_others_stored_without_a_name_is_compiled() -> None:
+def test_stored_configurations_without_name_or_spec_compile() -> None:
     odd: Document = {"metadata": {}, "webhooks": None, "spec": None}
     assert compile_hooks(odd) == []
     assert [policy.name for policy in validations.compile_policy(odd)] == [""]
@@ -101,18 +101,18 @@ def test_what_others_stored_without_a_name_is_compiled() -> None:
     assert [binding.name for binding in compile_binding(odd)] == [""]
 
 
-def test_at_most_64_conditions() -> None:
+def test_webhook_has_at_most_64_match_conditions() -> None:
     conditions = [{"name": f"c{number}", "expression": "true"} for number in range(65)]
-    (error,) = judged(MUTATING, {"webhooks": [{**WEBHOOK, "matchConditions": conditions}]})
+    (error,) = validation_errors(MUTATING, {"webhooks": [{**WEBHOOK, "matchConditions": conditions}]})
     assert str(error) == "webhooks[0].matchConditions: Too many: 65: must have at most 64 items"
 
 
 @pytest.mark.rows("ADM-003")
-def test_an_update_may_keep_what_was_wrong() -> None:
+def test_update_may_keep_invalid_stored_fields() -> None:
     bad = {**WEBHOOK, "sideEffects": "Some", "admissionReviewVersions": ["v9"], "matchConditions": [
         {"name": "a", "expression": "nope"}]}  # fmt: skip
-    assert judged(VALIDATING, {"webhooks": [bad, bad]}, {"webhooks": [bad, bad]}) == []
-    errors = judged(VALIDATING, {"webhooks": [bad]}, {"webhooks": [WEBHOOK]})
+    assert validation_errors(VALIDATING, {"webhooks": [bad, bad]}, {"webhooks": [bad, bad]}) == []
+    errors = validation_errors(VALIDATING, {"webhooks": [bad]}, {"webhooks": [WEBHOOK]})
     assert [error.field.rpartition(".")[2] for error in errors] == [
         "sideEffects", "expression", "admissionReviewVersions",
     ]  # fmt: skip

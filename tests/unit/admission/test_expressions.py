@@ -36,7 +36,7 @@ def test_a_document_equals_itself(document: Any) -> None:
 
 
 @given(st.dictionaries(st.text(), SCALARS, min_size=1), st.text())
-def test_a_document_differs_by_one_member(document: dict[str, Any], name: str) -> None:
+def test_documents_that_differ_in_one_field_are_unequal(document: dict[str, Any], name: str) -> None:
     other = {key: value for key, value in document.items() if key != name}
     same = equal(dynamic(document), dynamic(other)) is True
     assert same == (name not in document)
@@ -70,7 +70,7 @@ EXPRESSIONS = [
 
 @pytest.mark.rows("ADM-006")
 @pytest.mark.parametrize("text", EXPRESSIONS)
-async def test_variables_of_expressions(text: str) -> None:
+async def test_expressions_read_admission_variables(text: str) -> None:
     known = {
         "object": dynamic(DOCUMENT),
         "oldObject": dynamic(DOCUMENT),
@@ -82,7 +82,7 @@ async def test_variables_of_expressions(text: str) -> None:
     assert program(text).interpret(known).value is True
 
 
-async def test_questions_reach_the_authorizer() -> None:
+async def test_authorizer_checks_pass_all_attributes() -> None:
     asked: list[Question] = []
 
     def allow(question: Question) -> tuple[bool, str]:
@@ -120,7 +120,7 @@ async def test_questions_reach_the_authorizer() -> None:
         ("authorizer.path('\\t ')", "path must not be empty"),
     ],
 )
-async def test_questions_about_nothing(text: str, error: str) -> None:
+async def test_invalid_authorizer_checks_return_errors(text: str, error: str) -> None:
     known = {"authorizer": authorizer(lambda _: (True, ""))}
     found = await evaluate(program(f"type({text}) == string"), known, Budget(10_000_000))
     assert found.error == error
@@ -137,14 +137,14 @@ async def test_questions_about_nothing(text: str, error: str) -> None:
         ("[authorizer] == [authorizer] && {'a': authorizer} == {'a': authorizer}", True),
     ],
 )
-async def test_questions_cannot_be_compared(text: str, found: str | bool) -> None:
+async def test_comparisons_of_authorizer_values(text: str, found: str | bool) -> None:
     known = {"authorizer": authorizer(lambda _: (True, ""))}
     made = await evaluate(program(text), known, Budget(10_000_000))
     assert (made.error or made.value) == found
     assert program(text).interpret(known).error == made.error
 
 
-async def test_the_budget_is_shared() -> None:
+async def test_evaluations_share_one_cost_budget() -> None:
     budget = Budget(10)
     await evaluate(program("object == 1"), {"object": 1}, budget)
     assert budget.left < 10
@@ -152,7 +152,7 @@ async def test_the_budget_is_shared() -> None:
         await evaluate(program("[1, 2, 3].all(x, x > 0)"), {}, Budget(1))
 
 
-async def test_long_work_leaves_the_loop() -> None:
+async def test_long_evaluation_does_not_block_the_event_loop() -> None:
     import asyncio
 
     ten = "[1,2,3,4,5,6,7,8,9,10]"
@@ -205,7 +205,7 @@ class Watched:
 
 @pytest.mark.parametrize("fault", [False, True], ids=["generated", "interpreted"])
 @pytest.mark.parametrize("text", LARGE)
-async def test_long_calls_leave_the_loop_before_they_begin(text: str, fault: bool) -> None:
+async def test_calls_with_large_strings_run_in_a_thread(text: str, fault: bool) -> None:
     watched: Any = Watched(program(text))
     known = {"variables.x": Fault("no such key: x")} if fault else {}
     found = await evaluate(watched, {"object": "a", **known}, Budget(10_000_000))
@@ -216,7 +216,7 @@ async def test_long_calls_leave_the_loop_before_they_begin(text: str, fault: boo
     assert watched.on_loop == [True, False]
 
 
-async def test_formats_leave_the_loop_before_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_format_checks_of_large_strings_run_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     found, on_loop = FORMATS["dns1123Subdomain"], list[bool]()
 
     def test(text: str, test: Callable[[str], list[str]] = found.test) -> list[str]:
@@ -232,7 +232,7 @@ async def test_formats_leave_the_loop_before_they_look(monkeypatch: pytest.Monke
     assert (made.error, made.value, on_loop) == (None, False, [False])
 
 
-async def test_code_that_is_long_is_not_written_on_the_loop() -> None:
+async def test_long_programs_are_generated_in_a_thread() -> None:
     watched: Any = Watched(program("object == 'a'" + " || object == 'b'" * 200))
     for _ in range(2):
         assert (await evaluate(watched, {"object": "a"}, Budget(10_000_000))).value is True

@@ -104,7 +104,7 @@ def configured() -> Configured:
     return Configured()
 
 
-async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
+async def test_plugin_applies_only_with_a_stored_policy(configured: Configured) -> None:
     new = samples.widget()
     assert await configured.chain.mutate(configured.attributes(new), new) is new
     applies = partial(configured.chain.applies, "CREATE", GroupResource("example.com", "widgets"))
@@ -114,7 +114,7 @@ async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_many_bindings_leave_others_their_turns(
+async def test_matching_many_bindings_yields_to_the_event_loop(
     configured: Configured, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
@@ -130,7 +130,7 @@ async def test_many_bindings_leave_others_their_turns(
     assert (turns > 300) is not elsewhere, "policies for other resources are not looked at again"
 
 
-async def test_what_is_not_meant_is_not_touched(configured: Configured) -> None:
+async def test_policy_for_another_resource_does_not_apply(configured: Configured) -> None:
     """The chain does not even read the namespace; upstream reads it only before it evaluates a policy."""
     configured.store("p", COLOR, matchConstraints={"resourceRules": [{**RULE, "resources": ["others"]}]})
     new = samples.widget()
@@ -139,14 +139,14 @@ async def test_what_is_not_meant_is_not_touched(configured: Configured) -> None:
     assert (configured.namespaces, made.rounds) == ([], None)
 
 
-async def test_deletions_are_no_business_of_policies(configured: Configured) -> None:
+async def test_delete_skips_mutating_policies(configured: Configured) -> None:
     configured.store("p", COLOR)
     made = configured.attributes(None, operation="DELETE", old=samples.widget())
     await configured.chain.review_delete(made)
     assert made.rounds is None
 
 
-async def test_the_object_that_was_given_stays_as_it_was(configured: Configured) -> None:
+async def test_mutation_does_not_modify_the_input_object(configured: Configured) -> None:
     """The managed fields of a write are computed from the client's body, before mutations."""
     configured.store("p", apply("Object{spec: Object.spec{owner: Object.spec.owner{uid: 'u'}}}"))
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={"owner": {}}))
@@ -156,7 +156,7 @@ async def test_the_object_that_was_given_stays_as_it_was(configured: Configured)
     assert json.dumps(new) == before
 
 
-async def test_a_namespace_that_is_gone(configured: Configured) -> None:
+async def test_missing_namespace_is_404_despite_ignore_policy(configured: Configured) -> None:
     """upstream: a missing namespace is a 404 for every failure policy"""
     configured.store("p", COLOR, failurePolicy="Ignore")
     with pytest.raises(StatusError) as caught:
@@ -165,7 +165,7 @@ async def test_a_namespace_that_is_gone(configured: Configured) -> None:
 
 
 @pytest.mark.parametrize(("units", "ignored", "found"), [(10_000, False, "blue"), (20, False, None), (20, True, "red")])
-async def test_each_mutation_has_the_budget(
+async def test_mutations_over_the_cost_budget_fail(
     configured: Configured, units: int, ignored: bool, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
@@ -182,7 +182,7 @@ async def test_each_mutation_has_the_budget(
     assert error.details["causes"] == [{"message": f"{DENIED}{OVER}"}] * 2
 
 
-async def test_conditions_that_fail_are_told_without_what_they_are(configured: Configured) -> None:
+async def test_match_condition_error_names_the_expression(configured: Configured) -> None:
     conditions = [{"name": "c", "expression": "object.spec.nope == 1"}]
     configured.store("p", COLOR, matchConditions=conditions)
     with pytest.raises(StatusError) as caught:
@@ -208,7 +208,7 @@ async def test_scales_can_be_mutated(configured: Configured, mutation: dict[str,
     assert (found["kind"], found["spec"]) == ("Scale", {"replicas": 3})
 
 
-async def test_patches_in_a_list_that_is_added_to_count(configured: Configured) -> None:
+async def test_patches_in_concatenated_lists_are_applied(configured: Configured) -> None:
     add = '[JSONPatch{{op: "add", path: "/spec/{}", value: {}}}]'
     configured.store("p", json_patch(f"{add.format('replicas', 1)} + {add.format('color', chr(39) + 'b' + chr(39))}"))
     assert (await configured.create())["spec"] == {"color": "b", "replicas": 1}
@@ -222,7 +222,9 @@ async def test_patches_in_a_list_that_is_added_to_count(configured: Configured) 
     ],
     ids=["apply", "patch"],
 )
-async def test_objects_that_get_too_deep(configured: Configured, mutation: dict[str, Any], text: str) -> None:
+async def test_mutation_over_the_max_depth_is_denied(
+    configured: Configured, mutation: dict[str, Any], text: str
+) -> None:
     configured.store("p", mutation)
 
     async def deeper(free: dict[str, Any], times: int) -> None:
@@ -238,7 +240,7 @@ async def test_objects_that_get_too_deep(configured: Configured, mutation: dict[
     assert caught.value.message == f"{DENIED}{text}: the patched document exceeds max depth"
 
 
-async def test_defaults_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_defaults_over_the_size_limit_fail_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
     item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 100}}}
     spec = {"type": "object", "properties": {"items": {"type": "array", "items": item}}}
     configured = Configured(samples.version("v1", {"type": "object", "properties": {"spec": spec}}))
@@ -250,7 +252,7 @@ async def test_defaults_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> No
     assert caught.value.code == 500
 
 
-async def test_an_object_that_lost_its_version_takes_no_configuration(configured: Configured) -> None:
+async def test_apply_fails_after_a_patch_of_kind_or_api_version(configured: Configured) -> None:
     configured.store("p", json_patch('[JSONPatch{op: "remove", path: "/apiVersion"}]'), COLOR)
     with pytest.raises(StatusError) as caught:
         await configured.create()
@@ -263,7 +265,7 @@ async def test_an_object_that_lost_its_version_takes_no_configuration(configured
 
 
 @pytest.mark.parametrize(("text", "shown"), [("1.0 / 0.0", "+Inf"), ("-1.0 / 0.0", "-Inf"), ("0.0 / 0.0", "NaN")])
-async def test_numbers_that_json_does_not_have(configured: Configured, text: str, shown: str) -> None:
+async def test_mutation_to_infinity_or_nan_is_an_error(configured: Configured, text: str, shown: str) -> None:
     # upstream: reports this error when it stores the object
     configured.store("p", apply(f"Object{{spec: Object.spec{{free: Object.spec.free{{a: {text}}}}}}}"),
                      failurePolicy="Ignore")  # fmt: skip
@@ -277,9 +279,9 @@ async def test_numbers_that_json_does_not_have(configured: Configured, text: str
     ("mutation", "second"),
     [(apply("Object{}"), True), (json_patch('[JSONPatch{op: "test", path: "/spec/color", value: "x"}]'), True),
      (apply("Object{spec: Object.spec{color: object.nope}}"), False)],
-    ids=["nothing", "a test that fails", "a failure"],
+    ids=["nothing", "failed test operation", "evaluation error"],
 )  # fmt: skip
-async def test_a_second_round_is_asked_for(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
+async def test_mutation_requests_a_second_round(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
     # upstream: also true after a patch without effect
     configured.store("p", mutation, failurePolicy="Ignore")
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
@@ -299,9 +301,7 @@ async def test_large_objects_are_mutated_in_a_thread(configured: Configured) -> 
     [("'blue'", False), ("'aaaaaaaaaa'" + ".replace('a', 'aaaaaaaaaa')" * 4, True)],
     ids=["small", "large"],
 )
-async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
-    configured: Configured, color: str, large: bool
-) -> None:
+async def test_mutation_updates_the_size_of_the_write(configured: Configured, color: str, large: bool) -> None:
     configured.store("p", apply(f"Object{{spec: Object.spec{{color: {color}}}}}"))
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
     made = configured.attributes(new, size=200)
@@ -313,9 +313,7 @@ async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
 @pytest.mark.parametrize(
     ("mutations", "letters", "fits"), [(2, 2_000_000, True), (3, 2_000_000, False), (1, 7_000_000, False)]
 )
-async def test_mutations_make_no_object_without_a_bound(
-    configured: Configured, mutations: int, letters: int, fits: bool
-) -> None:
+async def test_mutated_object_size_is_limited(configured: Configured, mutations: int, letters: int, fits: bool) -> None:
     names = [f"/metadata/annotations/x{number}" for number in range(mutations)]
     texts = (f'[JSONPatch{{op: "add", path: "{name}", value: object.spec.color}}]' for name in names)
     configured.store("p", *map(json_patch, texts))
@@ -359,7 +357,7 @@ class TestVersions:
             samples.version("v1", samples.CLOSED), samples.version("v2", samples.CLOSED), samples.version("v3", {})
         )
 
-    async def test_one_sees_what_the_other_has_done(self, both: Configured) -> None:
+    async def test_policy_sees_mutations_of_earlier_policies(self, both: Configured) -> None:
         """upstream: each policy gets the original object in its version, so that the changes of the first policy are
         lost"""
         late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
@@ -369,7 +367,7 @@ class TestVersions:
         found = await both.create()
         assert (found["apiVersion"], found["spec"]["color"]) == ("example.com/v1", "redaexample.com/v2")
 
-    async def test_a_conversion_that_fails_before(self, both: Configured) -> None:
+    async def test_failed_conversion_before_mutation_is_denied(self, both: Configured) -> None:
         late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
         both.store("p", COLOR, matchConstraints=late)
         with pytest.raises(StatusError) as caught:
@@ -377,7 +375,7 @@ class TestVersions:
         text = "failed to configure policy: Internal error occurred: no way"
         assert (caught.value.reason, caught.value.message) == ("Forbidden", f'policy "p" denied request: {text}')
 
-    async def test_a_conversion_that_fails_after(self, both: Configured) -> None:
+    async def test_failed_conversion_after_mutation_is_an_error(self, both: Configured) -> None:
         late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
         both.store("p", apply("Object{spec: Object.spec{color: 'stuck'}}"), matchConstraints=late)
         with pytest.raises(StatusError) as caught:

@@ -88,14 +88,14 @@ async def test_nothing_is_imported_before_the_first_configuration() -> None:
     assert (late.imports, applies()) == (1, True)
 
 
-async def test_two_first_writes_are_denied_by_one_plugin() -> None:
+async def test_concurrent_first_writes_share_one_plugin() -> None:
     late = Late()
     found = await asyncio.gather(late.write(), late.write(), late.finish(2), return_exceptions=True)
     assert [type(error) for error in found] == [StatusError, StatusError, type(None)]
     assert late.created == 1
 
 
-async def test_a_client_that_leaves_during_the_import_leaves_no_second_plugin() -> None:
+async def test_cancelled_first_write_creates_no_second_plugin() -> None:
     late = Late()
     async with asyncio.TaskGroup() as group:
         first = group.create_task(late.write())
@@ -125,7 +125,7 @@ async def test_no_write_passes_if_the_import_fails() -> None:
     [(b"{}", False), (b'"%s"' % (b"x" * server_limits.WORK_INLINE), True), (b'{"expression": ""}', True)],
     ids=["small", "large", "with an expression"],
 )
-async def test_what_may_take_long_is_compiled_in_a_thread(configuration: bytes, threaded: bool) -> None:
+async def test_costly_configurations_are_compiled_in_a_thread(configuration: bytes, threaded: bool) -> None:
     threads: list[threading.Thread] = []
 
     def noted(_: object, revision: int = 0) -> Any:

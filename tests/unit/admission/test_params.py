@@ -29,7 +29,7 @@ def params(one: Server, *, workers: bool) -> Params:
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("workers", [True, False])
 @pytest.mark.parametrize("ref", [{"name": "limits"}, {"selector": {"matchLabels": {"for": "policies"}}}])
-async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], workers: bool) -> None:
+async def test_params_written_by_another_worker_are_read(ref: dict[str, Any], workers: bool) -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         etcd.put(KEY, limits("1"))
@@ -54,7 +54,7 @@ async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], worke
 
 
 @pytest.mark.rows("ADM-020")
-async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
+async def test_uncached_parameter_is_read_from_etcd() -> None:
     """upstream: a client that has just created the parameter does not get an error that it is missing."""
     etcd = FakeEtcd()
     ref = {"name": "limits", "parameterNotFoundAction": "Deny"}
@@ -72,9 +72,7 @@ async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
 
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("bound", [1, 2])
-async def test_more_parameters_than_the_limit_make_a_binding_unusable(
-    bound: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_params_over_the_limit_are_a_configuration_error(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The chain skips no parameter silently, since the policy could deny the write."""
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_PARAMS", bound)
     etcd = FakeEtcd()

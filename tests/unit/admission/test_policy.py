@@ -18,7 +18,7 @@ OVER_LIMIT = "actual cost limit exceeded"
 pytestmark = pytest.mark.rows("ADM-020")
 
 
-async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
+async def decisions(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
     """Return (index, message) of each decision for an object with ``x: 1``."""
     (policy,) = compile_policy({"metadata": {"name": "p"}, "spec": {"validations": spec, **more}})
     known = {"object": dynamic({"x": 1}), "oldObject": None}
@@ -34,23 +34,23 @@ async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
         (3, [(0, OVER)]),
     ],
 )
-async def test_messages_share_the_budget(
+async def test_message_expressions_share_the_cost_budget(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     # upstream: then every validation fails, even if its expression is true
     spec = [{"expression": "object.x == 2", "messageExpression": f"string({LONG})"}, {"expression": "object.x == 1"}]
-    assert await decided(spec) == found
-    assert await decided(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])
+    assert await decisions(spec) == found
+    assert await decisions(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])
 
 
-async def test_variables_are_there_if_they_can_be_evaluated() -> None:
+async def test_has_of_a_variable_evaluates_the_variable() -> None:
     spec = [{"expression": "!has(variables.a)"}, {"expression": "has(variables.b) && variables.b"}]
     variables = [{"name": "a", "expression": "null"}, {"name": "b", "expression": "has(variables.a)"}]
-    assert await decided(spec, variables=variables) == [(0, "failed expression: !has(variables.a)")]
+    assert await decisions(spec, variables=variables) == [(0, "failed expression: !has(variables.a)")]
     variables[0]["expression"] = "object.y"
     fault = 'composited variable "a" fails to evaluate: no such key: y'
-    assert await decided(spec, variables=variables) == [
+    assert await decisions(spec, variables=variables) == [
         (0, f"expression '!has(variables.a)' resulted in error: {fault}"),
         (1, "expression 'has(variables.b) && variables.b' resulted in error: composited variable \"b\" fails to "
          f"evaluate: {fault}"),
@@ -60,23 +60,23 @@ async def test_variables_are_there_if_they_can_be_evaluated() -> None:
 @pytest.mark.parametrize(
     ("units", "found"), [(10_000, []), (20, [(0, f"failed messageExpression: {OVER}")]), (2, [(0, OVER)])]
 )
-async def test_messages_that_nobody_reads_cost(
+async def test_unused_message_expressions_consume_the_budget(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
-    assert await decided([{"expression": "object.x == 1", "messageExpression": f"string({LONG})"}]) == found
+    assert await decisions([{"expression": "object.x == 1", "messageExpression": f"string({LONG})"}]) == found
 
 
 @pytest.mark.parametrize(("units", "found"), [(500, [(0, "true")]), (300, [(0, f"failed messageExpression: {OVER}")])])
-async def test_messages_have_what_validations_leave(
+async def test_messages_use_the_budget_left_by_validations(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     spec = [{"expression": f"!({LONG})", "messageExpression": f"string({LONG})"}]
-    assert await decided(spec) == found
+    assert await decisions(spec) == found
 
 
-async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unused_messages_are_not_evaluated_within_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     async def run(self: PolicyEvaluation, text: str, program: Compiled) -> tuple[Any, str]:
@@ -90,20 +90,20 @@ async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(mon
         {"expression": "object.x == 1", "messageExpression": "'a'"},
         {"expression": "object.x == 2", "messageExpression": "'b'"},
     ]
-    assert await decided(spec) == [(1, "b")]
+    assert await decisions(spec) == [(1, "b")]
     assert made == ["object.x == 1", "object.x == 2", ""]
 
 
 @pytest.mark.parametrize(("units", "denied"), [(10_000, False), (200, False), (100, True)])
-async def test_annotations_have_a_budget_of_their_own(
+async def test_audit_annotations_have_a_separate_cost_budget(
     units: int, denied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     notes = [{"key": "a", "valueExpression": f"string({LONG})"}]
-    assert await decided([{"expression": LONG}], auditAnnotations=notes) == ([(0, OVER)] if denied else [])
+    assert await decisions([{"expression": LONG}], auditAnnotations=notes) == ([(0, OVER)] if denied else [])
 
 
-async def test_variables_are_fields_of_no_map() -> None:
+async def test_variables_object_is_not_a_map() -> None:
     variables = [{"name": name, "expression": text} for name, text in (("n", "null"), ("s", "'x'"), ("a__dot__b", "1"))]
     rows = [
         ("variables.?n.hasValue()", ""),
@@ -117,7 +117,7 @@ async def test_variables_are_fields_of_no_map() -> None:
         ("variables.a__dot__b == 1", "no such key: a__dot__b"),
         ("!has(variables.a__dot__b)", ""),
     ]
-    found = dict(await decided([{"expression": text} for text, _ in rows], variables=variables))
+    found = dict(await decisions([{"expression": text} for text, _ in rows], variables=variables))
     wanted = {
         index: f"expression '{text}' resulted in error: {fault}" for index, (text, fault) in enumerate(rows) if fault
     }
@@ -125,7 +125,7 @@ async def test_variables_are_fields_of_no_map() -> None:
 
 
 @pytest.mark.parametrize(("elements", "told"), [(5_000_000, []), (10_000, [OVER_LIMIT])])
-async def test_variables_share_what_they_may_touch(
+async def test_variables_share_one_element_limit(
     elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The values of variables stay in memory until the write ends, so all variables share one budget."""
@@ -133,4 +133,4 @@ async def test_variables_share_what_they_may_touch(
     variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements for a small cost
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]
     spec = [{"expression": " && ".join(f"variables.v{n}.size() == 1024" for n in range(20))}]
-    assert [message.rpartition(": ")[2] for _, message in await decided(spec, variables=variables)] == told
+    assert [message.rpartition(": ")[2] for _, message in await decisions(spec, variables=variables)] == told

@@ -28,7 +28,7 @@ def claim(size: str) -> dict[str, Any]:
     return {"metadata": {"name": "x"}, "spec": {"resources": {"requests": {"storage": size}}}}
 
 
-def test_a_create_is_charged_once_however_often_it_is_decided() -> None:
+def test_retried_create_is_charged_once() -> None:
     create = write("CREATE", CONFIG_MAPS, {"metadata": {"name": "x"}})
     first = usages(create, [quota({"count/configmaps": "2"}, {"count/configmaps": "1"})], {})[0]
     assert (first.used, first.amounts) == ({"count/configmaps": "2"}, {"count/configmaps": "1"})
@@ -39,7 +39,7 @@ def test_a_create_is_charged_once_however_often_it_is_decided() -> None:
         usages(create, [quota({"count/configmaps": "2"}, dict(first.used))], {})
 
 
-def test_an_update_is_charged_what_it_adds() -> None:
+def test_update_is_charged_the_added_amount() -> None:
     hard = {"requests.storage": "3Gi"}
     grown = write("UPDATE", CLAIMS, claim("2Gi"), claim("1536Mi"))
     assert usages(grown, [quota(hard, {"requests.storage": "1536Mi"})], {})[0].used == {"requests.storage": "2Gi"}
@@ -47,7 +47,7 @@ def test_an_update_is_charged_what_it_adds() -> None:
     assert usages(shrunk, [quota(hard, {"requests.storage": "2Gi"})], {})[0].amounts == {}
 
 
-def test_of_several_quotas_the_first_that_does_not_suffice_is_named() -> None:
+def test_error_names_the_first_exceeded_quota() -> None:
     create = write("CREATE", CONFIG_MAPS, {"metadata": {"name": "x"}})
     roomy, full = {"count/configmaps": "9"}, {"configmaps": "1"}
     quotas = [quota(roomy, {"count/configmaps": "0"}, "a"), quota(full, {"configmaps": "1"}, "b")]
@@ -55,7 +55,7 @@ def test_of_several_quotas_the_first_that_does_not_suffice_is_named() -> None:
         usages(create, quotas, {})
 
 
-def test_a_quota_without_a_known_usage_refuses() -> None:
+def test_quota_without_status_usage_refuses_creates() -> None:
     create = write("CREATE", CONFIG_MAPS, {"metadata": {"name": "x"}})
     with pytest.raises(StatusError, match="status unknown for quota: q, resources: configmaps,count/configmaps"):
         usages(create, [quota({"configmaps": "1", "count/configmaps": "1"}, {"configmaps": "0"})], {})

@@ -23,7 +23,7 @@ def answer(version: str = "v1", **response: Any) -> bytes:
 
 @pytest.mark.parametrize("more", [{}, {"warnings": ["w"]}, {"auditAnnotations": {"a": "b"}}, {"unknown": 1}])
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_a_yes_is_a_yes_whatever_comes_with_it(version: str, more: dict[str, Any]) -> None:
+def test_allowed_response_is_read_with_optional_fields(version: str, more: dict[str, Any]) -> None:
     found = response_of(answer(version, **more), version, "u", mutating=False)
     assert (found.allowed, found.patch) == (True, b"")
     assert list(found.warnings) == more.get("warnings", [])
@@ -40,7 +40,7 @@ def test_a_yes_is_a_yes_whatever_comes_with_it(version: str, more: dict[str, Any
     ({"details": {"retryAfterSeconds": "x"}},
      "string into Go struct field StatusDetails.response.status.details.retryAfterSeconds of type int32"),
 ])  # fmt: skip
-def test_a_status_of_wrong_types(result: dict[str, Any], text: str) -> None:
+def test_response_status_of_wrong_types_is_an_error(result: dict[str, Any], text: str) -> None:
     with pytest.raises(NotAReview, match=re.escape(f"json: cannot unmarshal {text}") + "$"):
         response_of(answer(allowed=False, status=result), "v1", "u", mutating=False)
 
@@ -59,12 +59,12 @@ def test_a_status_of_wrong_types(result: dict[str, Any], text: str) -> None:
         (b"[]", NotAReview, "couldn't get version/kind; json parse error"),
     ],
 )
-def test_what_only_looks_like_a_yes(raw: bytes, error: type[Exception], text: str) -> None:
+def test_malformed_allowed_response_is_an_error(raw: bytes, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         response_of(raw, "v1", "u", mutating=False)
 
 
-def test_objects_of_an_answer_are_counted_before_they_are_made() -> None:
+def test_response_objects_are_counted_before_decoding() -> None:
     """A response with 8 MB of empty objects occupied half a gigabyte."""
     raw = b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "other": [%b]}' % b",".join(
         [b"{}"] * 2_500_000

@@ -64,9 +64,11 @@ class Reads:
         (("x", ""), [("a", False, False), ("b", False, False), ("a", True, False), ("b", True, False)]),
         (("", "y"), [("a", False, False), ("b", False, False), ("a", True, True), ("b", True, False)]),
     ],
-    ids=["nobody changes it", "the first changes it", "the last changes it"],
+    ids=["no change", "first plug-in changes object", "last plug-in changes object"],
 )
-async def test_a_second_round(members: tuple[str, str], seen: list[tuple[str, bool, bool]]) -> None:
+async def test_plugin_change_causes_a_second_round(
+    members: tuple[str, str], seen: list[tuple[str, bool, bool]]
+) -> None:
     """The chain calls a plug-in again only if later plug-ins have changed its result."""
     found: list[tuple[str, bool, bool]] = []
     first, last = (Writes(name, found, member) for name, member in zip("ab", members, strict=True))
@@ -75,7 +77,7 @@ async def test_a_second_round(members: tuple[str, str], seen: list[tuple[str, bo
     assert made == {member: 1 for member in members if member}
 
 
-def test_what_changes_later_is_for_those_called_before() -> None:
+def test_later_change_reinvokes_earlier_hooks() -> None:
     rounds = Rounds()
     reinvocation = rounds.enter("p", {})
     reinvocation.note_call("early")
@@ -107,7 +109,7 @@ class Sometimes(Writes):
         self.changed = changed
 
 
-async def test_plug_ins_are_compiled_for_a_kind_of_write_until_one_changes() -> None:
+async def test_plugins_of_a_write_are_cached_until_a_change() -> None:
     seen: list[tuple[str, bool, bool]] = []
     plugin = Sometimes("s", seen)
     chain = Chain([plugin, Reads()])
@@ -138,7 +140,7 @@ class Elsewhere:
         raise AssertionError("it does not apply")
 
 
-async def test_moments_without_plug_ins_are_observed_and_plug_ins_that_are_not_configured_are_not() -> None:
+async def test_metrics_observe_steps_but_not_unconfigured_plugins() -> None:
     def counts() -> dict[tuple[str, ...], int]:
         return {
             labels: sum(slot.buckets)

@@ -23,7 +23,7 @@ def named(group: str, version: str, resource: str) -> list[Kind]:
     return [Kind(group, version, resource.capitalize())] if resource.startswith("w") else []
 
 
-def test_kinds_are_those_that_rules_name() -> None:
+def test_type_check_kinds_come_from_resource_rules() -> None:
     rules = [
         {"apiGroups": ["b", "a"], "apiVersions": ["v2", "v1"], "resources": ["w2", "w1", "w1/status", "unknown"]},
         {"apiGroups": ["c", "*"], "apiVersions": ["v1"], "resources": ["w1"]},
@@ -35,7 +35,7 @@ def test_kinds_are_those_that_rules_name() -> None:
     assert kinds_of({}, named) == []
 
 
-def test_what_names_millions_of_resources_is_looked_up_in_part() -> None:
+def test_kind_lookups_of_a_policy_are_limited() -> None:
     names = [str(number) for number in range(1_000)]
     asked: list[str] = []
 
@@ -48,14 +48,14 @@ def test_what_names_millions_of_resources_is_looked_up_in_part() -> None:
     assert len(asked) == limits.ADMISSION_TYPES
 
 
-def test_no_more_than_ten_kinds_of_a_rule() -> None:
+def test_type_check_covers_at_most_ten_kinds() -> None:
     # upstream: ignores all further rules
     many = {"apiGroups": ["a"], "apiVersions": ["v1"], "resources": [f"w{number:02}" for number in range(12)]}
     found = kinds_of({"matchConstraints": {"resourceRules": [many, {**many, "apiGroups": ["b"]}]}}, named)
     assert [kind.kind for kind in found] == [f"W{number:02}" for number in range(10)]
 
 
-def test_references_are_put_in_place() -> None:
+def test_schema_references_are_resolved_inline() -> None:
     schemas = {
         "Tree": {
             "type": "object",
@@ -104,7 +104,7 @@ VARIABLES = [
 
 
 @pytest.mark.parametrize(("text", "fault"), CASES)
-def test_warnings(text: str, fault: str) -> None:
+def test_type_check_warnings(text: str, fault: str) -> None:
     spec = {
         "matchConstraints": {"resourceRules": [WIDGETS]},
         "validations": [{"expression": text}],
@@ -116,7 +116,7 @@ def test_warnings(text: str, fault: str) -> None:
     assert warnings_of({"spec": spec}, named, lambda _: None) == []
 
 
-def test_params_and_messages() -> None:
+def test_type_check_covers_params_in_messages() -> None:
     spec = {
         "matchConstraints": {"resourceRules": [WIDGETS]},
         "paramKind": {"apiVersion": "example.com/v1", "kind": "Widgets"},

@@ -106,7 +106,7 @@ async def configured() -> AsyncIterator[Configured]:
 
 
 @pytest.mark.rows("ADM-021")
-async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hook: hooks.Webhook) -> None:
+async def test_metrics_are_dropped_with_their_webhook(configured: Configured, hook: hooks.Webhook) -> None:
     families = configured.metrics.families
 
     def look() -> set[str]:
@@ -148,7 +148,7 @@ async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hoo
     ],
     ids=["small", "large", "copy"],
 )
-async def test_fields_added_by_patches_are_counted(
+async def test_patches_update_the_size_of_the_write(
     configured: Configured, hook: hooks.Webhook, operation: dict[str, Any], least: int
 ) -> None:
     hook.answers["/m"] = hooks.patch(operation)
@@ -159,7 +159,9 @@ async def test_fields_added_by_patches_are_counted(
 
 
 @pytest.mark.rows("ADM-013")
-async def test_annotations(configured: Configured, hook: hooks.Webhook, caplog: pytest.LogCaptureFixture) -> None:
+async def test_webhooks_add_audit_annotations_and_warnings(
+    configured: Configured, hook: hooks.Webhook, caplog: pytest.LogCaptureFixture
+) -> None:
     hook.answers["/change"] = hooks.patch({"op": "add", "path": "/spec/replicas", "value": 2})
     hook.answers["/fail"] = lambda _: hooks.page(500, b"boom")
     hook.answer = lambda _: {"allowed": True, "auditAnnotations": {"why": "because"}, "warnings": ["w"]}
@@ -194,7 +196,7 @@ async def test_annotations(configured: Configured, hook: hooks.Webhook, caplog: 
 
 
 @pytest.mark.rows("ADM-007")
-async def test_users_of_requests(configured: Configured, hook: hooks.Webhook) -> None:
+async def test_review_request_has_user_info_and_options(configured: Configured, hook: hooks.Webhook) -> None:
     configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE))
     await configured.create()
     (request,) = hook.requests()
@@ -229,9 +231,7 @@ async def test_configurations_are_compiled_once_for_each_revision(configured: Co
 
 
 @pytest.mark.rows("ADM-002")
-async def test_a_store_that_went_back_in_time_has_other_configurations(
-    configured: Configured, hook: hooks.Webhook
-) -> None:
+async def test_reloaded_store_replaces_compiled_configurations(configured: Configured, hook: hooks.Webhook) -> None:
     configured.store(VALIDATING, "v", webhook("v", hook.client_config("/1"), RULE))
     await configured.create()
     content = {"metadata": {"name": "v"}, "webhooks": [webhook("v", hook.client_config("/2"), RULE)]}
@@ -243,7 +243,7 @@ async def test_a_store_that_went_back_in_time_has_other_configurations(
 
 @pytest.mark.parametrize("resource", [MUTATING, VALIDATING], ids=str)
 @pytest.mark.parametrize("meant", [False, True])
-async def test_many_webhooks_leave_others_their_turns(
+async def test_many_webhooks_yield_to_the_event_loop(
     configured: Configured, resource: GroupResource, meant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
@@ -260,7 +260,7 @@ async def test_many_webhooks_leave_others_their_turns(
 
 
 @pytest.mark.rows("ADM-011")
-async def test_a_configuration_that_names_no_place(configured: Configured) -> None:
+async def test_webhook_without_service_or_url_fails_the_write(configured: Configured) -> None:
     configured.store(VALIDATING, "v", webhook("v", {}, RULE))
     with pytest.raises(StatusError) as caught:
         await configured.create()
@@ -269,7 +269,7 @@ async def test_a_configuration_that_names_no_place(configured: Configured) -> No
 
 
 @pytest.mark.rows("ADM-008", "ADM-011")
-async def test_requests_with_little_time_say_nothing_about_a_webhook(
+async def test_request_timeouts_do_not_open_the_circuit_breaker(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.02)
@@ -290,7 +290,7 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
 
 
 @pytest.mark.rows("ADM-008", "ADM-011")
-async def test_a_dead_place_harms_none_of_the_same_names(
+async def test_circuit_breaker_is_per_webhook_url(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mutating and validating webhooks often have the same names, and a user may correct a configuration."""
@@ -310,7 +310,7 @@ async def test_a_dead_place_harms_none_of_the_same_names(
 
 @pytest.mark.rows("ADM-012")
 @pytest.mark.parametrize("resource", [MUTATING, VALIDATING], ids=str)
-async def test_dry_runs_of_webhooks_with_side_effects(
+async def test_dry_run_refuses_webhooks_with_side_effects(
     configured: Configured, hook: hooks.Webhook, resource: GroupResource
 ) -> None:
     """failurePolicy=Ignore does not apply to this error, since it is no failed call."""
@@ -325,7 +325,7 @@ async def test_dry_runs_of_webhooks_with_side_effects(
 
 
 @pytest.mark.rows("ADM-009")
-async def test_a_stored_configuration_may_be_older_than_its_rules(configured: Configured, hook: hooks.Webhook) -> None:
+async def test_invalid_stored_webhooks_fail_matching_writes(configured: Configured, hook: hooks.Webhook) -> None:
     """Stored review versions and selectors that a write would refuse today."""
     configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE, admissionReviewVersions=["v0"]))
     with pytest.raises(StatusError, match="webhook does not accept known AdmissionReview versions"):

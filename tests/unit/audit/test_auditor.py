@@ -14,7 +14,7 @@ pytestmark = pytest.mark.rows("AUD-001")
 
 
 @pytest.mark.parametrize("wrong", ["since: 2026-13-45", "a: [", "a: *b"])
-def test_a_kubeconfig_that_cannot_be_read_is_named_with_its_flag(tmp_path: Path, wrong: str) -> None:
+def test_invalid_kubeconfig_error_names_flag_and_file(tmp_path: Path, wrong: str) -> None:
     policy, webhook = tmp_path / "policy.yaml", tmp_path / "webhook.yaml"
     policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
     webhook.write_text(f"{wrong}\n")

@@ -36,7 +36,7 @@ class Taken:
         return True
 
 
-async def test_a_whole_batch_goes_at_once_and_a_smaller_one_when_it_is_time() -> None:
+async def test_full_batch_is_sent_at_once_partial_after_max_wait() -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
         batches = Batches(WEBHOOK, taken, Counters(), 4)
@@ -49,7 +49,7 @@ async def test_a_whole_batch_goes_at_once_and_a_smaller_one_when_it_is_time() ->
     assert taken.batches == [(10.0, 3), (40.0, 1)]
 
 
-async def test_who_waits_for_no_time_does_nothing_as_long_as_nothing_comes() -> None:
+async def test_zero_max_wait_sends_no_empty_batches() -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
         batches = Batches(AuditDelivery(mode="batch", max_batch=3, max_wait=0.0), taken, Counters())
@@ -62,7 +62,7 @@ async def test_who_waits_for_no_time_does_nothing_as_long_as_nothing_comes() -> 
     assert taken.batches == [(10.0, 2)]
 
 
-async def test_the_end_does_not_wait_for_a_batch() -> None:
+async def test_stop_sends_remaining_events_at_once() -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
         batches = Batches(WEBHOOK, taken, Counters(), 4)
@@ -73,7 +73,7 @@ async def test_the_end_does_not_wait_for_a_batch() -> None:
     assert [count for _, count in taken.batches] == [3, 2]
 
 
-async def test_only_so_many_batches_are_under_way() -> None:
+async def test_parallel_batches_are_limited() -> None:
     taken, counters = Taken(2.0), Counters()
     async with asyncio.TaskGroup() as group:
         batches = Batches(AuditDelivery(mode="batch", max_batch=2, max_wait=1), taken, counters, 2)
@@ -86,7 +86,7 @@ async def test_only_so_many_batches_are_under_way() -> None:
     assert sum(count for _, count in taken.batches) == 10
 
 
-async def test_a_blocked_consumer_delays_the_end_for_a_limited_time() -> None:
+async def test_stop_waits_a_limited_time_for_a_blocked_consumer() -> None:
     counters = Counters()
     async with asyncio.TaskGroup() as group:
         batches = Batches(AuditDelivery(mode="batch", max_batch=1, max_wait=1), Taken(1000), counters, 1)
@@ -100,7 +100,7 @@ async def test_a_blocked_consumer_delays_the_end_for_a_limited_time() -> None:
     assert counters.errors.slot("buffered").value == 5
 
 
-async def test_events_left_at_the_end_are_counted() -> None:
+async def test_events_dropped_at_stop_are_counted() -> None:
     counters = Counters()
     async with asyncio.TaskGroup() as group:
         batches = Batches(WEBHOOK, Taken(1000), counters, 2)
@@ -112,7 +112,7 @@ async def test_events_left_at_the_end_are_counted() -> None:
     assert counters.errors.slot("buffered").value == 8
 
 
-async def test_a_throttle_lets_a_burst_pass_and_then_so_many_a_second() -> None:
+async def test_throttle_allows_a_burst_then_the_qps() -> None:
     throttle, loop = Throttle(10, 5), asyncio.get_running_loop()
     began = loop.time()
     for _ in range(15):
@@ -120,8 +120,8 @@ async def test_a_throttle_lets_a_burst_pass_and_then_so_many_a_second() -> None:
     assert loop.time() - began == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.parametrize(("parallel", "sizes"), [(4, [1, 1, 1]), (1, [3])], ids=["calls", "a file, which gathers"])
-async def test_batches_of_one(parallel: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(("parallel", "sizes"), [(4, [1, 1, 1]), (1, [3])], ids=["calls", "file"])
+async def test_max_batch_one_sends_single_events_except_to_files(parallel: int, sizes: list[int]) -> None:
     taken = Taken()
     async with asyncio.TaskGroup() as group:
         batches = Batches(AuditDelivery(mode="batch", max_batch=1), taken, Counters(), parallel)
@@ -146,7 +146,7 @@ async def test_batches_wait_for_the_throttle() -> None:
     assert [when for when, _ in taken.batches] == [0.0, 0.0, 1.0, 2.0, 3.0]
 
 
-async def test_what_is_told_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sent_events_free_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_BUFFER_BYTES", 2 * event().size)
     taken, counters = Taken(), Counters()
     async with asyncio.TaskGroup() as group:
@@ -161,8 +161,8 @@ async def test_what_is_told_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counters.errors.slot("buffered").value == 2
 
 
-@pytest.mark.parametrize("parallel", [4, 1], ids=["calls", "a file"])
-async def test_after_a_failed_batch_comes_the_next(parallel: int) -> None:
+@pytest.mark.parametrize("parallel", [4, 1], ids=["calls", "file"])
+async def test_batch_is_sent_after_a_failed_batch(parallel: int) -> None:
     taken, counters = Taken(), Counters()
 
     async def fails_once(events: Sequence[Event]) -> bool:

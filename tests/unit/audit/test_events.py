@@ -19,7 +19,7 @@ from tests.unit.audit.support import WHEN, event, trail
 pytestmark = pytest.mark.rows("AUD-001")
 
 
-def test_the_first_stage() -> None:
+def test_request_received_event() -> None:
     line = trail().event(RECEIVED, 0).line()
     assert line == (
         b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id-1",'
@@ -30,7 +30,7 @@ def test_the_first_stage() -> None:
     )
 
 
-def test_the_last_stage_in_upstreams_order() -> None:
+def test_response_complete_event_has_upstreams_field_order() -> None:
     found = trail(uri="/a?b=<c>&d=e")
     found.impersonated = events.user_info(User("bob", ("ops",), "", (("k", ("v",)),)))
     found.requested(
@@ -58,7 +58,7 @@ def test_the_last_stage_in_upstreams_order() -> None:
 
 
 @pytest.mark.parametrize(("level", "kept"), [(METADATA, False), (REQUEST, True), (REQUEST_RESPONSE, True)])
-def test_levels_decide_what_is_told_of_a_request(level: int, kept: bool) -> None:
+def test_level_selects_request_object_and_annotations(level: int, kept: bool) -> None:
     found = trail(level)
     found.requested({"metadata": {"namespace": "ns"}, "spec": {}})
     found.annotations["patch.webhook.admission.k8s.io/round_0_index_0"] = "{}"
@@ -116,7 +116,7 @@ def test_managed_fields_are_left_out(given: dict[str, Any], then: dict[str, Any]
         (b'{"a":"\xff"}', b'{"a":"\xef\xbf\xbd"}'),
     ],
 )
-def test_a_patch_is_told_as_it_was_sent(raw: bytes, then: bytes) -> None:
+def test_event_contains_the_patch_body_as_json(raw: bytes, then: bytes) -> None:
     found = trail()
     found.patched(raw)
     request = found.event(COMPLETE, WHEN).request
@@ -124,7 +124,7 @@ def test_a_patch_is_told_as_it_was_sent(raw: bytes, then: bytes) -> None:
     assert request() == then
 
 
-def test_the_options_of_a_delete() -> None:
+def test_event_of_a_delete_contains_its_options() -> None:
     found = trail()
     found.options({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "dryRun": [], "nope": 1})
     request = found.event(COMPLETE, WHEN).request
@@ -132,7 +132,7 @@ def test_the_options_of_a_delete() -> None:
     assert request() == b'{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal","gracePeriodSeconds":0}'
 
 
-def test_bytes_that_are_no_text_do_not_lose_an_event() -> None:
+def test_invalid_utf8_is_replaced_in_events() -> None:
     found = trail()
     user = {"username": "joe", "groups": ["a\udcff", "b"], "extra": {"k\udcff": ["v\udcff"]}}
     found.attributes = replace(found.attributes, agent="a\udcffb", user=user)
@@ -141,7 +141,7 @@ def test_bytes_that_are_no_text_do_not_lose_an_event() -> None:
     assert told["user"] == {"username": "joe", "groups": ["a\ufffd", "b"], "extra": {"k\ufffd": ["v\ufffd"]}}
 
 
-def test_the_legacy_form() -> None:
+def test_legacy_format_of_events() -> None:
     found = trail()
     found.impersonated = {"username": "bob"}
     done = found.event(COMPLETE, WHEN, {"metadata": {}, "code": 404})
@@ -156,7 +156,7 @@ def test_the_legacy_form() -> None:
 CUT = AuditDelivery(truncated=True, max_event_bytes=600)
 
 
-def test_a_large_event_loses_its_objects_and_says_so() -> None:
+def test_large_event_is_truncated_and_annotated() -> None:
     found = trail()
     found.requested({"x": "y" * 1000})
     line = truncation.fitting(found.event(COMPLETE, WHEN), CUT)
@@ -166,7 +166,7 @@ def test_a_large_event_loses_its_objects_and_says_so() -> None:
     assert "requestObject" not in told
 
 
-def test_an_event_that_is_large_without_objects_is_dropped() -> None:
+def test_large_event_without_objects_is_dropped() -> None:
     assert truncation.fitting(event(name="n" * 700), CUT) is None
     assert truncation.fitting(event(name="n" * 700, level=METADATA), CUT) is None
     assert truncation.fitting(event(name="n" * 700), AuditDelivery()) is not None
@@ -189,18 +189,18 @@ def test_an_event_that_is_large_without_objects_is_dropped() -> None:
         ("," * 60_000 + "10.0.0.4", "", "127.0.0.1", ["127.0.0.1"]),
     ],
 )
-def test_source_addresses(forwarded: str, real: str, peer: str, then: list[str]) -> None:
+def test_source_ips_of_forwarded_headers(forwarded: str, real: str, peer: str, then: list[str]) -> None:
     assert source_ips({"X-Forwarded-For": forwarded, "X-Real-Ip": real}, peer) == then  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("seconds", "then"), [(0.5012, "501.2ms"), (1.25, "1.25s"), (2.0, "2s"), (61.5, "1m1.5s"), (120, "2m0s")]
 )
-def test_durations_are_go_s(seconds: float, then: str) -> None:
+def test_durations_have_gos_format(seconds: float, then: str) -> None:
     assert events.go_duration(seconds) == then
 
 
-def test_what_an_event_holds_is_counted() -> None:
+def test_event_size_counts_request_and_response_bytes() -> None:
     found = trail()
     found.patched(b'{"a":1}')
     size = found.event(COMPLETE, WHEN, None, lambda: b"{}", 100).size
@@ -208,7 +208,7 @@ def test_what_an_event_holds_is_counted() -> None:
 
 
 @pytest.mark.parametrize("long", ["uri", "user", "sources", "annotation", "status", "acting"])
-def test_whatever_is_long_in_an_event_counts(long: str) -> None:
+def test_event_size_counts_every_long_field(long: str) -> None:
     text, known = "x" * 50_000, trail()
     user = {"username": "u", "groups": [text[:5_000]] * 10 if long == "user" else ["g"]}
     sources = ["10.200.200.200"] * (4_000 if long == "sources" else 1)
@@ -222,7 +222,7 @@ def test_whatever_is_long_in_an_event_counts(long: str) -> None:
     assert 50_000 < len(done.line()) <= done.size + 20_000, "commas and quotes do not count"
 
 
-def test_an_object_that_cannot_be_written_does_not_lose_its_event() -> None:
+def test_unencodable_response_object_is_omitted_from_event() -> None:
     def broken() -> bytes:
         raise TypeError("too deep")
 

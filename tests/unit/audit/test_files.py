@@ -42,7 +42,7 @@ def names(path: Path) -> list[str]:
     return sorted(entry.name for entry in path.parent.iterdir())
 
 
-def test_a_file_is_made_with_its_directory_for_its_owner_only(path: Path) -> None:
+def test_log_file_and_directory_are_private(path: Path) -> None:
     file = LogFile(path, Rotation())
     file.write([b"a\n", b"b\n"])
     file.close()
@@ -63,7 +63,7 @@ def test_outputs_that_are_not_files_are_never_rotated(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
 
 
-def test_a_file_that_is_open_already_is_never_put_aside(tmp_path: Path) -> None:
+def test_symlink_to_an_open_descriptor_is_never_rotated(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as log:
         (tmp_path / "stdout").symlink_to(f"/dev/fd/{log.fileno()}")
         file = LogFile(tmp_path / "stdout", Rotation(size=5))
@@ -73,7 +73,7 @@ def test_a_file_that_is_open_already_is_never_put_aside(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["log", "stdout"]
 
 
-def test_existing_files_are_kept(path: Path, clock: Clock) -> None:
+def test_existing_log_file_is_appended_to(path: Path, clock: Clock) -> None:
     for _ in range(2):
         file = LogFile(path, Rotation(size=100), clock)
         file.write([b"0123456789\n"])
@@ -81,7 +81,7 @@ def test_existing_files_are_kept(path: Path, clock: Clock) -> None:
     assert path.read_bytes() == b"0123456789\n" * 2
 
 
-def test_a_file_that_would_be_too_large_is_put_aside_with_the_time(path: Path, clock: Clock) -> None:
+def test_full_file_is_rotated_to_a_name_with_the_time(path: Path, clock: Clock) -> None:
     file = LogFile(path, Rotation(size=10), clock)
     file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
     clock.now += 1.25
@@ -95,7 +95,7 @@ def test_a_file_that_would_be_too_large_is_put_aside_with_the_time(path: Path, c
     ]
 
 
-def test_two_files_of_one_moment_are_both_kept(path: Path, clock: Clock) -> None:
+def test_two_rotations_in_one_millisecond_keep_both_files(path: Path, clock: Clock) -> None:
     # upstream: overwrites a backup of the same millisecond
     file = LogFile(path, Rotation(size=5), clock)
     file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
@@ -103,14 +103,14 @@ def test_two_files_of_one_moment_are_both_kept(path: Path, clock: Clock) -> None
     assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit-2026-01-02T12-00-00.001.log", "audit.log"]
 
 
-def test_a_line_larger_than_a_file_is_one_of_its_own(path: Path, clock: Clock) -> None:
+def test_line_over_the_file_size_gets_its_own_file(path: Path, clock: Clock) -> None:
     file = LogFile(path, Rotation(size=5), clock)
     file.write([b"a\n", b"0123456789\n", b"b\n"])
     file.close()
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [b"a\n", b"0123456789\n", b"b\n"]
 
 
-def test_without_a_size_a_file_grows(path: Path) -> None:
+def test_file_without_max_size_is_never_rotated(path: Path) -> None:
     file = LogFile(path, Rotation(size=0))
     for _ in range(3):
         file.write([b"x" * 1000 + b"\n"])
@@ -118,7 +118,7 @@ def test_without_a_size_a_file_grows(path: Path) -> None:
     assert names(path) == ["audit.log"]
 
 
-def test_only_so_many_are_kept(path: Path, clock: Clock) -> None:
+def test_rotation_keeps_the_maximum_number_of_backups(path: Path, clock: Clock) -> None:
     file = LogFile(path, Rotation(size=5, backups=2), clock)
     for line in (b"aaaa\n", b"bbbb\n", b"cccc\n", b"dddd\n"):
         clock.now += 1
@@ -128,7 +128,7 @@ def test_only_so_many_are_kept(path: Path, clock: Clock) -> None:
     assert [entry.read_bytes() for entry in kept] == [b"bbbb\n", b"cccc\n", b"dddd\n"]
 
 
-def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
+def test_rotation_deletes_backups_over_the_maximum_age(path: Path, clock: Clock) -> None:
     file = LogFile(path, Rotation(size=5, backups=0, days=3), clock)
     for line in (b"aaaa\n", b"bbbb\n", b"cccc\n"):
         clock.now += 2 * 86400
@@ -141,7 +141,7 @@ def test_only_so_old_ones_are_kept(path: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("days", [740_000, 10**400])
-def test_so_many_days_are_for_ever(path: Path, clock: Clock, days: int) -> None:
+def test_huge_maximum_age_never_expires_backups(path: Path, clock: Clock, days: int) -> None:
     file = LogFile(path, Rotation(size=5, backups=2, days=days), clock)
     for line in (b"aaaa\n", b"bbbb\n", b"cccc\n", b"dddd\n"):
         clock.now += 100 * 366 * 86400
@@ -151,7 +151,7 @@ def test_so_many_days_are_for_ever(path: Path, clock: Clock, days: int) -> None:
     assert [entry.read_bytes() for entry in kept] == [b"bbbb\n", b"cccc\n", b"dddd\n"]
 
 
-def test_files_of_others_are_left_alone(path: Path, clock: Clock) -> None:
+def test_rotation_deletes_only_its_own_backups(path: Path, clock: Clock) -> None:
     path.parent.mkdir()
     others = ["audit-old.log", "audit-2026-01-01T00-00-00.000.txt", "other-2020-01-01T00-00-00.000.log"]
     for name in others:
@@ -162,7 +162,7 @@ def test_files_of_others_are_left_alone(path: Path, clock: Clock) -> None:
     assert set(others) < set(names(path))
 
 
-def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) -> None:
+def test_rotated_files_are_compressed_on_request(path: Path, clock: Clock) -> None:
     later: list[Callable[[], None]] = []
     file = LogFile(path, Rotation(size=5, compress=True), clock, later.append)
     file.write([b"aaaa\n", b"bbbb\n"])
@@ -176,7 +176,7 @@ def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) 
     assert packed.stat().st_mode & 0o777 == 0o600
 
 
-def test_two_processes_write_to_one_file_by_turns(path: Path, clock: Clock) -> None:
+def test_two_processes_rotate_one_file_without_lost_lines(path: Path, clock: Clock) -> None:
     path.parent.mkdir()
     lock = path.with_name("lock")
     one, two = (LogFile(path, Rotation(size=20, compress=True), clock, lock=ProcessLock(lock)) for _ in range(2))
@@ -206,7 +206,7 @@ def test_a_file_is_compressed_by_one_process(path: Path, clock: Clock) -> None:
     assert gzip.decompress(path.with_name(old.name + ".gz").read_bytes()) == b"old\n"
 
 
-def test_a_file_that_somebody_took_away_is_made_again_at_the_next_rotation(path: Path, clock: Clock) -> None:
+def test_deleted_file_is_recreated_at_the_next_rotation(path: Path, clock: Clock) -> None:
     file = LogFile(path, Rotation(size=5), clock)
     file.write([b"aaaa\n"])
     path.unlink()
@@ -215,7 +215,7 @@ def test_a_file_that_somebody_took_away_is_made_again_at_the_next_rotation(path:
     assert path.read_bytes() == b"bbbb\n"
 
 
-def test_a_full_disk_leaves_no_torn_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_leaves_no_partial_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = LogFile(path, Rotation())
     file.write([b"before\n"])
     written, left = os.write, [4]

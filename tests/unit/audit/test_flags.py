@@ -23,7 +23,7 @@ def test_the_defaults_are_upstreams() -> None:
     assert (log.max_event_bytes, log.max_batch_bytes) == (102_400, 10_485_760)
 
 
-def test_values_are_read() -> None:
+def test_flags_set_the_audit_config() -> None:
     given = {
         "audit-log-path": "-", "audit-log-format": "legacy", "audit-log-maxage": "1", "audit-log-maxbackup": "2",
         "audit-log-maxsize": "3", "audit-log-compress": "true", "audit-log-mode": "batch",
@@ -53,6 +53,6 @@ def test_unused_flags_are_not_validated() -> None:
         ("audit-webhook-version", "v1", "allowed versions are"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(flag: str, value: str, then: str) -> None:
+def test_invalid_flag_values_are_refused(flag: str, value: str, then: str) -> None:
     with pytest.raises(ConfigError, match=then):
         flags.read({**DEFAULTS, "audit-log-path": "x", "audit-webhook-config-file": "y", flag: value})

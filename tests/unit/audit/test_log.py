@@ -32,7 +32,7 @@ async def running(place: Place, delivery: AuditDelivery, counters: Counters, for
     assert place.closed
 
 
-async def test_an_answer_waits_until_its_events_are_written() -> None:
+async def test_response_waits_until_its_events_are_written() -> None:
     place = Place()
     async with running(place, AuditDelivery(), Counters()) as log:
         place.open.clear()
@@ -46,7 +46,7 @@ async def test_an_answer_waits_until_its_events_are_written() -> None:
         assert len(place.lines) == 2
 
 
-async def test_what_came_meanwhile_is_written_in_one_go_and_in_order() -> None:
+async def test_events_during_a_write_are_written_together_in_order() -> None:
     place = Place()
     async with running(place, AuditDelivery(), Counters()) as log:
         place.open.clear()
@@ -59,7 +59,7 @@ async def test_what_came_meanwhile_is_written_in_one_go_and_in_order() -> None:
         assert all(line.endswith(b"}\n") for line in place.lines)
 
 
-async def test_strictly_each_stage_is_waited_for() -> None:
+async def test_blocking_strict_waits_for_each_stage() -> None:
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(mode="blocking-strict"), counters) as log:
         assert log.strict
@@ -70,7 +70,7 @@ async def test_strictly_each_stage_is_waited_for() -> None:
     assert counters.errors.slot("log").value == 1
 
 
-async def test_a_full_disk_is_counted_said_and_over_when_there_is_room(caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_disk_drops_events_until_there_is_space(caplog: pytest.LogCaptureFixture) -> None:
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(), counters) as log:
         place.full = True
@@ -88,7 +88,7 @@ async def _never() -> bool:
     raise AssertionError("somebody has to wait")
 
 
-async def test_events_that_hold_too_much_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_over_the_memory_limit_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_HELD_BYTES", 10_000)
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(), counters) as log:
@@ -113,14 +113,14 @@ async def test_events_that_are_too_large_are_counted_separately() -> None:
     assert len(place.lines) == 1
 
 
-async def test_the_legacy_form_is_text() -> None:
+async def test_legacy_format_writes_text_lines() -> None:
     place = Place()
     async with running(place, AuditDelivery(), Counters(), "legacy") as log:
         await (log.put(event()) or _never())
     assert place.lines[0].startswith(b'2026-01-02T12:00:00.250000Z AUDIT: id="id-1"')
 
 
-async def test_in_batches_nobody_waits_and_what_finds_no_room_is_dropped() -> None:
+async def test_batch_mode_never_blocks_and_drops_if_full() -> None:
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(mode="batch", buffer_size=3), counters) as log:
         place.open.clear()
@@ -132,7 +132,7 @@ async def test_in_batches_nobody_waits_and_what_finds_no_room_is_dropped() -> No
     assert len(place.lines) == 4, "the end writes what is left"
 
 
-async def test_a_buffer_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batch_buffer_is_limited_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_BUFFER_BYTES", 11_000)
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(mode="batch"), counters) as log:
@@ -142,7 +142,7 @@ async def test_a_buffer_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch)
     assert len(place.lines) == 2
 
 
-async def test_a_log_that_writes_is_never_taken_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_finished_write_is_not_treated_as_hung(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_WAIT", 0.02)
     async with running(Place(), AuditDelivery(), Counters()) as log:
         assert await (log.put(event()) or _never())
@@ -152,7 +152,7 @@ async def test_a_log_that_writes_is_never_taken_for_one_that_hangs(monkeypatch: 
         assert await (log.put(event()) or _never())
 
 
-async def test_a_disk_that_hangs_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_disk_does_not_block_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_FLUSH", 0.05)
     place, counters = Place(), Counters()
     log = Log(place, "json", AuditDelivery(), counters)
@@ -165,7 +165,7 @@ async def test_a_disk_that_hangs_does_not_hold_the_end(monkeypatch: pytest.Monke
     place.open.set()
 
 
-async def test_a_disk_that_hangs_does_not_hold_requests_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hung_disk_blocks_requests_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "AUDIT_WAIT", 0.05)
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(), counters) as log:
@@ -183,7 +183,7 @@ async def test_a_disk_that_hangs_does_not_hold_requests_for_ever(monkeypatch: py
     assert len(place.lines) >= 4, "what it was given is written when it goes on"
 
 
-async def test_a_bug_in_the_thread_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_in_the_writer_thread_releases_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Place, lines: object) -> None:
         raise RuntimeError("boom")
 

@@ -29,7 +29,7 @@ def test_the_first_rule_that_matches_decides(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases.load(__file__, "policy_faults"), ids=lambda case: case.name)
-def test_a_policy_that_cannot_be_used_is_refused(case: Case) -> None:
+def test_invalid_policy_is_refused(case: Case) -> None:
     with pytest.raises(PolicyError) as refused:
         load(case.text.encode())
     assert str(refused.value) == case.then

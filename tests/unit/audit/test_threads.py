@@ -11,7 +11,7 @@ from apiext.audit.threads import Background
 pytestmark = pytest.mark.rows("AUD-001")
 
 
-def test_errors_in_threads_are_reported_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_error_in_background_work_is_logged_and_work_continues(caplog: pytest.LogCaptureFixture) -> None:
     background, begun, again = Background(), threading.Event(), threading.Event()
 
     def broken() -> None:

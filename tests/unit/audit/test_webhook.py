@@ -63,7 +63,7 @@ def kubeconfig(tmp_path: Path, server: str, cluster: dict[str, Any] | None = Non
     return path
 
 
-async def told(
+async def run_webhook(
     tmp_path: Path, collector: Collector, delivery: AuditDelivery, act: Callable[[Webhook], Awaitable[None]]
 ) -> Counters:
     """Run a webhook against a collector, and return its metrics."""
@@ -81,14 +81,14 @@ async def told(
     return counters
 
 
-async def test_events_are_sent_as_a_list(tmp_path: Path) -> None:
+async def test_events_are_sent_as_an_event_list(tmp_path: Path) -> None:
     collector = Collector()
 
     async def act(webhook: Webhook) -> None:
         for number in range(3):
             assert webhook.put(event(name=str(number))) is None
 
-    counters = await told(tmp_path, collector, AuditDelivery(mode="batch", max_batch=400, max_wait=30), act)
+    counters = await run_webhook(tmp_path, collector, AuditDelivery(mode="batch", max_batch=400, max_wait=30), act)
     assert len(collector.lists) == 1
     found = collector.lists[0]
     assert {**found, "items": []} == {"kind": "EventList", "apiVersion": "audit.k8s.io/v1", "metadata": {}, "items": []}
@@ -100,7 +100,7 @@ async def test_events_are_sent_as_a_list(tmp_path: Path) -> None:
     assert not list(counters.errors.lines())
 
 
-async def test_a_failed_call_is_repeated(tmp_path: Path) -> None:
+async def test_failed_call_is_retried(tmp_path: Path) -> None:
     collector = Collector(500, 404)
 
     async def act(webhook: Webhook) -> None:
@@ -108,12 +108,14 @@ async def test_a_failed_call_is_repeated(tmp_path: Path) -> None:
         assert waiting is not None
         assert await waiting
 
-    counters = await told(tmp_path, collector, AuditDelivery(mode="blocking-strict"), act)
+    counters = await run_webhook(tmp_path, collector, AuditDelivery(mode="blocking-strict"), act)
     assert len(collector.lists) == 3
     assert not list(counters.errors.lines())
 
 
-async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_are_dropped_and_counted_after_all_retries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     collector = Collector(*[503] * 10)
     pauses: list[float] = []
 
@@ -127,7 +129,7 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monke
         assert waiting is not None
         assert not await waiting
 
-    counters = await told(tmp_path, collector, AuditDelivery(mode="blocking"), act)
+    counters = await run_webhook(tmp_path, collector, AuditDelivery(mode="blocking"), act)
     assert len(collector.lists) == limits.AUDIT_TRIES
     for number, seconds in enumerate(pauses):
         least = 0.001 * webhook_module.AUDIT_BACKOFF**number
@@ -137,7 +139,7 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("mode", ["batch", "blocking", "blocking-strict"])
-async def test_unexpected_errors_only_lose_events(
+async def test_unexpected_error_drops_only_its_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str
 ) -> None:
     collector, post, tries = Collector(), Client.post, list[bytes]()
@@ -159,13 +161,13 @@ async def test_unexpected_errors_only_lose_events(
                 while len(tries) < 1 + expected:  # noqa: ASYNC110 - another task calls the webhook
                     await asyncio.sleep(0.001)
 
-    counters = await told(tmp_path, collector, AuditDelivery(mode=mode, max_batch=1, max_wait=30), act)
+    counters = await run_webhook(tmp_path, collector, AuditDelivery(mode=mode, max_batch=1, max_wait=30), act)
     assert len(collector.lists) == 1
     assert counters.errors.slot("webhook").value == 1
     assert "Traceback" in caplog.text
 
 
-async def test_events_that_cannot_be_encoded_are_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unencodable_events_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Collector()
     monkeypatch.setattr(Event, "item", property(lambda _: 1 / 0))
 
@@ -174,7 +176,7 @@ async def test_events_that_cannot_be_encoded_are_lost(tmp_path: Path, monkeypatc
         assert waiting is not None
         assert not await waiting
 
-    counters = await told(tmp_path, collector, AuditDelivery(mode="blocking-strict"), act)
+    counters = await run_webhook(tmp_path, collector, AuditDelivery(mode="blocking-strict"), act)
     assert not collector.lists
     assert counters.errors.slot("webhook").value == 1
 
@@ -187,7 +189,7 @@ async def test_a_cancelled_wait_does_not_cancel_the_event(tmp_path: Path) -> Non
         assert waiting is not None
         waiting.cancel()
 
-    await told(tmp_path, collector, AuditDelivery(mode="blocking"), act)
+    await run_webhook(tmp_path, collector, AuditDelivery(mode="blocking"), act)
     assert len(collector.lists) == 1
 
 
@@ -201,12 +203,12 @@ async def test_a_large_batch_is_sent_in_parts(tmp_path: Path) -> None:
         for name in ("a", "b", "n" * 700, "c"):
             webhook.put(event(name=name))
 
-    counters = await told(tmp_path, collector, delivery, act)
+    counters = await run_webhook(tmp_path, collector, delivery, act)
     assert [len(found["items"]) for found in collector.lists] == [2, 1]
     assert counters.errors.slot("truncate").value == 1
 
 
-def test_a_kubeconfig_names_place_trust_and_user(tmp_path: Path) -> None:
+def test_kubeconfig_sets_url_ca_and_user(tmp_path: Path) -> None:
     ca = base64.b64encode(b"PEM").decode()
     cluster = {"certificate-authority-data": ca, "tls-server-name": "inner"}
     remote = remote_of(kubeconfig(tmp_path, "https://audit.example:8443/k8s", cluster))
@@ -228,15 +230,13 @@ def test_a_kubeconfig_names_place_trust_and_user(tmp_path: Path) -> None:
         ("https://a", {"certificate-authority": "missing.crt"}, "certificate-authority: "),
     ],
 )
-def test_a_kubeconfig_that_cannot_be_used_is_refused(
-    tmp_path: Path, server: str, cluster: dict[str, Any], then: str
-) -> None:
+def test_invalid_kubeconfig_is_refused(tmp_path: Path, server: str, cluster: dict[str, Any], then: str) -> None:
     with pytest.raises(CredentialsError, match=then):
         remote_of(kubeconfig(tmp_path, server, cluster))
 
 
 @pytest.mark.parametrize("server", ["https://me:hu#sh@a", "ftp://me:hush@a", "https://me:hush@a:99999"])
-def test_a_password_in_a_server_that_is_none_is_not_shown(tmp_path: Path, server: str) -> None:
+def test_error_of_invalid_server_url_hides_the_password(tmp_path: Path, server: str) -> None:
     with pytest.raises(CredentialsError, match="server: it is not an https or http URL") as caught:
         remote_of(kubeconfig(tmp_path, server))
     assert "hu" not in str(caught.value).removeprefix(str(tmp_path))

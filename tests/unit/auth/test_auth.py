@@ -34,7 +34,7 @@ ALICE = authenticated("alice", ("devs",))
 pytestmark = pytest.mark.rows("AUT-001", "AUT-003")
 
 
-def test_users() -> None:
+def test_users_are_classified_by_name_and_group() -> None:
     assert ALICE.groups == ("devs", "system:authenticated")
     assert not ALICE.is_master
     assert SUPERUSER.is_master
@@ -43,23 +43,23 @@ def test_users() -> None:
 
 
 @pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", " BEARER secret ", "Bearer secret x"])
-def test_tokens(header: str) -> None:
+def test_bearer_token_authenticates(header: str) -> None:
     assert Credentials({"secret": ALICE}).authenticate(header, None) == ALICE
 
 
 @pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer ", "Bearer  secret", "Bearer\tsecret"])
-def test_no_token(header: str) -> None:
+def test_header_without_bearer_token_is_no_credential(header: str) -> None:
     known = Credentials({"secret": ALICE})
     assert known.authenticate(header, None) is None
     assert known.authenticate(header, SUPERUSER) == SUPERUSER
 
 
 @pytest.mark.parametrize("header", ["Bearer other", "Bearer secret", ""])
-def test_a_certificate_beats_a_token(header: str) -> None:
+def test_certificate_takes_precedence_over_token(header: str) -> None:
     assert Credentials({"secret": ALICE}).authenticate(header, SUPERUSER) == SUPERUSER
 
 
-def test_a_certificate_that_proves_nobody_needs_a_token() -> None:
+def test_refused_certificate_needs_a_valid_token() -> None:
     known = Credentials({"secret": ALICE})
     assert known.authenticate("Bearer secret", REFUSED) == ALICE
     for header in ("", "Basic abc", "Bearer other"):
@@ -67,11 +67,11 @@ def test_a_certificate_that_proves_nobody_needs_a_token() -> None:
             known.authenticate(header, REFUSED)
 
 
-def test_everyone() -> None:
+def test_no_authentication_makes_each_client_superuser() -> None:
     assert NoAuthentication().authenticate("Bearer whatever", None) == SUPERUSER
 
 
-def test_token_file(tmp_path: Path) -> None:
+def test_token_file_is_parsed(tmp_path: Path) -> None:
     file = tmp_path / "tokens.csv"
     file.write_text('t1,alice,u1,"devs,ops"\n\nt2, bob ,u2\n,nobody,u3\n')
     users = read_token_file(file)
@@ -89,7 +89,7 @@ def test_token_file_with_a_bad_line() -> None:
 
 
 @given(st.text(), st.text())
-def test_only_the_token_itself_is_let_in(token: str, other: str) -> None:
+def test_only_the_exact_token_authenticates(token: str, other: str) -> None:
     known = Credentials({token: ALICE})
     meant = f"Bearer {other}".strip().partition(" ")[2].partition(" ")[0]  # upstream: ignores the text after the token
     try:
@@ -100,7 +100,7 @@ def test_only_the_token_itself_is_let_in(token: str, other: str) -> None:
     assert found is None or meant == token
 
 
-def test_modes() -> None:
+def test_always_allow_and_always_deny_modes() -> None:
     wish = Attributes(ALICE, "get", "/x")
     master = Attributes(User("root", (MASTERS,)), "get", "/x")
     assert MODES["AlwaysAllow"](wish)
@@ -146,13 +146,13 @@ def test_public_paths(path: str, public: bool) -> None:
         ),
     ],
 )
-def test_denial(attributes: Attributes, message: str, details: dict[str, str]) -> None:
+def test_forbidden_status_of_a_denied_request(attributes: Attributes, message: str, details: dict[str, str]) -> None:
     error = denial(attributes)
     assert (error.code, error.message, error.details) == (403, message, details)
     assert denial(attributes, "because").message == f"{message}: because"
 
 
-def test_modes_are_asked_in_turn() -> None:
+def test_authorization_modes_are_called_in_order() -> None:
     wish = Attributes(ALICE, "get", "/x", at_path=True)
     said = Modes([lambda _: Decision(False, "one"), lambda _: Decision(False), lambda _: Decision(False, "two")])(wish)
     assert said == Decision(False, "one\ntwo")
@@ -161,7 +161,7 @@ def test_modes_are_asked_in_turn() -> None:
     assert authorizer_of(["AlwaysAllow", "RBAC"], Policy()) is always_allow
 
 
-def test_rules_are_those_of_all_modes() -> None:
+def test_rules_of_a_user_combine_all_modes() -> None:
     policy = Policy()
     policy.put_role("", "r", role_in({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}))
     policy.put_binding("", "b", binding_in("", "b", {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [

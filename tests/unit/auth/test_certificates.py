@@ -29,12 +29,12 @@ def load(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(file.read_bytes())
 
 
-def test_names() -> None:
+def test_serving_certificate_names() -> None:
     assert {"localhost", "127.0.0.1", "::1", "kubernetes.default.svc", "api.example.com"} <= set(NAMES)
     assert "0.0.0.0" not in certificates.serving_names("0.0.0.0")
 
 
-def test_everything_is_kept_and_private(tmp_path: Path) -> None:
+def test_certificates_are_reused_and_files_are_private(tmp_path: Path) -> None:
     pki = tmp_path / "pki"
     authority = certificates.load_authority(pki)
     serving = certificates.load_serving(pki, authority, NAMES)
@@ -47,7 +47,7 @@ def test_everything_is_kept_and_private(tmp_path: Path) -> None:
     assert certificates.load_serving(pki, again, [*NAMES, "new.example.com"]).certificate.read_bytes() != first
 
 
-def test_the_leaf_is_renewed_and_the_authority_stays(tmp_path: Path) -> None:
+def test_renewal_of_serving_certificate_keeps_the_authority(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     before = certificates.load_serving(tmp_path, authority, NAMES).certificate.read_bytes()
 
@@ -61,7 +61,7 @@ def test_the_leaf_is_renewed_and_the_authority_stays(tmp_path: Path) -> None:
     assert later(340) != before
 
 
-def test_an_authority_that_has_ended_is_replaced(tmp_path: Path) -> None:
+def test_expired_authority_is_replaced(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     before = certificates.load_serving(tmp_path, authority, NAMES).certificate.read_bytes()
     moment = certificates.now() + timedelta(days=3651)
@@ -70,7 +70,7 @@ def test_an_authority_that_has_ended_is_replaced(tmp_path: Path) -> None:
     assert certificates.load_serving(tmp_path, fresh, NAMES, lambda: moment).certificate.read_bytes() != before
 
 
-def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
+def verify(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
     """Verify the serving certificate at this time, as a client would that trusts these authorities."""
     leaf, *others = x509.load_pem_x509_certificates(serving.certificate.read_bytes())
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
@@ -78,9 +78,7 @@ def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
     builder.build_server_verifier(x509.DNSName("api.example.com")).verify(leaf, others)
 
 
-def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_expiring_authority_is_replaced_with_an_overlap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Until the old authority expires, clients can verify the server with the old, the new or both authorities."""
     began = certificates.now()
     old = certificates.load_authority(tmp_path)
@@ -95,18 +93,20 @@ def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
     assert serving.ca == new.pem
     for days in (0, 28):
         for trusted in (old.pem, own, new.pem):
-            shaken(serving, trusted, at + timedelta(days=days))
+            verify(serving, trusted, at + timedelta(days=days))
     kept = certificates.load_authority(tmp_path, lambda: at + timedelta(days=28))
     assert kept.pem == new.pem
     assert load(serving.certificate).not_valid_after_utc > at + timedelta(days=300)
     later = at + timedelta(days=30)
     with pytest.raises(verification.VerificationError):
-        shaken(serving, old.pem, later)
-    shaken(serving, new.pem, later)
+        verify(serving, old.pem, later)
+    verify(serving, new.pem, later)
     assert certificates.load_authority(tmp_path, lambda: later).pem == own, "it has ended"
 
 
-def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_mismatched_authority_key_and_certificate_are_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The files after a server was killed between the two writes."""
     old = certificates.load_authority(tmp_path / "a")
     certificates.load_authority(tmp_path / "b")
@@ -116,11 +116,11 @@ def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog
     assert new.pem.endswith(old.pem)
     assert new.is_whole
     serving = certificates.load_serving(tmp_path / "a", new, NAMES)
-    shaken(serving, new.pem, certificates.now())
+    verify(serving, new.pem, certificates.now())
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(days=3650)], ids=["hours", "years"])
-def test_certificates_that_lie_ahead_are_made_anew(
+def test_not_yet_valid_authority_is_reissued(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead: timedelta
 ) -> None:
     """The data directory was created while the clock was ahead; a clock less than an hour behind is harmless."""
@@ -133,16 +133,16 @@ def test_certificates_that_lie_ahead_are_made_anew(
     right = certificates.load_authority(tmp_path)
     serving = certificates.load_serving(tmp_path, right, NAMES)
     assert f"{tmp_path / 'ca.crt'} is not valid before" in caplog.text
-    shaken(serving, right.pem, certificates.now())
+    verify(serving, right.pem, certificates.now())
     assert certificates.load_authority(tmp_path).pem == right.pem
 
 
-def test_a_serving_certificate_that_lies_ahead_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_not_yet_valid_serving_certificate_is_reissued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     known, moment = certificates.load_authority(tmp_path), certificates.now() + timedelta(hours=2)
     certificates.load_serving(tmp_path, known, NAMES, lambda: moment)
     serving = certificates.load_serving(tmp_path, known, NAMES)
     assert f"{tmp_path / 'serving.crt'} is not valid before" in caplog.text
-    shaken(serving, known.pem, certificates.now())
+    verify(serving, known.pem, certificates.now())
 
 
 class Clock:
@@ -168,9 +168,7 @@ def own_certificate(directory: Path, clock: Clock, *, renews: bool = True) -> Se
     )
 
 
-def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_own_certificate_stays_valid_by_renewal_for_ten_years(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The client trusts the CA bundle of a kubeconfig that is a month old."""
     clock, known = Clock(), list[bytes]()
     one = own_certificate(tmp_path, clock)
@@ -183,7 +181,7 @@ def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
         if content not in seen:
             seen.add(content)
             one.reload()
-        shaken(one.current, known[-3:][0], clock.now)
+        verify(one.current, known[-3:][0], clock.now)
         assert not one.fault()
         slots = [line.partition(" ") for line in one.family.lines()]
         for name, _, value in slots:
@@ -193,9 +191,7 @@ def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
     assert len(told) == pytest.approx(6, abs=1), "from 90 to 30 days before the end, here each ten days"
 
 
-def test_one_line_a_day_tells_of_the_end_of_a_given_certificate(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_expiry_of_a_provided_certificate_is_logged_daily(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     made = certificates.load_serving(tmp_path, certificates.load_authority(tmp_path), NAMES)
     one = ServingCertificate(lambda: certificates.given_serving(made.certificate, made.key), clock=clock)
@@ -222,7 +218,7 @@ def test_one_line_a_day_tells_of_the_end_of_a_given_certificate(
     assert not caplog.records, "one worker tells of it"
 
 
-def test_a_directory_that_cannot_be_written_is_told_of_once_a_day(
+def test_failed_renewal_is_logged_once_a_day(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -245,7 +241,7 @@ def test_a_directory_that_cannot_be_written_is_told_of_once_a_day(
     assert one.current.is_due > clock.now
 
 
-def test_a_kubeconfig_pins_the_authority_of_a_given_chain(tmp_path: Path) -> None:
+def test_ca_of_a_provided_chain_is_its_last_certificate(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     made = certificates.load_serving(tmp_path, authority, NAMES)
     leaf, file = made.certificate.read_bytes(), tmp_path / "given.crt"
@@ -266,7 +262,7 @@ def test_a_kubeconfig_pins_the_authority_of_a_given_chain(tmp_path: Path) -> Non
     assert not ServingCertificate(lambda: certificates.given_serving(file, made.key)).fault()
 
 
-def test_certificates_say_what_strict_clients_want(tmp_path: Path) -> None:
+def test_certificates_have_extensions_for_strict_verification(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     serving = certificates.load_serving(tmp_path, authority, NAMES)
     ca, leaf = authority.certificate.extensions, load(serving.certificate).extensions
@@ -284,7 +280,7 @@ def test_certificates_say_what_strict_clients_want(tmp_path: Path) -> None:
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.filterwarnings("error")
-def test_names_of_users_may_be_longer_than_those_of_x520(tmp_path: Path) -> None:
+def test_user_names_may_exceed_the_x520_length(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     pem, _ = certificates.issue_client(authority, "a" * 65, ["g" * 65], timedelta(hours=1))
     user = user_of_certificate(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
@@ -298,7 +294,7 @@ def test_names_of_users_may_be_longer_than_those_of_x520(tmp_path: Path) -> None
 
 
 @pytest.mark.rows("AUT-001")
-def test_client_certificates_name_their_user(tmp_path: Path) -> None:
+def test_client_certificate_contains_user_and_groups(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     pem, key = certificates.issue_client(authority, "alice", ["devs", "ops"], timedelta(hours=1))
     der = x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER)
@@ -308,7 +304,7 @@ def test_client_certificates_name_their_user(tmp_path: Path) -> None:
     assert key.startswith(b"-----BEGIN EC PRIVATE KEY-----\n"), "fabric8 takes keys without a kind for RSA"
 
 
-def test_token(tmp_path: Path) -> None:
+def test_generated_token_is_reused_and_private(tmp_path: Path) -> None:
     file = tmp_path / "token"
     token = certificates.load_token(file)
     assert len(token) >= 32
@@ -316,7 +312,7 @@ def test_token(tmp_path: Path) -> None:
     assert mode(file) == 0o600
 
 
-def test_kubeconfig(tmp_path: Path) -> None:
+def test_written_kubeconfig_is_complete_and_private(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     kubeconfig.write(file, kubeconfig.Access("https://127.0.0.1:6443", b"CA", "secret"))
     assert mode(file) == 0o600
@@ -327,7 +323,7 @@ def test_kubeconfig(tmp_path: Path) -> None:
     assert document["contexts"][0]["context"] == {"cluster": "apiext", "namespace": "default", "user": "apiext"}
 
 
-def test_kubeconfig_without_a_user(tmp_path: Path) -> None:
+def test_kubeconfig_of_no_user_and_of_a_client_certificate(tmp_path: Path) -> None:
     document = kubeconfig.document(kubeconfig.Access("http://127.0.0.1:8080"))
     assert document["users"] == []
     assert "user" not in document["contexts"][0]["context"]
@@ -335,7 +331,7 @@ def test_kubeconfig_without_a_user(tmp_path: Path) -> None:
     assert certificate["users"][0]["user"] == {"client-certificate-data": "Qw==", "client-key-data": "Sw=="}
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_file_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.mkdir()
     with pytest.raises(IsADirectoryError):

@@ -16,7 +16,7 @@ from apiext.meta.status import StatusError
 pytestmark = pytest.mark.rows("AUT-005")
 
 
-def test_headers_name_a_user() -> None:
+def test_headers_set_user_and_required_permissions() -> None:
     wanted = impersonation.parse(
         [
             ("impersonate-user", "joe"),
@@ -55,7 +55,7 @@ def test_headers_name_a_user() -> None:
         ("system:serviceaccount:ns:s_a", ("system:authenticated",)),
     ],
 )
-def test_groups_that_go_without_saying(name: str, groups: tuple[str, ...]) -> None:
+def test_implicit_groups_of_impersonated_users(name: str, groups: tuple[str, ...]) -> None:
     assert impersonation.Wanted(name).as_user().groups == groups
 
 
@@ -69,7 +69,7 @@ def test_groups_that_go_without_saying(name: str, groups: tuple[str, ...]) -> No
         ("system:serviceaccount:ns:sa", ("a",), ("a", "system:authenticated")),
     ],
 )
-def test_no_group_is_there_twice(name: str, given: tuple[str, ...], groups: tuple[str, ...]) -> None:
+def test_implicit_groups_are_not_duplicated(name: str, given: tuple[str, ...], groups: tuple[str, ...]) -> None:
     assert Wanted(name, given).as_user().groups == groups
 
 
@@ -77,7 +77,7 @@ def test_no_group_is_there_twice(name: str, given: tuple[str, ...], groups: tupl
     ("header", "meant"),
     [("User", True), ("Group", True), ("Uid", True), ("Extra-Scopes", False)],
 )
-def test_impersonation_headers(header: str, meant: bool) -> None:
+def test_headers_that_request_impersonation(header: str, meant: bool) -> None:
     named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
     empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
     assert impersonation.is_requested(named) is meant
@@ -85,23 +85,23 @@ def test_impersonation_headers(header: str, meant: bool) -> None:
 
 
 @pytest.mark.parametrize(("sent", "key"), [("a%41", "aA"), ("A%2Fb", "a/b"), ("a%41%zz", "a%41%zz"), ("a%4", "a%4")])
-def test_keys_of_extras_are_unescaped_or_left_alone(sent: str, key: str) -> None:
+def test_extra_keys_are_percent_decoded_if_valid(sent: str, key: str) -> None:
     wanted = impersonation.parse([("Impersonate-User", "joe"), (f"Impersonate-Extra-{sent}", "v")])
     assert wanted.extra == ((key, ("v",)),)
 
 
-def test_of_several_users_the_first_is_meant() -> None:
+def test_first_of_repeated_user_headers_is_used() -> None:
     sent = [("Impersonate-User", "a"), ("Impersonate-User", "b"), ("Impersonate-Uid", "1"), ("Impersonate-Uid", "2")]
     wanted = impersonation.parse(sent)
     assert (wanted.user, wanted.uid) == ("a", "1")
 
 
-def test_a_service_account_is_asked_about_as_such() -> None:
+def test_service_account_needs_permission_on_serviceaccounts() -> None:
     asked = next(iter(impersonation.Wanted("system:serviceaccount:ns:sa").permissions(ANONYMOUS, "/")))
     assert (asked.resource, asked.namespace, asked.name) == ("serviceaccounts", "ns", "sa")
 
 
-def test_no_impersonated_user() -> None:
+def test_missing_impersonated_user_is_an_error() -> None:
     assert impersonation.is_requested({"Accept": "a", "Impersonate-Group": "b"})
     assert not impersonation.is_requested({"Accept": "a", "Impersonate-Extra-a": "b"})
     with pytest.raises(impersonation.MissingUser) as told:
@@ -157,7 +157,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("wanted", "needed", "group"), WAYS)
-def test_whoever_has_leave_by_a_mode_acts(wanted: Wanted, needed: list[str], group: str) -> None:
+def test_impersonation_needs_all_permissions_of_a_mode(wanted: Wanted, needed: list[str], group: str) -> None:
     authorize, _ = allowing(*needed)
     user = acting(wanted, REQUEST, authorize)
     assert (user.name, group in user.groups, user.uid) == (wanted.user, True, wanted.uid)
@@ -187,7 +187,7 @@ def test_whoever_has_leave_by_a_mode_acts(wanted: Wanted, needed: list[str], gro
         (Wanted("bob", (), "", (("a.io/ ", ("x",)),)), 'extra.key: Invalid value: "a.io/ ": Invalid path'),
     ],
 )
-def test_what_only_the_oldest_mode_lets_pass(wanted: Wanted, says: str) -> None:
+def test_values_allowed_only_by_legacy_impersonation(wanted: Wanted, says: str) -> None:
     def authorize(attributes: Attributes) -> Decision:
         return Decision(attributes.verb != "impersonate")
 
@@ -197,7 +197,7 @@ def test_what_only_the_oldest_mode_lets_pass(wanted: Wanted, says: str) -> None:
     assert acting(wanted, REQUEST, lambda _: Decision(True)).name == "bob"
 
 
-def test_the_first_mode_says_why_not() -> None:
+def test_denial_reports_the_error_of_the_first_mode() -> None:
     with pytest.raises(StatusError) as refused:
         acting(Wanted("bob"), REQUEST, allowing()[0])
     text = 'User "alice" cannot impersonate-on:user-info:get resource "secrets" in API group "" at the cluster scope'

@@ -26,7 +26,7 @@ READ = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
 _ASKED = re.compile(r"(\S+) ([^\s/][^\s/]*)(?:/(\S+))?(?: of (\S+))?(?: by (\S+))?")
 
 
-def asked(text: str, user: User = JOE, namespace: str = "") -> Attributes:
+def parse_request(text: str, user: User = JOE, namespace: str = "") -> Attributes:
     verb, _, path = text.partition(" ")
     if path.startswith("/"):
         return Attributes(user, verb, path, at_path=True)
@@ -45,17 +45,17 @@ def user(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", load(__file__, "rbac"), ids=case_name)
-def test_a_rule(case: Case) -> None:
+def test_role_rule_allows_and_refuses_requests(case: Case) -> None:
     policy = Policy()
     policy.put_role("", "r", role_in({"rules": [case["rule"]]}))
     policy.put_binding("", "b", binding_in("", "b", bound("r", user("joe"))))
     for text in case.get("allows", ()):
-        assert policy(asked(text)).allowed, text
+        assert policy(parse_request(text)).allowed, text
     for text in case.get("refuses", ()):
-        assert not policy(asked(text)).allowed, text
+        assert not policy(parse_request(text)).allowed, text
 
 
-def test_reasons() -> None:
+def test_allow_reason_names_binding_role_and_subject() -> None:
     policy = Policy()
     policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.put_role("ns", "r", role_in({"rules": [{**READ, "verbs": ["list"]}]}))
@@ -65,39 +65,41 @@ def test_reasons() -> None:
     )
     weird = authenticated("w", ('de"vs',))
     reason = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "c" to Group "de\\"vs"'
-    assert policy(asked("get pods", weird)) == Decision(True, reason)
+    assert policy(parse_request("get pods", weird)) == Decision(True, reason)
     account = User("system:serviceaccount:ns:sa")
     reason = 'RBAC: allowed by RoleBinding "here/ns" of Role "r" to ServiceAccount "sa/ns"'
-    assert policy(asked("list pods", account, "ns")) == Decision(True, reason)
-    assert policy(asked("list pods", account, "other")) == Decision(False)
+    assert policy(parse_request("list pods", account, "ns")) == Decision(True, reason)
+    assert policy(parse_request("list pods", account, "other")) == Decision(False)
 
 
-def test_the_first_subject_and_the_first_binding_count() -> None:
+def test_reason_names_the_first_binding_and_subject() -> None:
     policy = Policy()
     policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.put_binding("", "b", binding_in("", "b", bound("c", {"kind": "Group", "name": "devs"}, user("joe"))))
-    assert policy(asked("get pods")).reason.endswith('ClusterRoleBinding "b" of ClusterRole "c" to Group "devs"')
+    assert policy(parse_request("get pods")).reason.endswith(
+        'ClusterRoleBinding "b" of ClusterRole "c" to Group "devs"'
+    )
     policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"))))
-    assert 'ClusterRoleBinding "a"' in policy(asked("get pods")).reason
+    assert 'ClusterRoleBinding "a"' in policy(parse_request("get pods")).reason
 
 
-def test_roles_that_are_not_there() -> None:
+def test_missing_roles_are_reported_in_the_reason() -> None:
     policy = Policy()
     policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"))))
     one = 'clusterrole.rbac.authorization.k8s.io "c" not found'
-    assert policy(asked("get pods")) == Decision(False, f"RBAC: {one}")
+    assert policy(parse_request("get pods")) == Decision(False, f"RBAC: {one}")
     policy.put_binding("ns", "b", binding_in("ns", "b", bound("r", user("joe"), kind="Role")))
     policy.put_binding("ns", "c", binding_in("ns", "c", bound("r", user("joe"), kind="Role")))
     other = 'role.rbac.authorization.k8s.io "r" not found'
-    assert policy(asked("get pods", namespace="ns")).reason == f"RBAC: [{one}, {other}]"
+    assert policy(parse_request("get pods", namespace="ns")).reason == f"RBAC: [{one}, {other}]"
     assert policy.rules_for(JOE, "ns").fault == f"[{one}, {other}]"
     policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"), kind="Other")))
-    assert policy(asked("get pods")).reason == 'RBAC: unsupported role reference kind: "Other"'
+    assert policy(parse_request("get pods")).reason == 'RBAC: unsupported role reference kind: "Other"'
 
 
-def test_changes_count_at_once() -> None:
+def test_role_and_binding_changes_apply_at_once() -> None:
     policy = Policy()
-    may = asked("get pods")
+    may = parse_request("get pods")
     policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.put_binding("", "b", binding_in("", "b", bound("c", user("joe"))))
     assert policy(may).allowed
@@ -120,25 +122,25 @@ def test_cached_permissions_of_users_are_limited(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(auth_limits, "GRANTS_CACHED", 3)
     policy = Policy()
     for number in range(10):
-        assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed
+        assert not policy(parse_request("get pods", User(f"u{number}"), f"ns{number}")).allowed
         assert sum(map(len, policy._grants.values())) == policy._cached <= 3
 
 
 @pytest.mark.parametrize(
     "extra", [("x" * auth_limits.GRANT_BYTES,), tuple(map(str, range(auth_limits.GRANT_BYTES // 64)))]
 )
-def test_users_of_many_or_long_groups_are_judged_and_not_remembered(extra: tuple[str, ...]) -> None:
+def test_users_with_large_groups_are_not_cached(extra: tuple[str, ...]) -> None:
     policy = Policy()
     policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.put_binding("", "b", binding_in("", "b", bound("c", {"kind": "Group", "name": "last"})))
     for user_of_many in User("joe", (*extra, "last")), User("x" * auth_limits.GRANT_BYTES, ("last",)):
-        assert policy(asked("get pods", user_of_many, "ns")).allowed
+        assert policy(parse_request("get pods", user_of_many, "ns")).allowed
         assert not policy._grants
-    assert policy(asked("get pods", User("joe", ("last",)), "ns")).allowed
+    assert policy(parse_request("get pods", User("joe", ("last",)), "ns")).allowed
     assert policy._cached == 1
 
 
-def test_what_is_lacking_is_compact_and_in_order() -> None:
+def test_missing_permissions_are_compact_and_sorted() -> None:
     held = [Role((rule_in(READ),))]
     wanted = [
         rule_in({"apiGroups": ["", "apps"], "resources": ["pods"], "verbs": ["list", "get"]}),
@@ -169,12 +171,12 @@ def test_what_is_lacking_is_compact_and_in_order() -> None:
         ("deployments/scale", "*", False),
     ],
 )
-def test_what_is_held_of_subresources(held: str, wanted: str, covers: bool) -> None:
+def test_coverage_of_subresource_rules(held: str, wanted: str, covers: bool) -> None:
     role = Role((Rule(("get",), ("apps",), (held,)),))
     assert (not uncovered([role], [Rule(("get",), ("apps",), (wanted,))])) is covers
 
 
-def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_permissions_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth_limits, "PERMISSIONS_COMPARED", 100)
     large = Rule(tuple("abcdefghijk"), tuple("abcdefghijk"), ("pods",))
     with pytest.raises(TooManyPermissions):
@@ -191,14 +193,14 @@ def named(count: int, *verbs: str) -> tuple[Rule, ...]:
 
 
 @pytest.mark.parametrize(("verb", "lacking"), [("get", 0), ("list", 8_000)])
-def test_many_rules_for_names_are_soon_compared(verb: str, lacking: int) -> None:
+def test_many_resource_name_rules_are_compared_fast(verb: str, lacking: int) -> None:
     held = [Role(named(8_000, "get")), Role((Rule(("get",), ("",), ("secrets",)),))]
     began = time.process_time()
     assert len(uncovered(held, named(8_000, verb))) == lacking
     prompt(time.process_time() - began, 0.5, "8,000 rules beside as many")
 
 
-def test_more_rules_than_are_compared_are_soon_refused() -> None:
+def test_rules_over_the_limit_are_refused_fast() -> None:
     began = time.process_time()
     with pytest.raises(TooManyPermissions):
         uncovered([Role(named(4_000, "get"))], named(auth_limits.PERMISSIONS_COMPARED + 1, "list"))
@@ -211,7 +213,7 @@ def dense(count: int) -> tuple[Rule, ...]:
     return tuple(Rule((f"v{number}", *many), many, ("configmaps", *many), names=many) for number in range(count))
 
 
-def test_rules_that_would_take_too_many_looks_are_not_compared() -> None:
+def test_comparison_over_the_work_limit_is_refused() -> None:
     held = [Role(dense(4_000))]
     assert uncovered(held, named(900, "get")) == [*named(900, "get")]
     with pytest.raises(TooManyPermissions, match="too many rules to compare with those of the writer"):
@@ -240,7 +242,7 @@ def test_a_decision_does_not_take_longer_with_more_rules(rules: list[Rule]) -> N
     for number in range(5):  # together 150,000 rules of one user
         policy.put_role("", f"r{number}", Role(tuple(rules)))
         policy.put_binding("", f"b{number}", binding_in("", f"b{number}", bound(f"r{number}", user("joe"))))
-    questions = [asked(text, namespace="ns") for text in ASKED_OF_MANY]
+    questions = [parse_request(text, namespace="ns") for text in ASKED_OF_MANY]
     for question in questions:
         assert not policy(question).allowed
     began = time.process_time()
@@ -280,7 +282,7 @@ def test_the_memory_of_a_role_is_linear_in_its_bytes(counts: dict[str, int]) -> 
         assert not role.allows("get", "other", ("r1",), name)
 
 
-def test_rules_survive_their_document() -> None:
+def test_rule_round_trips_through_its_document() -> None:
     rule = Rule(("get",), ("",), ("pods",), names=("a",))
     assert document_of(rule) == {**READ, "resourceNames": ["a"]}
     assert rule_in(document_of(rule)) == rule

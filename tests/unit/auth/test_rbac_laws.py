@@ -128,7 +128,7 @@ def matches(rule: dict[str, Any], asked: Attributes) -> bool:
 
 @pytest.mark.parametrize("listed", [0, 2, 16])
 @given(changes=st.lists(CHANGES, max_size=8), questions=st.lists(ASKED, min_size=1, max_size=6))
-def test_decisions_are_those_of_a_naive_reading(changes: list[Any], questions: list[Attributes], listed: int) -> None:
+def test_decisions_equal_those_of_the_naive_model(changes: list[Any], questions: list[Attributes], listed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "RULES_LISTED", listed)  # so that few rules are indexed like many
         compare(changes, questions)
@@ -159,7 +159,7 @@ ATOMS = list(product(["get", "list", "use"], ["", "a.io"], PLACES, NAMES))
 
 
 @given(st.lists(RULES, max_size=3), st.lists(RULES, max_size=3))
-def test_what_is_covered_allows_nothing_more(held: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
+def test_covered_rules_allow_no_further_permission(held: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
     mine, theirs = Role(tuple(map(rule_in, held))), Role(tuple(map(rule_in, wanted)))
     missing = uncovered([mine], theirs.rules)
     more = [
@@ -175,6 +175,6 @@ def test_what_is_covered_allows_nothing_more(held: list[dict[str, Any]], wanted:
 
 
 @given(st.lists(RULES, max_size=3))
-def test_everybody_has_what_they_have(rules: list[dict[str, Any]]) -> None:
+def test_role_covers_its_own_rules(rules: list[dict[str, Any]]) -> None:
     role = Role(tuple(map(rule_in, rules)))
     assert not uncovered([role], role.rules)

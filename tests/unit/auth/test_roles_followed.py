@@ -53,12 +53,12 @@ async def following(stored: dict[str, Any]) -> AsyncIterator[tuple[FakeWorld, Ro
 
 
 @pytest.mark.parametrize("count", [1, 30_000])
-async def test_a_stored_role_counts_once_the_policy_is_ready(count: int) -> None:
+async def test_stored_role_applies_when_the_policy_is_ready(count: int) -> None:
     async with following({"roles/ns/r": role(count), "rolebindings/ns/b": BINDING}) as (_, roles):
         assert roles.policy(MAY)
 
 
-async def test_a_large_change_counts_once_settled_and_leaves_turns_to_others() -> None:
+async def test_large_role_change_yields_to_the_event_loop() -> None:
     async with following({"roles/ns/r": {"rules": []}, "rolebindings/ns/b": BINDING}) as (world, roles):
 
         async def change() -> None:
@@ -70,7 +70,7 @@ async def test_a_large_change_counts_once_settled_and_leaves_turns_to_others() -
         assert roles.policy(MAY)
 
 
-async def test_the_last_of_several_changes_counts() -> None:
+async def test_last_of_several_role_changes_applies() -> None:
     async with following({"rolebindings/ns/b": BINDING}) as (world, roles):
         for document in (role(20_000), {"rules": []}, role(20_000), None, role(1)):
             key = f"/registry/{GROUP}/roles/ns/r"
@@ -84,7 +84,7 @@ async def test_the_last_of_several_changes_counts() -> None:
         assert not roles.policy(MAY)
 
 
-async def test_many_roles_at_once_all_count() -> None:
+async def test_many_simultaneous_role_writes_all_apply() -> None:
     many = 20 * limits.FOLLOW_INLINE // len(orjson.dumps(role(50)))
     async with following({}) as (world, roles):
         world.etcd.hold()
@@ -121,7 +121,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
-async def test_an_object_of_another_shape_grants_nothing_and_ends_nothing(odd: Any) -> None:
+async def test_malformed_role_or_binding_grants_nothing(odd: Any) -> None:
     paths = ("roles/ns/odd", "clusterroles/odd", "rolebindings/ns/odd", "clusterrolebindings/odd")
     good = {"roles/ns/r": role(), "rolebindings/ns/b": BINDING}
     async with following({**good, **dict.fromkeys(paths, odd)}) as (world, roles):

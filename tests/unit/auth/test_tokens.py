@@ -43,7 +43,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def made(file: Path, issuers: list[str], **more: Any) -> Tokens:
+def create_tokens(file: Path, issuers: list[str], **more: Any) -> Tokens:
     """Return the Tokens of a server in which the service account exists."""
     return Tokens(file, issuers, find=lambda resource, namespace, name: Record("u1"), **more)
 
@@ -56,7 +56,7 @@ def user_of(tokens: Tokens, token: str, audiences: list[str] | None = None) -> t
         return None
 
 
-def told(tokens: Tokens, token: str, audiences: list[str] | None = None) -> str:
+def error_text(tokens: Tokens, token: str, audiences: list[str] | None = None) -> str:
     """Return the error of a token of this server, empty if the token is valid."""
     try:
         assert tokens.user(token, audiences or []) is not None
@@ -67,7 +67,7 @@ def told(tokens: Tokens, token: str, audiences: list[str] | None = None) -> str:
 
 @pytest.fixture
 def tokens(tmp_path: Path, clock: Clock) -> Tokens:
-    return made(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
+    return create_tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
 
 
 def part(token: str, number: int) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def part(token: str, number: int) -> dict[str, Any]:
     return found
 
 
-def test_a_token_is_its_accounts_until_it_ends(tokens: Tokens, clock: Clock) -> None:
+def test_token_authenticates_its_account_until_expiry(tokens: Tokens, clock: Clock) -> None:
     token, until, _ = tokens.issue(ACCOUNT, 600)
     assert until == clock.now + 600
     assert part(token, 0)["alg"] == "ES256"
@@ -122,17 +122,17 @@ def test_clocks_may_differ_by_a_minute(
     claims = part(kept_token.tokens.issue(ACCOUNT, 600)[0], 1) | changed
     token = kept_token.sign({name: value for name, value in claims.items() if value is not None})
     clock.now += later
-    assert told(kept_token.tokens, token) == fault
+    assert error_text(kept_token.tokens, token) == fault
 
 
 @pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
 @pytest.mark.parametrize("value", ["5", True, [], {}])
-def test_a_time_that_is_no_number(kept_token: Kept, claim: str, value: Any) -> None:
+def test_token_with_non_numeric_time_is_invalid(kept_token: Kept, claim: str, value: Any) -> None:
     token = kept_token.sign(part(kept_token.tokens.issue(ACCOUNT, 600)[0], 1) | {claim: value})
     assert user_of(kept_token.tokens, token) is None
 
 
-def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
+def test_token_is_valid_only_for_its_audiences(tokens: Tokens) -> None:
     token, *_ = tokens.issue(ACCOUNT, 600, ["elsewhere", "nearby"])
     assert user_of(tokens, token) is None
     found = user_of(tokens, token, ["nearby", "nowhere"])
@@ -140,20 +140,20 @@ def test_a_token_is_for_its_audience(tokens: Tokens) -> None:
     assert found[1] == ["nearby"]
 
 
-def test_foreign_tokens(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
+def test_foreign_or_malformed_tokens_are_invalid(tokens: Tokens, tmp_path: Path, clock: Clock) -> None:
     token, *_ = tokens.issue(ACCOUNT, 600)
     head, claims, signature = token.split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none"}').rstrip(b"=").decode()
-    other = made(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
+    other = create_tokens(tmp_path / "other.key", [ISSUER], clock=clock).issue(ACCOUNT, 600)[0]
     bad = ["", "x", "..", f"{head}.{claims}.", f"{none}.{claims}.", f"{head}.{claims[:-2]}.{signature}", other, "ü.ü.ü"]
     for text in [*bad, f"{head}.{claims}.{signature[:-4]}AAAA", "a" * 9000 + ".b.c", f"{head}.bm8.{signature}"]:
         assert user_of(tokens, text) is None, text
-    again = made(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
+    again = create_tokens(tmp_path / "pki" / "accounts.key", [ISSUER], clock=clock)
     assert user_of(again, token) is not None, "the key is kept"
-    assert user_of(made(tmp_path / "pki" / "accounts.key", ["https://other"], clock=clock), token) is None
+    assert user_of(create_tokens(tmp_path / "pki" / "accounts.key", ["https://other"], clock=clock), token) is None
 
 
-def test_a_token_goes_with_its_account(tmp_path: Path, clock: Clock) -> None:
+def test_token_is_invalid_after_account_deletion(tmp_path: Path, clock: Clock) -> None:
     there = {"sa": Record("u1")}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda resource, namespace, name: there.get(name), clock=clock)
     credentials = Credentials({"static": User("joe")}, tokens)
@@ -185,28 +185,30 @@ GONE = "service account token has been invalidated"
         (Record("u1"), Record("u3"), "secret UID (u3) does not match service account secret ref claim (u2)"),
     ],
 )
-def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
+def test_token_bound_to_a_secret_needs_secret_and_account(
+    tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str
+) -> None:
     there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
     token, *_ = tokens.issue(ACCOUNT, 600, bound={"secret": BoundObject("s", "u2")})
     assert part(token, 1)["kubernetes.io"]["secret"] == {"name": "s", "uid": "u2"}
-    assert told(tokens, token) == fault
+    assert error_text(tokens, token) == fault
 
 
-def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
+def test_error_texts_of_invalid_tokens(tokens: Tokens, clock: Clock) -> None:
     token, *_ = tokens.issue(ACCOUNT, 600, ["a", 'b"'])
     text = 'token audiences ["a" "b\\""] is invalid for the target audiences ["https://kubernetes.default.svc"]'
-    assert told(tokens, token) == text
+    assert error_text(tokens, token) == text
     clock.now -= 61
-    assert told(tokens, token, ["a"]) == EARLY
+    assert error_text(tokens, token, ["a"]) == EARLY
     clock.now += 61 + 661
-    assert told(tokens, token, ["a"]) == LATE
+    assert error_text(tokens, token, ["a"]) == LATE
     clock.now -= 661
     head, claims, signature = token.split(".")
     other = encoded(json.dumps({"alg": "ES256", "kid": "x"}).encode()).decode()
-    assert told(tokens, f"{other}.{claims}.{signature}") == "invalid signature, no keys found"
-    assert told(tokens, f"{head}.{claims}.{signature[:-4]}AAAA") == FORGED
-    assert told(tokens, f"{head}.{claims}.") == FORGED
+    assert error_text(tokens, f"{other}.{claims}.{signature}") == "invalid signature, no keys found"
+    assert error_text(tokens, f"{head}.{claims}.{signature[:-4]}AAAA") == FORGED
+    assert error_text(tokens, f"{head}.{claims}.") == FORGED
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_why_a_token_does_not_count(tokens: Tokens, clock: Clock) -> None:
     ],
     ids=str,
 )
-def test_a_token_for_one_audience_may_tell_it_as_a_text(tokens: Tokens, audience: Any, counts: bool) -> None:
+def test_audience_claim_may_be_a_string(tokens: Tokens, audience: Any, counts: bool) -> None:
     claims = {**part(tokens.issue(ACCOUNT, 600)[0], 1), "aud": audience}
     signed = b".".join(encoded(json.dumps(it).encode()) for it in ({"alg": "ES256"}, claims))
     token = (signed + b"." + encoded(tokens.signer().sign(signed))).decode()
@@ -252,7 +254,7 @@ def test_a_token_is_bound_to_a_pod_or_node(
     records = {"serviceaccounts/default/sa": Record("u1"), **{place: Record(uid) for place, uid in there.items()}}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: records.get("/".join(of)), clock=clock)
     token, *_ = tokens.issue(ACCOUNT, 600, bound=bound)
-    assert told(tokens, token) == fault
+    assert error_text(tokens, token) == fault
     if not fault:
         found = tokens.user(token)
         assert found is not None
@@ -263,15 +265,15 @@ def test_a_token_is_bound_to_a_pod_or_node(
         assert given == {(name, value) for name, value in names if value}
 
 
-def test_a_given_key_must_be_one(tmp_path: Path) -> None:
+def test_missing_or_invalid_signing_key_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        made(tmp_path / "missing", [ISSUER]).check()
+        create_tokens(tmp_path / "missing", [ISSUER]).check()
     (tmp_path / "bad").write_text("no key")
     with pytest.raises(ValueError, match="PEM"):
-        made(tmp_path / "bad", [ISSUER]).check()
+        create_tokens(tmp_path / "bad", [ISSUER]).check()
 
 
-def kept(file: Path, key: Any) -> Path:
+def write_key(file: Path, key: Any) -> Path:
     """Write a private key to a file; return the file."""
     form = serialization.PrivateFormat.TraditionalOpenSSL
     file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
@@ -288,8 +290,10 @@ def kept(file: Path, key: Any) -> Path:
     ],
     ids=["RSA", "256", "384", "521"],
 )
-def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]) -> None:
-    tokens = made(kept(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
+def test_provided_key_signs_tokens(
+    tmp_path: Path, clock: Clock, key: Any, algorithm: str, shown: dict[str, str]
+) -> None:
+    tokens = create_tokens(write_key(tmp_path / "sa-signer.key", key), [ISSUER], clock=clock)
     token, *_ = tokens.issue(ACCOUNT, 600)
     assert part(token, 0)["alg"] == algorithm
     assert user_of(tokens, token) is not None
@@ -300,10 +304,10 @@ def test_a_given_key_signs(tmp_path: Path, clock: Clock, key: Any, algorithm: st
     assert " ".join(web_key) == members
 
 
-def test_a_curve_that_no_token_has(tmp_path: Path) -> None:
-    file = kept(tmp_path / "odd.key", ec.generate_private_key(ec.SECP256K1()))
+def test_unsupported_curve_is_refused(tmp_path: Path) -> None:
+    file = write_key(tmp_path / "odd.key", ec.generate_private_key(ec.SECP256K1()))
     with pytest.raises(ValueError, match="must be 256, 384, or 521"):
-        made(file, [ISSUER]).check()
+        create_tokens(file, [ISSUER]).check()
 
 
 ALL = [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256R1()),
@@ -326,26 +330,26 @@ def certificate(key: Any) -> bytes:
 
 @pytest.mark.parametrize("key", ALL, ids=["RSA", "256", "384"])
 @pytest.mark.parametrize("form", ["public", "private", "certificate"])
-def test_signatures_of_former_keys_count(tmp_path: Path, clock: Clock, key: Any, form: str) -> None:
-    old = made(kept(tmp_path / "old.key", key), [ISSUER], clock=clock)
+def test_tokens_of_former_keys_are_valid(tmp_path: Path, clock: Clock, key: Any, form: str) -> None:
+    old = create_tokens(write_key(tmp_path / "old.key", key), [ISSUER], clock=clock)
     token, *_ = old.issue(ACCOUNT, 600)
-    assert user_of(made(tmp_path / "new.key", [ISSUER], clock=clock), token) is None
+    assert user_of(create_tokens(tmp_path / "new.key", [ISSUER], clock=clock), token) is None
     file = tmp_path / "former.pem"
     other = ec.generate_private_key(ec.SECP521R1())
     text = {"public": public, "certificate": certificate, "private": lambda _: (tmp_path / "old.key").read_bytes()}
     file.write_bytes(b"notes\n" + public(other) + b"-----BEGIN NOTE-----\nYQ==\n-----END NOTE-----\n" + text[form](key))
     former = verifiers_of(file)
     assert [it.algorithm for it in former] == ["ES512", old.signer().algorithm]
-    new = made(tmp_path / "new.key", [ISSUER], clock=clock, former=former)
+    new = create_tokens(tmp_path / "new.key", [ISSUER], clock=clock, former=former)
     assert user_of(new, token) is not None
     assert user_of(new, token[:-4] + "AAAA") is None
     assert [it.key_id for it in new.verifiers] == [it.key_id for it in (*former, new.signer())]
-    again = made(tmp_path / "old.key", [ISSUER], clock=clock, former=former)
+    again = create_tokens(tmp_path / "old.key", [ISSUER], clock=clock, former=former)
     assert [it.key_id for it in again.verifiers] == [it.key_id for it in former], "a key twice"
 
 
-def test_a_token_that_names_another_key_is_not_tried(tmp_path: Path, clock: Clock) -> None:
-    tokens = made(tmp_path / "key", [ISSUER], clock=clock)
+def test_token_with_unknown_key_id_is_invalid(tmp_path: Path, clock: Clock) -> None:
+    tokens = create_tokens(tmp_path / "key", [ISSUER], clock=clock)
     claims = tokens.issue(ACCOUNT, 600)[0].split(".")[1].encode()
     for key_id, counts in ((None, True), ("", True), ("other", False), (7, False), ({}, False)):
         head = {"alg": "ES256"} if key_id is None else {"alg": "ES256", "kid": key_id}
@@ -354,17 +358,17 @@ def test_a_token_that_names_another_key_is_not_tried(tmp_path: Path, clock: Cloc
         assert (user_of(tokens, token) is not None) is counts, key_id
 
 
-def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
-    old = made(tmp_path / "key", [ISSUER], clock=clock)
+def test_tokens_of_each_configured_issuer_are_valid(tmp_path: Path, clock: Clock) -> None:
+    old = create_tokens(tmp_path / "key", [ISSUER], clock=clock)
     token, *_ = old.issue(ACCOUNT, 600)
-    new = made(tmp_path / "key", ["https://new", ISSUER], clock=clock)
+    new = create_tokens(tmp_path / "key", ["https://new", ISSUER], clock=clock)
     assert user_of(new, token) is not None
     assert new.audiences == ("https://new", ISSUER)
     assert part(new.issue(ACCOUNT, 600)[0], 1)["iss"] == "https://new"
 
 
 @pytest.mark.parametrize("text", [b"", b"no key", public(ec.generate_private_key(ec.SECP256R1()))[:-40]])
-def test_a_file_without_keys(tmp_path: Path, text: bytes) -> None:
+def test_key_file_without_public_keys_is_an_error(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.pem").write_bytes(text)
     with pytest.raises(ValueError, match="does not contain any valid RSA or ECDSA public keys"):
         verifiers_of(tmp_path / "bad.pem")  # upstream: ignores other PEM blocks of the file (client-go/util/keyutil)
@@ -403,7 +407,7 @@ def kept_token(tmp_path: Path, clock: Clock) -> Kept:
     return Kept(tmp_path / "key", clock)
 
 
-def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
+def test_secret_token_authenticates_and_records_its_use(kept_token: Kept, clock: Clock) -> None:
     tokens, token = kept_token.tokens, kept_token.token
     assert part(token, 1) == {
         "iss": "kubernetes/serviceaccount",
@@ -424,19 +428,19 @@ def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
     assert kept_token.used == [("default", "s", "u2")]
     kept_token.put(Record("u1"), Record("u2", used="1970-01-12"))
     clock.now += 3600
-    assert told(tokens, token) == ""
+    assert error_text(tokens, token) == ""
     assert len(kept_token.used) == 1
     clock.now += 86400
-    assert told(tokens, token) == ""
+    assert error_text(tokens, token) == ""
     assert len(kept_token.used) == 2
     kept_token.put(Record("u1"), Record("u2", used="1970-01-14"))
-    assert told(tokens, token) == ""
+    assert error_text(tokens, token) == ""
     assert len(kept_token.used) == 2, "a server on the other side of midnight has written it"
     kept_token.put(Record("u1"), Record("u2", used="1970-01-15"))
-    assert told(tokens, token) == ""
+    assert error_text(tokens, token) == ""
     assert len(kept_token.used) == 3
     text = 'token audiences ["https://kubernetes.default.svc"] is invalid for the target audiences ["x"]'
-    assert told(tokens, token, ["x"]) == text
+    assert error_text(tokens, token, ["x"]) == text
 
 
 MARKED = (
@@ -459,11 +463,11 @@ MARKED = (
         (Record("u1"), Record("u2", invalid="2026-01-01"), MARKED),
     ],
 )
-def test_what_a_kept_token_ends_with(
+def test_secret_token_errors_by_account_and_secret(
     kept_token: Kept, account: Record | None, secret: Record | None, fault: str
 ) -> None:
     kept_token.put(account, secret)
-    assert told(kept_token.tokens, kept_token.token) == fault
+    assert error_text(kept_token.tokens, kept_token.token) == fault
     uid = secret.uid if secret is not None else ""
     assert kept_token.used == [("default", "s", uid)] * (fault in ("", MARKED))
 
@@ -490,17 +494,17 @@ PREFIX = "kubernetes.io/serviceaccount/"
          'token audiences ["x"] is invalid for the target audiences ["https://kubernetes.default.svc"]'),
     ],
 )  # fmt: skip
-def test_claims_of_a_kept_token(kept_token: Kept, changed: dict[str, Any], fault: str) -> None:
+def test_secret_token_with_invalid_claims_is_refused(kept_token: Kept, changed: dict[str, Any], fault: str) -> None:
     claims = {**secret_tokens.claims_of(ACCOUNT, "s"), **changed}
     token = kept_token.sign({name: value for name, value in claims.items() if value is not None})
-    assert told(kept_token.tokens, token) == fault
+    assert error_text(kept_token.tokens, token) == fault
     assert kept_token.used == []
 
 
-def test_a_kept_token_has_no_end_of_its_own(kept_token: Kept) -> None:
+def test_secret_token_ignores_its_exp_claim(kept_token: Kept) -> None:
     kept_token.token = kept_token.sign({**secret_tokens.claims_of(ACCOUNT, "s"), "exp": 5, "aud": ["x"]})
     kept_token.put(Record("u1"), Record("u2"))
-    assert told(kept_token.tokens, kept_token.token, ["x"]) == ""
+    assert error_text(kept_token.tokens, kept_token.token, ["x"]) == ""
 
 
 TIMES = {"exp", "iat", "nbf"}
@@ -516,7 +520,9 @@ ODD = [None, True, 5, 1e308, -1, "", "x", "\ud800".encode("utf-16", "surrogatepa
 
 @pytest.mark.parametrize("place", PLACES, ids=".".join)
 @pytest.mark.parametrize("found", [Record("u1"), None], ids=["found", "not found"])
-def test_claims_of_any_type_are_judged(kept_token: Kept, place: tuple[str, ...], found: Record | None) -> None:
+def test_claims_of_any_type_cause_no_internal_error(
+    kept_token: Kept, place: tuple[str, ...], found: Record | None
+) -> None:
     """A holder of the signing key may write any claims; none may cause an internal error."""
     tokens = kept_token.tokens
 

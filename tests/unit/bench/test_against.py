@@ -17,13 +17,13 @@ from tests.bench.rig import process_tree
 from tests.support.processes import ROOT
 
 
-def test_the_ratio_is_the_geometric_mean_with_the_standard_error_of_the_logarithms() -> None:
+def test_ratio_is_a_geometric_mean_with_log_standard_error() -> None:
     found = ratio([(1.0, 2.0), (8.0, 1.0)])
     assert found.value == pytest.approx(2.0)
     assert found.error == pytest.approx(2.0 * math.log(4.0))  # logarithms: ln 2 ± ln 4, over two pairs
 
 
-def test_the_pace_of_a_round_does_not_count() -> None:
+def test_ratio_ignores_the_pace_of_a_round() -> None:
     found = ratio([(1.1 * pace, pace) for pace in (1.0, 2.0, 0.5, 3.0)])
     assert found.value == pytest.approx(1.1)
     assert found.error == pytest.approx(0.0, abs=1e-9)
@@ -55,7 +55,7 @@ def test_a_ratio_further_than_two_errors_from_one_is_marked(value: float, error:
     assert Ratio(value, error).mark == mark
 
 
-def test_each_kind_is_a_row() -> None:
+def test_report_has_one_row_per_request_kind() -> None:
     assert lines({"create": Ratio(1.1, 0.01), "GET": Ratio(1.0, 0.02)}) == [
         "create           1.100 ± 0.010  dearer",
         "GET              1.000 ± 0.020",
@@ -113,7 +113,7 @@ def test_a_revision_is_checked_out_and_removed_again(tmp_path: Path) -> None:
     assert git(tree.root, "worktree", "list").count("\n") == 0
 
 
-def test_the_tree_of_a_process_has_its_grandchildren() -> None:
+def test_process_tree_contains_grandchildren() -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with parent:

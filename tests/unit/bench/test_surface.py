@@ -15,13 +15,13 @@ def slope(exponent: float, *costs: float, memory: bool = False) -> Slope:
 
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 50.0])
 @pytest.mark.parametrize("exponent", [-0.5, 0.0, 0.2, 1.0, 2.0])
-def test_the_exponent_is_that_of_the_power_of_the_size(exponent: float, factor: float) -> None:
+def test_exponent_of_a_power_law_is_measured(exponent: float, factor: float) -> None:
     found = slope(1.0, *(factor * size**exponent for size in SIZES))
     assert found.exponent == pytest.approx(exponent)
     assert found.holds is (exponent <= 1.0)
 
 
-def test_a_cost_beyond_its_row_is_marked() -> None:
+def test_cost_over_its_limit_is_marked_as_exceeded() -> None:
     assert slope(0.2, 1e-3, 2e-3, 9e-3).line.endswith("EXCEEDED")
     assert "EXCEEDED" not in slope(0.2, 1e-3, 1e-3, 1.1e-3).line
     assert "1,000 µs" in slope(0.2, 1e-3, 1e-3, 1e-3).line

@@ -33,7 +33,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "wanted", "told"), REFUSED, ids=[text for text, _, _ in REFUSED])
-def test_result_types_of_mutations(text: str, wanted: Sequence[Type], told: str) -> None:
+def test_mutation_with_wrong_result_type_is_refused(text: str, wanted: Sequence[Type], told: str) -> None:
     assert compiled(text, MUTATIONS, wanted) == told
 
 
@@ -47,14 +47,14 @@ def test_result_types_of_mutations(text: str, wanted: Sequence[Type], told: str)
         ("true ? [] : [JSONPatch{}]", PATCHES),
     ],
 )
-def test_mutations(text: str, wanted: Sequence[Type]) -> None:
+def test_mutations_compile(text: str, wanted: Sequence[Type]) -> None:
     assert isinstance(compiled(text, MUTATIONS, wanted), Program)
 
 
 @pytest.mark.parametrize(
     "env", [environment(), environment(params=True, variables=VARIABLES), environment(patches=True)]
 )
-def test_types_are_known_to_mutations_only(env: Environment) -> None:
+def test_object_types_are_declared_in_mutations_only(env: Environment) -> None:
     """Variables and matchConditions are compiled without patches, and environments are not shared."""
     known = env is environment(patches=True)
     for text, wanted in (("Object{}", APPLY), ("[JSONPatch{}]", PATCHES), ("jsonpatch.escapeKey('a')", ())):
@@ -63,7 +63,7 @@ def test_types_are_known_to_mutations_only(env: Environment) -> None:
         assert known or "compilation failed: ERROR: <input>:1:" in str(found)
 
 
-def test_a_patch_of_variables() -> None:
+def test_patch_may_use_variables() -> None:
     """A patch may use composed variables."""
     text = "[JSONPatch{op: 'add', path: '/' + jsonpatch.escapeKey(variables.who), value: variables.labels}]"
     program = compiled(text, environment(params=True, variables=VARIABLES, patches=True), PATCHES)

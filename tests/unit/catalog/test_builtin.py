@@ -78,7 +78,7 @@ def test_columns_and_selectors_of_definitions() -> None:
 
 
 @pytest.mark.rows("ETC-003", "CRD-007")
-def test_definitions_are_stored_in_their_old_form() -> None:
+def test_definitions_are_stored_as_v1beta1() -> None:
     crd = _v1(CRDS)
     document = definition()
     raw = crd.codec.encode({**document, "metadata": {**document["metadata"], "resourceVersion": "4"}})
@@ -97,7 +97,7 @@ def test_definitions_are_stored_in_their_old_form() -> None:
 
 @pytest.mark.rows("UPD-005", "UPD-006", "UPD-007", "UPD-008")
 @pytest.mark.parametrize("case", load(__file__, "definition_writes"), ids=case_name)
-def test_writes_of_definitions(case: Case) -> None:
+def test_definition_writes_set_generation_and_status(case: Case) -> None:
     endpoint = _v1(CRDS).endpoints[case.endpoint or ""]
     old = _changed(definition(), case.old) if case.old is not None else None
     prepared = endpoint.prepare(_changed(definition(), case.new), old)
@@ -118,7 +118,7 @@ def _changed(document: dict[str, Any], parts: dict[str, Any] | None) -> dict[str
 
 
 @pytest.mark.rows("NSP-002")
-def test_a_new_namespace() -> None:
+def test_new_namespace_gets_label_finalizer_and_phase() -> None:
     namespace = _v1(NAMESPACES)
     document, unknown = namespace.model.normalize({"metadata": {"name": "a", "generation": 4}, "spec": {"zz": 1}})
     assert unknown == ["spec.zz"]
@@ -137,7 +137,7 @@ def test_a_new_namespace() -> None:
 
 
 @pytest.mark.rows("NSP-001", "NSP-002")
-def test_endpoints_of_namespaces() -> None:
+def test_namespace_endpoints_write_only_their_fields() -> None:
     namespace = _v1(NAMESPACES)
     old = {"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     new: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"finalizers": []}, "status": {"phase": "Terminating"}}
@@ -148,7 +148,7 @@ def test_endpoints_of_namespaces() -> None:
 
 
 @pytest.mark.rows("NSP-001", "NSP-005")
-def test_rules_of_namespaces() -> None:
+def test_namespace_validation_errors() -> None:
     namespace = _v1(NAMESPACES)
     bad = {"metadata": {"name": "a"}, "spec": {"finalizers": ["foo", "orphan", "a.b/c"]}}
     assert [str(error) for error in namespace.validation.validate(bad, None)] == [

@@ -82,7 +82,7 @@ def missing_functions(row: Row) -> list[str]:
 
 
 @pytest.mark.rows("DIS-102")
-def test_functions_that_do_not_exist_are_found() -> None:
+def test_missing_functions_of_a_row_are_reported() -> None:
     words = {"validate": "core.nothing", "prepare_status": "nowhere.at_all", "columns": [{"name": "A", "cell": "a.b"}]}
     row = msgspec.convert(row_of({**FLAT, **words, "subresources": [{"name": "x", "stamp": "cells.no"}]}), Row)
     wanted = [
@@ -132,7 +132,7 @@ def test_every_field_is_described(row: Row) -> None:
 
 @EACH
 @pytest.mark.rows("NEG-003")
-def test_types_and_messages_have_the_same_fields(row: Row) -> None:
+def test_types_and_protobuf_messages_have_equal_fields(row: Row) -> None:
     types = types_of(row.types)
     seen: set[str] = set()
 
@@ -281,7 +281,7 @@ SCALAR_CASES = [
 
 @pytest.mark.parametrize(("scalar", "given_value", "wanted"), SCALAR_CASES, ids=lambda it: repr(it)[:40])
 @pytest.mark.rows("ERR-11")
-def test_scalars(scalar: Any, given_value: Any, wanted: Any) -> None:
+def test_scalar_decoding(scalar: Any, given_value: Any, wanted: Any) -> None:
     into = Decoding()
     try:
         found = scalar.decode(given_value, None, into)
@@ -294,7 +294,7 @@ def test_scalars(scalar: Any, given_value: Any, wanted: Any) -> None:
 
 
 @pytest.mark.rows("DIS-101")
-def test_types_of_kinds_with_a_row_are_read_when_they_are_needed() -> None:
+def test_types_of_kinds_are_loaded_lazily() -> None:
     program = (
         "from apiext.catalog.builtin.resources import builtin_resources;"
         "from apiext.go_types.tables import types_of;"
@@ -364,7 +364,7 @@ print(json.dumps({
 
 
 @pytest.mark.rows("DIS-102")
-def test_a_further_kind_is_one_file(tmp_path: Path) -> None:
+def test_new_kind_needs_one_yaml_file(tmp_path: Path) -> None:
     for part in ("apiext", "proto", "scripts"):
         shutil.copytree(ROOT / part, tmp_path / part)
     (tmp_path / "apiext/go_types/types/ranking.yaml").write_text(ONE_FILE)
@@ -407,7 +407,7 @@ FLAT = {"version": "v2", "resource": "as", "kind": "A", "types": "core", "namesp
 
 
 @pytest.mark.rows("DIS-102")
-def test_words_of_a_row_are_compiled_into_its_parts() -> None:
+def test_keys_of_a_row_are_compiled_into_nested_fields() -> None:
     words = {**FLAT, "status": True, "prepare_status": "a.b", "upserts": True, "short": ["x"]}
     found = msgspec.convert(row_of({**words, "other_versions": [{"version": "v1", "on_request": True}]}), Row)
     (other,) = found.others
@@ -428,7 +428,7 @@ def test_words_of_a_row_are_compiled_into_its_parts() -> None:
     ],
 )
 @pytest.mark.rows("DIS-102")
-def test_rows_with_unknown_words_do_not_compile(words: dict[str, Any], message: str) -> None:
+def test_row_with_unknown_or_invalid_keys_is_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         row_of({**FLAT, **words})
 
@@ -479,13 +479,15 @@ RULES = [
 
 @pytest.mark.parametrize(("rule", "new", "old", "errors"), RULES)
 @pytest.mark.rows("DIS-102")
-def test_rules(rule: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None, errors: list[str]) -> None:
+def test_validation_rules_report_errors(
+    rule: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None, errors: list[str]
+) -> None:
     found = [str(error) for error in compile_rules("A", [rule])(new, old)]
     assert len(found) == len(errors)
     assert all(error.startswith(wanted) for error, wanted in zip(found, errors, strict=True)), found
 
 
-def test_a_word_that_is_no_rule_is_refused() -> None:
+def test_unknown_rule_key_is_refused() -> None:
     known = "required, enum, immutable, format, type, min, max, above, says, empty"
     with pytest.raises(ValueError, match=f"^RankClass: rule of a: unique is no rule; there are {known}$"):
         compile_rules("RankClass", [{"path": "a", "unique": True}])
@@ -508,7 +510,7 @@ def concurrently(work: Callable[[], Any], *, threads: int = 8) -> list[Any]:
 
 
 @pytest.mark.parametrize(("file", "kind"), [("apps", "Deployment"), ("batch", "CronJob")])
-def test_threads_that_use_a_kind_first_get_its_whole_type(file: str, kind: str) -> None:
+def test_concurrent_first_uses_get_the_complete_type(file: str, kind: str) -> None:
     def fields(types: Types) -> tuple[object, ...]:
         """Return the names of all fields, to a depth of three, of the Go type and of the merge type."""
         merged = table_type(types, kind).map

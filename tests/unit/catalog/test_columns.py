@@ -48,14 +48,14 @@ DOCUMENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("case", load(__file__, "cells"), ids=case_name)
-def test_cells(case: Case) -> None:
+def test_cell_values_of_custom_columns(case: Case) -> None:
     (_, column) = custom_columns([{"name": "X", "type": case.type, "jsonPath": case.path}])
     cell = column.shown(Ages(MOMENT.timestamp()))(DOCUMENT)
     assert cell == case.cell
     assert cell.__class__ is case.cell.__class__
 
 
-def test_dates_are_ages() -> None:
+def test_date_columns_show_ages() -> None:
     (_, column) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
     cell = column.shown(Ages(MOMENT.timestamp()))
     for ago, shown in (
@@ -81,7 +81,7 @@ def test_ages_of_objects() -> None:
         assert column.shown(Ages(MOMENT.timestamp() - 3600))(document) == "<invalid>"
 
 
-def test_each_column_that_tells_an_age_says_so() -> None:
+def test_age_columns_have_the_age_flag() -> None:
     """Cells of other columns do not depend on the time."""
     columns = [
         (resource.resource, column)
@@ -118,12 +118,12 @@ def test_definitions_of_columns() -> None:
     assert second.description == "Custom resource definition column (in JSONPath format): .spec.f"
 
 
-def test_without_columns_there_is_the_age() -> None:
+def test_default_columns_are_name_and_age() -> None:
     assert custom_columns([]) == (NAME, AGE)
     assert AGE.description == CREATED_DESCRIPTION
 
 
-def test_columns_end_at_an_unusable_path() -> None:
+def test_columns_after_an_invalid_path_are_omitted() -> None:
     columns = [
         {"name": name, "type": "string", "jsonPath": path} for name, path in (("A", ".a"), ("B", ".b["), ("C", ".c"))
     ]

@@ -18,7 +18,7 @@ from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, SCALE, definition, re
 
 
 @pytest.mark.rows("SRV-002", "DIS-105", "DEL-004")
-def test_a_resource() -> None:
+def test_definition_compiles_to_a_served_resource() -> None:
     served = resource(
         version("v1", CLOSED, subresources={"status": {}, "scale": SCALE}), version("v2", OPEN, served=False)
     )
@@ -45,14 +45,14 @@ def test_a_resource() -> None:
 
 
 @pytest.mark.rows("DIS-105")
-def test_the_hash_of_the_storage_version() -> None:
+def test_storage_version_hash_equals_upstream() -> None:
     document = definition(version("v1", OPEN))
     document["spec"]["group"] = "uniq0000.example.com"  # as in the recording of the hash
     assert compile_definition(document).versions["v1"].published.storage_version_hash == "+JE5sZCPVl4="
 
 
 @pytest.mark.rows("DEL-004")
-def test_terminating_shows_fewer_verbs() -> None:
+def test_terminating_definition_publishes_fewer_verbs() -> None:
     document = definition()
     document["status"]["conditions"].append({"type": "Terminating", "status": "True"})
     served = compile_definition(document)
@@ -81,7 +81,7 @@ def _with(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 @pytest.mark.rows("SRV-016")
 @pytest.mark.parametrize("case", load(__file__, "deprecation"), ids=case_name)
-def test_deprecation(case: Case) -> None:
+def test_deprecation_warnings(case: Case) -> None:
     versions = [
         version(name, OPEN, served="served" in marks, deprecated="deprecated" in marks)
         for name, marks in case.versions.items()
@@ -97,7 +97,7 @@ def test_deprecation(case: Case) -> None:
 
 
 @pytest.mark.rows("SRV-016")
-def test_the_version_to_use_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replacement_of_deprecated_versions_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     count, looked_at = 300, list[str]()
 
     def looked(name: str) -> tuple[int, int, int, str]:
@@ -124,13 +124,13 @@ def test_a_body_is_coerced_pruned_and_defaulted() -> None:
         one.model.normalize(widget(metadata={"labels": "x"}))
 
 
-def test_a_body_of_another_kind_is_left_alone() -> None:
+def test_body_of_another_kind_is_not_pruned() -> None:
     document, unknown = resource().versions["v1"].model.normalize({**widget(zz=1), "kind": "Gadget"})
     assert (document["zz"], unknown) == (1, [])
 
 
 @pytest.mark.rows("SRV-009", "VAL-001")
-def test_validation_adds_the_values_of_scale() -> None:
+def test_validation_checks_the_scale_fields() -> None:
     one = resource().versions["v1"]
     errors = one.validation.validate(widget(spec={"replicas": -1, "color": 5}, status={"selector": {"a": "b"}}), None)
     assert sorted(map(str, errors)) == [
@@ -146,7 +146,7 @@ def test_validation_adds_the_values_of_scale() -> None:
 
 
 @pytest.mark.rows("VER-002", "VER-003", "SRV-014", "NUL-005")
-def test_versions_differ_by_name_and_schema() -> None:
+def test_none_conversion_changes_api_version_and_schema() -> None:
     served = resource(
         version("v1", CLOSED), version("v2", {"type": "object", "properties": {"status": {"type": "object"}}})
     )
@@ -160,7 +160,7 @@ def test_versions_differ_by_name_and_schema() -> None:
 
 
 @pytest.mark.rows("MET-002")
-def test_stored_metadata_of_other_servers_is_repaired() -> None:
+def test_invalid_stored_metadata_is_repaired() -> None:
     one = resource().versions["v1"]
     shown = one.codec.decode(
         b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":5,"name":"a","x":1}}', 3
@@ -171,7 +171,7 @@ def test_stored_metadata_of_other_servers_is_repaired() -> None:
 
 
 @pytest.mark.rows("VER-011")
-def test_a_version_that_is_not_there() -> None:
+def test_stored_object_of_unknown_version_is_an_error() -> None:
     one = resource().versions["v1"]
     raw = orjson.dumps({**widget(), "apiVersion": "example.com/v0"})
     with pytest.raises(WrongVersion, match=r"request to convert CR from an invalid group/version: example.com/v0"):
@@ -179,7 +179,7 @@ def test_a_version_that_is_not_there() -> None:
 
 
 @pytest.mark.rows("VER-004", "VER-014")
-def test_webhook_conversion_is_left_to_others() -> None:
+def test_read_in_another_version_needs_webhook_conversion() -> None:
     served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
     assert served.definition.conversion == HOOK["webhook"]
     raw = orjson.dumps(widget(spec={"zz": 1}))
@@ -227,7 +227,7 @@ def test_a_dropped_status_with_a_default_is_not_spliced() -> None:
 
 
 @pytest.mark.rows("B1-007", "PRU-006")
-def test_legacy_data_is_not_pruned() -> None:
+def test_preserve_unknown_fields_prevents_pruning() -> None:
     one = resource(version("v1", CLOSED), preserveUnknownFields=True).versions["v1"]
     document, unknown = one.model.normalize(widget(spec={"zz": 1}))
     assert (document["spec"]["zz"], unknown) == (1, [])
@@ -235,7 +235,7 @@ def test_legacy_data_is_not_pruned() -> None:
 
 
 @pytest.mark.rows("VER-015")
-def test_a_version_is_cold_until_all_that_may_be_stored_can_be_read() -> None:
+def test_version_is_cold_until_stored_versions_are_prepared() -> None:
     document = definition(version("v1", CLOSED), version("v2", CLOSED), version("v3", CLOSED, served=False))
     document["spec"]["versions"][1]["storage"], document["spec"]["versions"][0]["storage"] = True, False
     document.setdefault("status", {})["storedVersions"] = ["v1", "v2"]

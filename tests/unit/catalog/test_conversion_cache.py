@@ -53,7 +53,7 @@ _tweaks = st.sampled_from([{}, {"generation": 2}, {"labels": {"a": "c"}}, {"zone
 
 
 @given(st.sampled_from(["v1", "v2"]), st.sampled_from([TYPED, OPEN, CLOSED]), _metadata, SPECS, _rest, ROOTS)
-def test_any_rest(
+def test_fast_path_equals_slow_path_for_any_fields(
     written: str,
     schema: dict[str, Any],
     metadata: dict[str, Any],
@@ -68,7 +68,7 @@ def test_any_rest(
 
 
 @given(_metadata, _heads, _tweaks, st.booleans())
-def test_any_type_and_metadata(
+def test_fast_path_equals_slow_path_for_any_metadata(
     metadata: dict[str, Any], head: dict[str, Any], tweak: dict[str, Any], whole: bool
 ) -> None:
     def convert(asked: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
         assert quick_v2.codec.view(stored, 8) == careful_v2.codec.view(stored, 8)
 
 
-def test_conversions_of_the_fast_path() -> None:
+def test_fast_path_accepts_plain_conversions() -> None:
     of = served("v1", TYPED)
     need = request(of, orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS))
     answer = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 3, "ports": [{"uid": "u"}]}}
@@ -118,7 +118,7 @@ def test_conversions_of_the_fast_path() -> None:
     )
 
 
-def test_defaults_that_were_lacking_are_noticed() -> None:
+def test_fast_path_does_not_skip_later_defaults() -> None:
     of = served("v2", TYPED)
     raw = orjson.dumps(widget(spec={}), option=orjson.OPT_SORT_KEYS)
     need = request(of, raw)
@@ -141,7 +141,7 @@ def test_defaults_that_were_lacking_are_noticed() -> None:
         {"unknown": "v"},
     ],
 )
-def test_cases_of_the_slow_path(change: dict[str, Any]) -> None:
+def test_fast_path_falls_back_for_unusual_responses(change: dict[str, Any]) -> None:
     of = served("v1", TYPED)
     first, need = (
         request(of, orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS)) for n in range(2)
@@ -152,7 +152,7 @@ def test_cases_of_the_slow_path(change: dict[str, Any]) -> None:
     assert need.keep_plain({**plain, **change}) is None, "however much is known of the version"
 
 
-def remembered(view: bytes) -> Entry:
+def cached_entry(view: bytes) -> Entry:
     """Return an entry with a cached view."""
     entry = Entry("n", "x", 1, b"{}")
     entry.cache_view(lambda raw, revision: b"", view)
@@ -164,10 +164,10 @@ def remembered(view: bytes) -> Entry:
     [
         pytest.param(lambda raw: Converted.cut(raw, 20), id="cut"),
         pytest.param(Converted.cut, id="whole"),
-        pytest.param(remembered, id="a view"),
+        pytest.param(cached_entry, id="a view"),
     ],
 )
-def test_cached_conversions_occupy_their_length(keep: Callable[[bytes], object]) -> None:
+def test_cached_conversions_occupy_no_spare_memory(keep: Callable[[bytes], object]) -> None:
     document = {f"key{number:03}": f"value {number}" for number in range(80)}
     size = len(orjson.dumps(document))
     tracemalloc.start()
@@ -207,7 +207,7 @@ class Held(Converted):
     __slots__ = ("__weakref__",)
 
 
-def test_answers_go_with_the_definition_they_are_for() -> None:
+def test_conversion_cache_is_freed_with_its_definition() -> None:
     conversions, made = Conversions(), Held(b"", b'{"spec":{}}')
     held = ref(conversions.keep(b"{}", made))
     assert conversions.find(b"{}") is made

@@ -26,7 +26,7 @@ ENDPOINTS = {
 
 @pytest.mark.rows("SRV-004", "SRV-005", "SRV-008", "DIS-09")
 @pytest.mark.parametrize("case", load(__file__, "prepare"), ids=case_name)
-def test_prepare(case: Case) -> None:
+def test_prepare_of_each_endpoint(case: Case) -> None:
     endpoint = ENDPOINTS[case.endpoint]
     old = widget(metadata=case.old.pop("metadata", {}), **case.old) if case.old is not None else None
     new = widget(metadata=case.new.pop("metadata", {}), **case.new)
@@ -40,7 +40,7 @@ def test_prepare(case: Case) -> None:
 
 
 @pytest.mark.rows("SRV-007")
-def test_a_scale_is_shown() -> None:
+def test_scale_is_projected_from_the_object() -> None:
     scale = ENDPOINTS["scale"]
     metadata = {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "4", "labels": {"a": "b"}}
     stored = widget(metadata=metadata, spec={"replicas": 3}, status={"replicas": 2, "selector": "a=b"})
@@ -77,12 +77,12 @@ def test_a_scale_is_shown() -> None:
         ),
     ],
 )
-def test_a_scale_that_cannot_be_shown(parts: dict[str, Any], text: str) -> None:
+def test_unreadable_scale_returns_the_error(parts: dict[str, Any], text: str) -> None:
     assert ENDPOINTS["scale"].unreadable(widget(**parts)) == text
 
 
 @pytest.mark.rows("SRV-008")
-def test_a_scale_is_taken() -> None:
+def test_scale_is_embedded_into_the_object() -> None:
     scale = ENDPOINTS["scale"]
     stored = widget(spec={"replicas": 3, "other": {"a": 1}})
     before = clone(stored)
@@ -103,7 +103,7 @@ def test_scale_paths_are_names_between_dots() -> None:
     assert odd.embed(stored, {"spec": {"replicas": 7}})["spec"] == {"replicas[0]": 7}
 
 
-def test_bodies_of_scales() -> None:
+def test_scale_body_is_decoded_without_unknown_fields() -> None:
     body = {"metadata": {"name": "a"}, "spec": {"replicas": 5, "zz": 1}, "extra": 1}
     shown, unknown = endpoints.decode_scale(body)
     assert shown == {"metadata": {"name": "a"}, "spec": {"replicas": 5}, "status": {"replicas": 0}}
@@ -127,12 +127,12 @@ def test_bodies_of_scales() -> None:
         ({"apiVersion": "apps/v1beta2"}, "converting (v1beta2.Scale) to (v1.Scale): unknown conversion"),
     ],
 )
-def test_bodies_that_are_no_scale(body: dict[str, Any], said: str) -> None:
+def test_invalid_scale_body_is_refused(body: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         endpoints.decode_scale(body)
 
 
-def test_nested_values() -> None:
+def test_nested_fields_are_read_and_set() -> None:
     document = {"a": {"b": {"c": 1.5}}}
     assert nested(document, ("a", "x", "y"), int) is None
     assert nested({"a": None}, ("a", "b"), int) is None
@@ -159,7 +159,7 @@ def test_nested_values() -> None:
         (None, {}, False),
     ],
 )
-def test_sameness(left: Any, right: Any, equal: bool) -> None:
+def test_same_compares_values_and_types(left: Any, right: Any, equal: bool) -> None:
     assert same(left, right) is equal
     one, other = {"metadata": {"name": "a"}, "spec": left}, {"metadata": {"name": "b"}, "spec": right}
     assert endpoints.same_content(one, other) is equal

@@ -232,7 +232,7 @@ def test_every_field_can_be_applied(kind: Kind, variant: int) -> None:
     ],
 )
 @pytest.mark.rows("NEG-003")
-def test_every_field_of_a_question_about_an_object_survives(resource: ServedResource, name: str) -> None:
+def test_every_field_of_a_review_subresource_is_preserved(resource: ServedResource, name: str) -> None:
     endpoint = resource.versions[resource.storage_version].endpoints[name]
     accepted = next(below["accepts"] for row in rows() for below in row.subresources if below["name"] == name)
     model = endpoint.model

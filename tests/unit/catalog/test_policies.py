@@ -32,7 +32,7 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 
 
-def made(kind: str, content: dict[str, Any]) -> dict[str, Any]:
+def normalized_policy(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     spec = {"matchConstraints": {"resourceRules": [RULE]}, **RIGHT[kind], **content}
     metadata = {"name": "x"}
     return SERVED[kind].model.normalize(
@@ -43,7 +43,10 @@ def made(kind: str, content: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.rows("ADM-006")
 @pytest.mark.parametrize("case", load(__file__, "known_expressions"), ids=case_name)
 def test_stored_expressions_may_use_any_version(case: Case) -> None:
-    new, old = made(case.kind, case.set), made(case.kind, case.set if case.old is None else case.old)
+    new, old = (
+        normalized_policy(case.kind, case.set),
+        normalized_policy(case.kind, case.set if case.old is None else case.old),
+    )
     if case.old is None:
         new["spec"]["failurePolicy"] = "Ignore"
     found = SERVED[case.kind].validation.validate(new, old)
@@ -52,14 +55,14 @@ def test_stored_expressions_may_use_any_version(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", load(__file__, "unplanned_expressions"), ids=case_name)
-def test_an_expression_that_has_no_program(case: Case) -> None:
-    (error,) = SERVED[case.kind].validation.validate(made(case.kind, case.set), None)
+def test_unplannable_policy_expression_is_an_internal_error(case: Case) -> None:
+    (error,) = SERVED[case.kind].validation.validate(normalized_policy(case.kind, case.set), None)
     text = "Internal error: program instantiation failed: reference to undefined type: timestamp"
     assert (error.reason, str(error)) == ("InternalError", f"spec.{case.at}: {text}")
 
 
 @pytest.mark.rows("ADM-003")
-def test_a_condition_of_a_webhook_that_has_no_program() -> None:
+def test_unplannable_match_condition_is_an_internal_error() -> None:
     hook = {
         "name": "a.example.com", "clientConfig": {"url": "https://a.example.com"}, "sideEffects": "None",
         "admissionReviewVersions": ["v1"], "matchConditions": [{"name": "a", "expression": "type(1) == timestamp"}],
@@ -69,7 +72,7 @@ def test_a_condition_of_a_webhook_that_has_no_program() -> None:
     assert error.field == "webhooks[0].matchConditions[0].expression"
 
 
-def test_paths_of_many_webhooks_are_shown_no_more_often_than_an_answer_does() -> None:
+def test_errors_of_webhook_paths_are_limited() -> None:
     client = {"service": {"name": "s", "namespace": "n", "path": "/" * 700}}
     hooks = [{"name": f"a{number}.example.com", "clientConfig": client} for number in range(50)]
     found = admissionregistration.validate_validating({"webhooks": hooks}, None)
@@ -77,7 +80,7 @@ def test_paths_of_many_webhooks_are_shown_no_more_often_than_an_answer_does() ->
 
 
 @pytest.mark.parametrize("case", load(__file__, "param_refs"), ids=case_name)
-def test_parameters_of_a_binding_in_a_table(case: Case) -> None:
+def test_param_ref_cell_of_bindings(case: Case) -> None:
     assert cells.param_ref({"spec": {"policyName": "p", "paramRef": case.ref}}) == case.cell
 
 
@@ -91,7 +94,7 @@ def test_cells_of_policies_without_a_spec() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(SERVED))
-def test_names_that_are_kept_for_files(kind: str) -> None:
+def test_reserved_name_suffix_is_warned_about(kind: str) -> None:
     warnings = SERVED[kind].validation.warnings
     assert warnings({"metadata": {"name": "static.k8s.io"}}, None) == []
     (text,) = warnings({"metadata": {"name": "a.static.k8s.io"}}, {})
@@ -99,7 +102,7 @@ def test_names_that_are_kept_for_files(kind: str) -> None:
 
 
 @pytest.mark.rows("DIS-102")
-def test_the_version_that_upstream_stores() -> None:
+def test_policy_storage_version_is_v1() -> None:
     hashed = {kind: version.published.storage_version_hash for kind, version in SERVED.items()}
     assert hashed == {kind: storage_version_hash(GROUP, "v1", kind) for kind in SERVED}
 

@@ -24,7 +24,7 @@ OF_OTHER_MODULES = {"apiextensions.k8s.io", "apiregistration.k8s.io"}
 
 
 @cache
-def cached() -> Path | None:
+def fixtures_folder() -> Path | None:
     """Return the folder of the fixtures in the newest release of the module in Go's cache, None without one."""
     folder = os.environ.get("GOMODCACHE", "")
     if not folder and shutil.which("go") is not None:
@@ -38,9 +38,9 @@ def stem(kind: Kind) -> str:
     return f"{group or 'core'}.{version}.{kind.version.names.kind}"
 
 
-def needed() -> Path:
+def fixtures_or_skip() -> Path:
     """Return the folder of the fixtures, or skip the test."""
-    folder = cached()
+    folder = fixtures_folder()
     if folder is None:
         pytest.skip(f"{MODULE} is not in Go's module cache: go mod download {MODULE}@v0.37.2")
     return folder
@@ -57,7 +57,7 @@ def message(raw: bytes, kind: Kind) -> Any:
 
 def cases() -> list[Any]:
     """Return each kind with each release that contains it; without the module, one release whose tests are skipped."""
-    folder = cached()
+    folder = fixtures_folder()
     if folder is None:
         return [pytest.param(kind, "HEAD", id=stem(kind)) for kind in KINDS]
     return [
@@ -69,8 +69,8 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "release"), cases())
-def test_an_object_goes_through_each_form(kind: Kind, release: str) -> None:
-    folder = needed() / release
+def test_fixture_round_trips_json_yaml_and_protobuf(kind: Kind, release: str) -> None:
+    folder = fixtures_or_skip() / release
     given = orjson.loads((folder / f"{stem(kind)}.json").read_bytes())
     # for fields that were added or removed since, upstream has a file with the result
     after = folder / f"{stem(kind)}.after_roundtrip.json"
@@ -90,8 +90,8 @@ def test_an_object_goes_through_each_form(kind: Kind, release: str) -> None:
     assert message(ours, kind) == message(written, kind)
 
 
-def test_each_kind_of_the_module_was_looked_at() -> None:
-    folder = needed() / "HEAD"
+def test_each_kind_has_an_upstream_fixture() -> None:
+    folder = fixtures_or_skip() / "HEAD"
     without = {stem(kind) for kind in KINDS if not (folder / f"{stem(kind)}.json").exists()}
     unknown = {it for it in without if it.partition(".v1")[0] not in OF_OTHER_MODULES}
     assert unknown == set(), f"kinds without fixtures in {MODULE}: add the group to OF_OTHER_MODULES"

@@ -77,7 +77,7 @@ def _one() -> Any:
 
 
 @given(widgets(), st.integers(1, 2**62))
-def test_splice_equals_the_full_route(body: dict[str, Any], revision: int) -> None:
+def test_spliced_view_equals_the_slow_path(body: dict[str, Any], revision: int) -> None:
     served, fresh = _one(), _one()
     document, _ = served.model.normalize(body)
     document = served.endpoints[""].prepare(document, None)
@@ -105,7 +105,7 @@ _entries = st.lists(
 
 
 @given(widgets(), _entries, st.sampled_from([UID, 'a"}b', "{}"]), st.integers(1, 9))
-def test_normalized_documents_have_fast_paths(
+def test_fast_paths_of_normalized_objects_equal_slow_path(
     body: dict[str, Any], entries: list[Any], uid: str, revision: int
 ) -> None:
     served, fresh = _one(), _one()
@@ -149,7 +149,7 @@ NARROW = {"type": "object", "properties": {"spec": {"type": "object", "propertie
 
 
 @given(widgets(), st.sampled_from([CLOSED, OPEN, NARROW]), st.booleans(), st.integers(1, 2**62))
-def test_another_name_equals_the_full_route(
+def test_view_in_another_version_equals_the_slow_path(
     body: dict[str, Any], schema: dict[str, Any], known: bool, revision: int
 ) -> None:
     quick, full = _two(schema), _two(schema)
@@ -162,7 +162,7 @@ def test_another_name_equals_the_full_route(
     assert quick["v2"].codec.view(raw, 7) == full["v2"].codec.view(raw, 7), "what was read in v1 is known now"
 
 
-def test_objects_that_differ_in_the_version_only_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_in_an_equal_version_is_not_reencoded(monkeypatch: pytest.MonkeyPatch) -> None:
     served = _two(CLOSED)
     for one in served.values():
         one.work.prepare()
@@ -184,7 +184,7 @@ def test_stored_bytes_are_read_the_same_twice(body: dict[str, Any], revision: in
 
 
 @given(widgets())
-def test_encoding_changes_nothing_of_its_argument(body: dict[str, Any]) -> None:
+def test_encode_does_not_modify_its_argument(body: dict[str, Any]) -> None:
     served = resource(version("v2", OPEN), version("v1", CLOSED)).versions["v1"]
     document, _ = served.model.normalize(body)
     before = clone(document)
@@ -201,7 +201,7 @@ def test_integers_beyond_int64_are_read_as_floats(number: int) -> None:
 
 
 @given(st.binary(max_size=20), st.text(max_size=5))
-def test_the_place_of_a_uid_is_the_only_one(junk: bytes, uid: str) -> None:
+def test_uid_position_is_found_only_if_unique(junk: bytes, uid: str) -> None:
     raw = junk + b'{"metadata":{"uid":%b}}' % orjson.dumps(uid)
     place = place_of(raw, uid)
     if place >= 0:
@@ -210,7 +210,7 @@ def test_the_place_of_a_uid_is_the_only_one(junk: bytes, uid: str) -> None:
     assert place_of(raw, None) == -1
 
 
-def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splice_cache_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiext.catalog.limits.SPLICES", 2)
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(3)]
@@ -221,7 +221,7 @@ def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert splices.view(raws[0], 4) is None
 
 
-def test_splices_of_what_was_overwritten_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splices_of_overwritten_objects_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiext.catalog.limits.SPLICES_REPLACED", 2)
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(100)]

@@ -16,7 +16,7 @@ def job(**metadata: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("labels", [None, {"mine": "1"}])
-def test_a_job_takes_each_generated_name(labels: dict[str, str] | None) -> None:
+def test_job_labels_follow_each_generated_name(labels: dict[str, str] | None) -> None:
     new = prepare_job(job(generateName="j-", **({"labels": labels} if labels else {})), None)
     assert "selector" not in new["spec"]
     for name in ("j-1", "j-2"):
@@ -29,7 +29,7 @@ def test_a_job_takes_each_generated_name(labels: dict[str, str] | None) -> None:
         assert found["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
 
 
-def test_a_label_of_the_client_stays() -> None:
+def test_job_keeps_labels_of_the_client() -> None:
     new = job(name="j")
     new["spec"]["template"]["metadata"] = {"labels": {"job-name": "other"}}
     assert prepare_job(new, None)["spec"]["template"]["metadata"]["labels"]["job-name"] == "other"
@@ -70,7 +70,7 @@ def pod(signal: str | None, mode: int | None) -> dict[str, Any]:
     ],
     ids=["new", "unused", "signal", "mode", "both"],
 )
-def test_a_field_stays_if_the_stored_object_uses_its_feature(old: Any, kept: Any) -> None:
+def test_disabled_field_is_kept_if_the_stored_object_uses_it(old: Any, kept: Any) -> None:
     new = pod("SIGTERM", 7)
     drop({"spec": "pod"}, new, old)
     for one in (new, kept):
@@ -79,12 +79,12 @@ def test_a_field_stays_if_the_stored_object_uses_its_feature(old: Any, kept: Any
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_rows_of_kinds_name_each_table(table: str) -> None:
+def test_each_drop_table_is_used_by_a_kind(table: str) -> None:
     assert any(table in row.writes.drops.values() for row in rows())
 
 
 @pytest.mark.parametrize("row", [row for row in rows() if row.writes.drops], ids=lambda row: row.resource)
-def test_the_tables_name_fields_of_the_kind(row: Row) -> None:
+def test_drop_tables_name_existing_fields(row: Row) -> None:
     for path, table in row.writes.drops.items():
         for paths in TABLES[table].values():
             for field in paths:

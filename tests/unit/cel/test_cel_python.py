@@ -73,34 +73,34 @@ def plain(value: Any) -> Any:
     return next((ours(value) for theirs, ours in table if isinstance(value, theirs)), value)
 
 
-def given(case: Case) -> dict[str, Any]:
+def variables_of(case: Case) -> dict[str, Any]:
     return {name: case[name] for name in ("self", "oldSelf") if name in case}
 
 
-def by_cel_python(case: Case) -> Any:
+def cel_python_result(case: Case) -> Any:
     """Return the result of cel-python, with its exceptions and ValueError as ERROR."""
     environment = celpy.Environment()
-    variables = {name: json_to_cel(value) for name, value in given(case).items()}
+    variables = {name: json_to_cel(value) for name, value in variables_of(case).items()}
     try:
         return plain(environment.program(environment.compile(case.text)).evaluate(variables))
     except (CELParseError, CELEvalError, ValueError):
         return ERROR
 
 
-def ours(case: Case) -> Any:
+def engine_result(case: Case) -> Any:
     """Return the result of both engines, which must be equal."""
     found = declare(SCHEMAS[case.kind], name="T") if case.kind else None
-    program = Environment(dict.fromkeys(given(case), found[0]) if found else {}).compile(case.text)
+    program = Environment(dict.fromkeys(variables_of(case), found[0]) if found else {}).compile(case.text)
     if not isinstance(program, Program):
         return ERROR
-    one, other = program.interpret(given(case)), program.evaluate(given(case))
+    one, other = program.interpret(variables_of(case)), program.evaluate(variables_of(case))
     assert one.error == other.error
     assert one.error is not None or same(one.value, other.value)
     return ERROR if one.error is not None else one.value
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
-def test_second_opinion(case: Case) -> None:
-    mine, theirs = ours(case), by_cel_python(case)
+def test_engine_agrees_with_cel_python(case: Case) -> None:
+    mine, theirs = engine_result(case), cel_python_result(case)
     agree = mine is theirs or (ERROR not in (mine, theirs) and same(mine, theirs))
     assert agree is not bool(case.differs), (mine, theirs, case.differs)

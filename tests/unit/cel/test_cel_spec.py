@@ -53,7 +53,7 @@ def program(case: dict[str, Any]) -> Program | str:
         return str(wrong)
 
 
-def wrong(case: dict[str, Any]) -> str:
+def difference(case: dict[str, Any]) -> str:
     """Return the difference from the expected result, or ""."""
     made = program(case)
     if isinstance(made, str):
@@ -77,7 +77,7 @@ def fits(case: dict[str, Any], found: Evaluation) -> bool:
     return found.error is None and same(found.value, value_from(told))
 
 
-def test_cases_of_the_language() -> None:
+def test_cases_of_the_cel_specification() -> None:
     path = shared("data/cel/cel-spec.json", 2456)
     if path is None:
         pytest.skip("no cases of the language")
@@ -86,7 +86,7 @@ def test_cases_of_the_language() -> None:
     for case in json.loads(path.read_text()):
         why = reason(case)
         try:
-            fault = "" if why is not None else wrong(case)
+            fault = "" if why is not None else difference(case)
         except Foreign:
             why = "protobuf messages"
         if why is not None:

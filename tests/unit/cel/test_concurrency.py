@@ -64,7 +64,7 @@ def _eager() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def together(work: Any) -> list[Any]:
+def run_in_threads(work: Any) -> list[Any]:
     """Call the function in several threads that start at the same time, and return the results."""
     begin, found = threading.Barrier(THREADS, timeout=WITHIN), [None] * THREADS
 
@@ -94,36 +94,36 @@ def outcomes(programs: list[Program]) -> list[tuple[object, str | None, int]]:
     return [(it.value, it.error, it.cost) for it in (program.evaluate({"self": DATA}) for program in programs)]
 
 
-def test_one_program_in_many_threads() -> None:
+def test_one_program_evaluates_in_many_threads() -> None:
     alone = outcomes([compiled(environment(), text) for text in RULES])
     shared = [compiled(environment(), text) for text in RULES]
-    assert together(lambda: [outcomes(shared) for _ in range(20)]) == [[alone] * 20] * THREADS
+    assert run_in_threads(lambda: [outcomes(shared) for _ in range(20)]) == [[alone] * 20] * THREADS
 
 
-def test_compiling_in_many_threads() -> None:
+def test_rules_compile_in_many_threads() -> None:
     def work() -> list[tuple[object, str | None, int]]:
         here = environment()
         return outcomes([compiled(here, text) for text in [*RULES, *TEXTS]])
 
     alone = work()
-    assert together(work) == [alone] * THREADS
+    assert run_in_threads(work) == [alone] * THREADS
     assert all(row[0] is True for row in alone[len(RULES) :])
 
 
 @pytest.mark.rows("CEL-016")
-def test_the_first_object_of_a_schema_in_many_threads() -> None:
-    alone = judged(compile_schema(SCHEMA))
+def test_new_schema_validates_in_many_threads() -> None:
+    alone = rule_errors(compile_schema(SCHEMA))
     assert alone == ["items[0].size: Invalid value: 1: failed rule: self > 1", "items[2]: Invalid value: needs a name"]
     for _ in range(10):
         schema = compile_schema(SCHEMA)
-        assert together(lambda it=schema: judged(it)) == [alone] * THREADS
+        assert run_in_threads(lambda it=schema: rule_errors(it)) == [alone] * THREADS
 
 
-def judged(schema: CompiledSchema) -> list[str]:
+def rule_errors(schema: CompiledSchema) -> list[str]:
     return [str(error) for error in schema.rules(DATA, None)[0]]
 
 
-def test_room_on_the_stack_is_given_back() -> None:
+def test_recursion_limit_is_restored() -> None:
     before = sys.getrecursionlimit()
 
     def work() -> bool:
@@ -133,5 +133,5 @@ def test_room_on_the_stack_is_given_back() -> None:
                     return False
         return True
 
-    assert together(work) == [True] * THREADS
+    assert run_in_threads(work) == [True] * THREADS
     assert sys.getrecursionlimit() == before

@@ -144,7 +144,7 @@ ORDERED = "o.many.all(i, o.a < o.b || true)"
 
 @pytest.mark.parametrize("text", [JOINED, ROWS, MEMBERS, FOUND, MATCHED, ORDERED])
 @pytest.mark.parametrize("run", ENGINES)
-def test_a_loop_over_large_texts_ends_soon(text: str, run: Engine) -> None:
+def test_loop_over_large_strings_is_cancelled(text: str, run: Engine) -> None:
     """Evaluations stay within time and memory limits; such a policy was once killed after five seconds, with two
     gigabytes."""
     data = {
@@ -162,7 +162,7 @@ def test_a_loop_over_large_texts_ends_soon(text: str, run: Engine) -> None:
 @pytest.mark.parametrize("call", ["o.numbers.isSorted()", "o.numbers.max() == 1", "o.numbers.min() == 1",
                                   "o.numbers.sum() == 1", "o.numbers == o.others", "o.map == o.same"])  # fmt: skip
 @pytest.mark.parametrize("run", ENGINES)
-def test_lists_that_are_read_again_and_again_count_their_elements(call: str, run: Engine) -> None:
+def test_repeated_list_reads_count_their_elements(call: str, run: Engine) -> None:
     """The work per element is limited: an element takes a microsecond, so five million elements took five to seven
     seconds."""
     number = list(range(10_000))

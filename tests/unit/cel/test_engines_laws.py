@@ -98,7 +98,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
     return test(depth)
 
 
-def told(found: Evaluation) -> tuple[object, ...]:
+def outcome(found: Evaluation) -> tuple[object, ...]:
     return (found.error, found.cost, found.cancelled, type_name(found.value) if found.error is None else "")
 
 
@@ -113,7 +113,7 @@ def test_engines_agree(text: str, obj: dict[str, Any]) -> None:
         assert generated.cancelled
         assert generated.error == interpreted.error
         return
-    assert told(generated) == told(interpreted)
+    assert outcome(generated) == outcome(interpreted)
     assert interpreted.error is not None or same(generated.value, interpreted.value)
 
 
@@ -124,7 +124,7 @@ class Nothing:
         raise AssertionError("it is interpreted")
 
 
-def test_generated_code_decides() -> None:
+def test_law_forms_run_as_generated_code() -> None:
     """All forms of the laws above have generated code; otherwise they would compare the interpreter with itself."""
     for form in TESTS:
         text = form.format(t="self.s", n="self.n", l="self.names", b="self.b")
@@ -133,7 +133,7 @@ def test_generated_code_decides() -> None:
         interpreted = program.interpret({"self": WHOLE})
         assert program.evaluate({"self": WHOLE}).error is None
         program.step = Nothing()
-        assert told(program.evaluate({"self": WHOLE})) == told(interpreted)
+        assert outcome(program.evaluate({"self": WHOLE})) == outcome(interpreted)
         with pytest.raises(AssertionError, match="it is interpreted"):
             program.interpret({"self": WHOLE})
 
@@ -148,7 +148,7 @@ def test_printed_expressions_parse_again(text: str) -> None:
 
 
 @given(expressions())
-def test_the_least_estimate_is_not_above_the_most(text: str) -> None:
+def test_minimum_estimate_is_at_most_the_maximum(text: str) -> None:
     program = ENV.compile(text)
     if isinstance(program, Program):
         least, most = ENV.estimate(program.checked)
@@ -156,7 +156,7 @@ def test_the_least_estimate_is_not_above_the_most(text: str) -> None:
 
 
 @given(expressions(), data)
-def test_the_estimate_is_hardly_exceeded(text: str, obj: dict[str, Any]) -> None:
+def test_cost_exceeds_the_estimate_only_as_upstream(text: str, obj: dict[str, Any]) -> None:
     """Estimates cover costs, except for a unit per comparison or conditional and for filtered lists, as upstream."""
     program = ENV.compile(text)
     if not isinstance(program, Program) or ".filter(" in text:
@@ -175,15 +175,15 @@ misfits = st.fixed_dictionaries(
 
 
 @given(expressions(), misfits)
-def test_engines_agree_on_data_that_does_not_fit(text: str, obj: dict[str, Any]) -> None:
+def test_engines_agree_on_data_of_wrong_types(text: str, obj: dict[str, Any]) -> None:
     """Both engines agree on data that does not match its types: of older definitions, or floats in place of
     integers."""
     program = ENV.compile(text)
     if isinstance(program, Program):
-        assert told(program.evaluate({"self": obj})) == told(program.interpret({"self": obj}))
+        assert outcome(program.evaluate({"self": obj})) == outcome(program.interpret({"self": obj}))
 
 
-def test_whole_numbers_that_are_floats_crash_nothing() -> None:
+def test_engines_agree_on_floats_in_integer_lists() -> None:
     """Wrong items are reported when they are read, as upstream, and some functions do not read them."""
     listed = Declared("list", element=Declared("int"), max_elements=5)
     fields = {"n": listed, "l": Declared("list", element=Declared("object", "T.l", ITEM, ITEM), max_elements=5)}
@@ -204,4 +204,4 @@ def test_whole_numbers_that_are_floats_crash_nothing() -> None:
         program = environment.compile(text)
         assert isinstance(program, Program), program.text
         given = {"self": {"n": [1, 2.0], "l": [{"name": "a", "tag": None}, {"name": "a"}]}}
-        assert told(program.evaluate(given)) == told(program.interpret(given))
+        assert outcome(program.evaluate(given)) == outcome(program.interpret(given))

@@ -18,7 +18,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_example(example: str) -> None:
+def test_example_is_true_in_both_engines(example: str) -> None:
     program = Environment({}).compile(example)
     assert isinstance(program, Program), program.text
     interpreted, generated = program.interpret({}), program.evaluate({})
@@ -37,12 +37,12 @@ def _of(name: str) -> tuple[Overload, ...]:
     return next(library.rows for library in LIBRARIES if library.name == name)
 
 
-def test_ids_are_used_once() -> None:
+def test_overload_ids_are_unique() -> None:
     ids = [overload.id for library in LIBRARIES for overload in library.rows]
     assert len(ids) == len(set(ids))
 
 
-def test_new_rules_know_what_the_version_before_knows() -> None:
+def test_new_rules_cannot_use_functions_of_the_newest_version() -> None:
     assert isinstance(Environment({}).compile("[1].includes(1)"), Program)
     refused = Environment({}, version="new").compile("[1].includes(1)")
     assert not isinstance(refused, Program)

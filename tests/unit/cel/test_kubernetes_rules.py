@@ -73,7 +73,7 @@ def single(obj: Any, schema: dict[str, Any]) -> Any:
     return obj
 
 
-def given(row: dict[str, Any]) -> dict[str, Any]:
+def variables_of(row: dict[str, Any]) -> dict[str, Any]:
     variables = {"self": single(row["obj"], row["schema"])}
     if row["oldObj"] is not None:
         variables["oldSelf"] = row["oldObj"]
@@ -93,7 +93,7 @@ def test_values_and_runtime_costs() -> None:
     seen: Counter[str] = Counter()
     for row in rows("runtimeCost", "valid", "invalid"):
         program = environment(row).compile(row["rule"])
-        variables = given(row)
+        variables = variables_of(row)
         if isinstance(program, Rejected):
             seen["rejected"] += 1
             continue

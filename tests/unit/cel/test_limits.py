@@ -26,7 +26,7 @@ def compiled(text: str) -> Program:
     return program
 
 
-def refused(text: str) -> str:
+def compile_error(text: str) -> str:
     program = ENV.compile(text)
     assert isinstance(program, Rejected)
     return program.text
@@ -48,7 +48,7 @@ def refused(text: str) -> str:
     ids=["parentheses", "lists", "signs", "sum", "selections", "long", "braces", "words", "digits"],
 )
 def test_deep_or_long_expressions_are_refused(text: str, error: str) -> None:
-    assert refused(text).startswith(error)
+    assert compile_error(text).startswith(error)
 
 
 def terms(count: int) -> str:
@@ -56,9 +56,7 @@ def terms(count: int) -> str:
 
 
 @pytest.mark.parametrize(("count", "compiles"), [(200, True), (1_200, False)])
-def test_long_code_is_not_compiled_while_others_wait(
-    count: int, compiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_generated_code_is_not_compiled(count: int, compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = list[int]()
 
     def spy(source: str, *rest: str) -> CodeType:
@@ -91,23 +89,23 @@ def chain(link: str, count: int) -> str:
 def test_expressions_that_grow_during_compilation_are_refused(link: str, most: int, error: str) -> None:
     for text in (chain(link, most + 1), chain(link, 30), "(" + chain(link, 30)):
         wanted = "Syntax error" if error.startswith("a type") and text[0] == "(" else f"size exceeds limit: {error}"
-        assert wanted in refused(text)
+        assert wanted in compile_error(text)
     assert compiled(chain(link, most - 3)).evaluate({}).value is True
     assert isinstance(ENV.compile(chain(link, most)), Program)
 
 
-def test_a_hundred_faults_are_told() -> None:
-    assert refused("[" + "x, " * 101 + "x] == []").endswith("\n2 more errors were truncated")
+def test_at_most_100_errors_are_reported() -> None:
+    assert compile_error("[" + "x, " * 101 + "x] == []").endswith("\n2 more errors were truncated")
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_works_with_full_type_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiext.cel.limits.MAX_RESOLVED", 1)
     monkeypatch.setattr("apiext.cel.types._MAX_KNOWN", 0)
     program = compiled("[[1.5]] != [[0.5]] && [{'a': [b'a']}] == [{'a': [b'a']}] && optional.of([1u]).hasValue()")
     assert program.evaluate({}).value is True
 
 
-def test_an_evaluation_that_was_stopped_before_ends_at_once() -> None:
+def test_cancelled_limit_interrupts_an_evaluation_at_once() -> None:
     limit = Limit(1_000_000)
     limit.cancel()
     for run in (Program.interpret, Program.evaluate):
@@ -115,7 +113,7 @@ def test_an_evaluation_that_was_stopped_before_ends_at_once() -> None:
         assert (found.cancelled, found.error) == (True, "operation interrupted")
 
 
-def test_long_chains_of_logic_are_fine() -> None:
+def test_long_logical_chains_evaluate() -> None:
     program = compiled(" && ".join(["size(self.numbers) >= 0"] * 3000))
     assert program.evaluate({"self": {"numbers": []}}).value is True
 
@@ -126,14 +124,14 @@ def test_nesting_within_the_limit_is_fine() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", [Program.interpret, Program.evaluate])
-def test_limit_of_one_call(engine: object) -> None:
+def test_evaluation_over_the_per_call_limit_is_cancelled(engine: object) -> None:
     program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c < 0 || true)))")
     found: Evaluation = engine(program, {"self": {"numbers": list(range(200))}})  # type: ignore[operator]
     assert (found.cancelled, found.error) == (True, "operation cancelled: actual cost limit exceeded")
     assert found.cost > 1_000_000
 
 
-def test_growth_by_concatenation_is_linear_work() -> None:
+def test_list_concatenation_takes_linear_time() -> None:
     program = compiled("self.numbers.map(a, [a] + [a] + [a]).flatten().size() == 60000")
     numbers = list(range(20_000))
     began = time.process_time()
@@ -152,8 +150,8 @@ def test_an_evaluation_is_cancelled_from_another_thread() -> None:
     assert (found.cancelled, found.error) == (True, "operation interrupted")
 
 
-def test_widths_of_formats_are_bounded() -> None:
-    assert "precision 99999 exceeds maximum" in refused("'%.99999f'.format([1.0]) == ''")
+def test_format_precision_is_limited() -> None:
+    assert "precision 99999 exceeds maximum" in compile_error("'%.99999f'.format([1.0]) == ''")
     assert compiled("'%.100f'.format([1.0]).size() == 102").evaluate({}).value is True
 
 
@@ -164,16 +162,18 @@ def test_patterns_take_linear_time() -> None:
     assert time.process_time() - began < 1
 
 
-def test_faults_that_the_other_side_absorbs() -> None:
+def test_logical_operators_absorb_errors() -> None:
     for text in ("self.numbers[5] == 1 || true", "true || self.numbers[5] == 1", "!(false && 1 / 0 == 1)"):
         found = compiled(text).evaluate({"self": {"numbers": []}})
         assert found.value is True
 
 
-def test_compiling_is_no_part_of_what_was_evaluated_before() -> None:
+def test_cancelled_evaluation_does_not_affect_compilation() -> None:
     limit = Limit(1000)
     limit.cancel()
     found = compiled("self.numbers.map(x, x).size() > 0").evaluate({"self": {"numbers": list(range(900))}}, limit)
     assert found.cancelled
     compiled("duration('1000000000s') > duration('1s') && 'a'.matches('a{10}bcdefghijk')")
-    assert refused("timestamp('a text of some length') == timestamp(0)").startswith("ERROR: <input>:1:11: invalid")
+    assert compile_error("timestamp('a text of some length') == timestamp(0)").startswith(
+        "ERROR: <input>:1:11: invalid"
+    )

@@ -39,7 +39,7 @@ ELSEWHERE = frozenset((
 
 @pytest.mark.rows("CEL-001", "CEL-005", "CEL-007", "CEL-010", "CEL-020")
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
-def test_message(case: Case) -> None:
+def test_error_message_of_expression(case: Case) -> None:
     program = ENV.compile(case.text)
     if case.refused:
         assert not isinstance(program, Program)
@@ -52,7 +52,7 @@ def test_message(case: Case) -> None:
         assert case.error or found.value is True
 
 
-def said() -> set[str]:
+def message_constants() -> set[str]:
     """Return the constant parts of the engine's error messages."""
     found: set[str] = set()
     for path in Path(apiext.cel.__path__[0]).rglob("*.py"):
@@ -63,8 +63,8 @@ def said() -> set[str]:
     return {text for text in found if len(text) > 8}
 
 
-def test_each_text_is_said() -> None:
+def test_each_error_message_has_a_case() -> None:
     recorded = [Case(row) for name in ("recorded", "objects") for row in read(CASES_DIR / f"{name}.yaml")["cases"]]
     texts = "\n".join(str(case.refused or case.error or case.no_json) for case in [*CASES, *recorded])
-    without = sorted(text for text in said() - UNSAID - ELSEWHERE if text.strip() not in texts)
+    without = sorted(text for text in message_constants() - UNSAID - ELSEWHERE if text.strip() not in texts)
     assert without == []

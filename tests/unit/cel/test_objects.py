@@ -62,12 +62,12 @@ def describe(value: Value) -> list[Any]:
     return [type_name(value)]
 
 
-def told(raw: Any) -> Any:
+def go_notation(raw: Any) -> Any:
     """Return Go data in the notation of the table."""
     if isinstance(raw, dict):
-        return {name: told(inner) for name, inner in raw.items()}
+        return {name: go_notation(inner) for name, inner in raw.items()}
     if isinstance(raw, list):
-        return [told(inner) for inner in raw]
+        return [go_notation(inner) for inner in raw]
     if type(raw) is float:
         text = shortest(raw)
         return {"!double": text} if text[-1].isdigit() else f"!{text}"
@@ -78,7 +78,7 @@ def applied_as(value: Open) -> Any:
     """Return an apply configuration in the notation of the table."""
     raw = natural(value)
     if isinstance(raw, dict):
-        return told(applied(value))
+        return go_notation(applied(value))
     with pytest.raises(ValueError, match=r"^invalid return type: \*dynamic\.ObjectVal$"):
         applied(value)
     return f"!{raw.value.message}"
@@ -101,7 +101,7 @@ def check_json(case: Case, value: Value) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
-def test_as_upstream(case: Case) -> None:
+def test_object_expressions_match_upstream(case: Case) -> None:
     checked = ENV.check(case.text)
     if case.refused:
         assert isinstance(checked, Issues)
@@ -135,7 +135,7 @@ def check_value(case: Case, found: Evaluation) -> None:
     "text",
     ["Object{}", "Object.spec{replicas: 1}", "JSONPatch{op: 'add'}", "jsonpatch.escapeKey('a')", "type(1) == Object"],
 )
-def test_only_where_asked_for(text: str) -> None:
+def test_object_types_exist_only_in_patch_environments(text: str) -> None:
     for env in (environment(), environment(variables={}), Environment({})):
         refused = env.compile(text)
         assert isinstance(refused, Rejected)
@@ -143,7 +143,7 @@ def test_only_where_asked_for(text: str) -> None:
     assert not isinstance(ENV.check(text), Issues)
 
 
-def test_generated_code_constructs() -> None:
+def test_objects_are_constructed_by_generated_code() -> None:
     """Expressions that construct objects run as generated code, without the interpreter."""
     program = ENV.compile("[Object{a: 1, b: 'x' + 'y'}, Object{a: 2}].exists(o, o.a == 2 && !has(o.b))")
     assert isinstance(program, Program)
@@ -152,7 +152,7 @@ def test_generated_code_constructs() -> None:
     assert not program._mixed
 
 
-def test_deep_and_wide_objects_end() -> None:
+def test_doubling_objects_exceed_the_cost_limit() -> None:
     """The cost limit also bounds expressions with objects that double in size."""
     text = "[[1]]" + ".map(v, [v, v].flatten())" * 20 + ".map(v, v.map(w, Object{a: w}) == v.map(w, Object{a: w}))"
     program = ENV.compile(text + " == []")
@@ -174,7 +174,7 @@ def test_conversions_of_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
             made(inner)
 
 
-def test_deep_data() -> None:
+def test_deeply_nested_data_is_converted_to_json() -> None:
     deep: Any = 1
     for _ in range(2_000):
         deep = {"a": [deep]}

@@ -14,7 +14,7 @@ PATTERNS = [b"a|b", b"^(x+)+$", rb"\bword\b", b"", rb"\p{L}{3}", b"(", b"a**", r
 TEXTS = [b"", b"a", b"xxxxx", b"a word here", "äöü".encode(), b"(("]
 
 
-def told(api: re2_programs.Api, pattern: bytes) -> list[Any]:
+def match_results(api: re2_programs.Api, pattern: bytes) -> list[Any]:
     options = api.options()
     options.log_errors, options.max_mem = False, 128 * 1024
     program = api.program(pattern, options)
@@ -25,11 +25,11 @@ def told(api: re2_programs.Api, pattern: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_both_ways_answer_alike(pattern: bytes) -> None:
-    assert told(re2_programs.public(), pattern) == told(re2_programs.api(), pattern)
+def test_extension_and_public_api_match_equally(pattern: bytes) -> None:
+    assert match_results(re2_programs.public(), pattern) == match_results(re2_programs.api(), pattern)
 
 
-def test_the_public_api_serves_where_the_extension_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_public_api_is_used_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = builtins.__import__
 
     def without(name: str, space: Any = None, names: Any = None, wanted: Any = (), level: int = 0) -> Any:
@@ -41,7 +41,7 @@ def test_the_public_api_serves_where_the_extension_is_another(monkeypatch: pytes
     monkeypatch.setattr(builtins, "__import__", without)
     try:
         assert re2_programs.api().anywhere is None
-        assert told(re2_programs.api(), b"a|b")[1:3] == [(-1, -1), (0, 1)]
+        assert match_results(re2_programs.api(), b"a|b")[1:3] == [(-1, -1), (0, 1)]
     finally:
         monkeypatch.undo()
         re2_programs.api.cache_clear()

@@ -33,7 +33,7 @@ def sentence(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
-def test_as_recorded(case: Case) -> None:
+def test_results_equal_those_of_kube_apiserver(case: Case) -> None:
     program = ENV.compile(case.text)
     if isinstance(program, Rejected):
         assert PREFIX[program.stage] + program.text == sentence(case.refused or "")
@@ -51,7 +51,7 @@ LIST_TYPES: dict[str, Any] = read(Path(__file__).parent / "cases" / "list_types.
 
 @pytest.mark.rows("CEL-007")
 @pytest.mark.parametrize("case", [Case(row) for row in LIST_TYPES["cases"]], ids=lambda case: case.text)
-def test_list_types(case: Case) -> None:
+def test_list_type_results_equal_recorded_results(case: Case) -> None:
     declared = schema_types.declare(LIST_TYPES["schema"])
     assert declared is not None
     program = Environment({"self": declared[0]}).compile(case.text)

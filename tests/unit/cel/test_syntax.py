@@ -27,24 +27,24 @@ def shape(part: object) -> object:
     return (type(part).__name__, repr(part))
 
 
-def reported(text: str) -> str:
+def syntax_errors(text: str) -> str:
     parsed, issues = parse_text(text, MACROS)
     assert (parsed is None) == bool(issues)
     return issues.text()
 
 
-def test_recorded_messages() -> None:
+def test_syntax_errors_equal_recorded_messages() -> None:
     path = shared("data/cel/syntax-errors.json", 1335)
     if path is None:
         pytest.skip("no recorded messages")
-    wrong = [text for text, message in json.loads(path.read_text()) if reported(text) != message]
+    wrong = [text for text, message in json.loads(path.read_text()) if syntax_errors(text) != message]
     assert not wrong
 
 
 @pytest.mark.parametrize("case", load(__file__, "syntax"), ids=case_name)
-def test_messages(case: Case) -> None:
+def test_syntax_error_messages(case: Case) -> None:
     text = case.text * case.times if case.times else case.text
-    shown = reported(text + (case.then or "") * (case.times or 0))
+    shown = syntax_errors(text + (case.then or "") * (case.times or 0))
     assert shown.startswith(case.error or "") if case.error else shown == ""
 
 

@@ -97,7 +97,7 @@ def test_deprecation_warnings(case: Case) -> None:
 
 
 @pytest.mark.rows("SRV-016")
-def test_replacement_of_deprecated_versions_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_replacement_versions_takes_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     count, looked_at = 300, list[str]()
 
     def looked(name: str) -> tuple[int, int, int, str]:

@@ -29,14 +29,14 @@ async def fill(path: Path) -> None:
         await etcd.create(b"b", b"\x00" * 5000)
 
 
-async def refusal(path: Path) -> str:
+async def open_error(path: Path) -> str:
     store = Store(SqliteBackend(path))
     with pytest.raises(StoreFault) as refused:
         await store.open()
     return str(refused.value)
 
 
-def change(path: Path, *statements: str) -> None:
+def run_sql(path: Path, *statements: str) -> None:
     with sqlite3.connect(path, isolation_level=None) as db:
         for statement in statements:
             db.execute(statement)
@@ -56,15 +56,15 @@ async def test_a_new_file_is_set_up_for_durability(tmp_path: Path) -> None:
     assert not (tmp_path / "store.db-wal").exists()
 
 
-async def test_free_pages_are_given_back_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vacuum_releases_many_free_pages_in_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[int] = []
     give_back = SqliteBackend._vacuum
 
-    def noted(backend: SqliteBackend, all_of_it: bool) -> bool:
+    def record_page_count(backend: SqliteBackend, all_of_it: bool) -> bool:
         pages.append(backend._db.execute("PRAGMA page_count").fetchone()[0])
         return give_back(backend, all_of_it)
 
-    monkeypatch.setattr(SqliteBackend, "_vacuum", noted)
+    monkeypatch.setattr(SqliteBackend, "_vacuum", record_page_count)
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         made = await etcd.create(b"k", bytes(1_000_000))
         for _ in range(3):
@@ -100,10 +100,10 @@ async def test_stored_values_are_read_after_a_restart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "read"), [("'{\"a'", b'{"a'), ("12", b"12"), ("NULL", b""), ("x'00ff'", b"\x00\xff")]
 )
-async def test_a_value_that_a_shell_wrote_is_read_as_bytes(tmp_path: Path, written: str, read: bytes) -> None:
+async def test_values_of_any_sqlite_type_are_read_as_bytes(tmp_path: Path, written: str, read: bytes) -> None:
     path = tmp_path / "store.db"
     await fill(path)
-    change(path, f"UPDATE kv SET value = {written} WHERE key = CAST('a' AS BLOB)")
+    run_sql(path, f"UPDATE kv SET value = {written} WHERE key = CAST('a' AS BLOB)")
     async with opened(path) as store, client_of(store) as etcd:
         assert [kv.value for kv in (await etcd.range(b"a", b"b")).kvs] == [read]
         seen: asyncio.Queue[Batch] = asyncio.Queue()
@@ -112,7 +112,7 @@ async def test_a_value_that_a_shell_wrote_is_read_as_bytes(tmp_path: Path, writt
             assert [event.kv.value for event in (await seen.get()).events] == [read, read]
 
 
-async def test_the_head_is_kept_when_a_deletion_was_the_last(tmp_path: Path) -> None:
+async def test_head_revision_survives_restart_after_last_deletion(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         made = await etcd.create(b"a", b"1")
         gone = await etcd.delete(b"a", made.revision)
@@ -126,10 +126,10 @@ async def test_the_head_is_kept_when_a_deletion_was_the_last(tmp_path: Path) -> 
         assert (await etcd.create(b"a", b"1")).revision == 6
 
 
-async def test_a_sweep_that_was_cut_short_is_finished_at_the_start(tmp_path: Path) -> None:
+async def test_interrupted_compaction_sweep_is_completed_at_start(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await fill(path)
-    change(path, "UPDATE meta SET value = 4 WHERE name = 'compacted'")
+    run_sql(path, "UPDATE meta SET value = 4 WHERE name = 'compacted'")
     async with opened(path) as store:
         while store._sweeping or store._writing:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -138,7 +138,7 @@ async def test_a_sweep_that_was_cut_short_is_finished_at_the_start(tmp_path: Pat
     db.close()
 
 
-async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
+async def test_second_server_on_one_file_raises_store_in_use(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path):
         second = Store(SqliteBackend(path))
@@ -151,7 +151,7 @@ async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
         pass
 
 
-async def test_two_processes_that_start_at_once_do_not_share_a_file(tmp_path: Path) -> None:
+async def test_simultaneous_starts_give_the_file_to_one_process(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom apiext.embedded.sqlite import VACUUMED, SqliteBackend\n"
         "from apiext.embedded.store import Store\nfrom apiext.embedded.faults import StoreInUse\n"
@@ -174,11 +174,11 @@ async def test_two_processes_that_start_at_once_do_not_share_a_file(tmp_path: Pa
 
 
 def newer(path: Path) -> None:
-    change(path, "PRAGMA user_version=2")
+    run_sql(path, "PRAGMA user_version=2")
 
 
 def foreign(path: Path) -> None:
-    change(path, "PRAGMA application_id=7")
+    run_sql(path, "PRAGMA application_id=7")
 
 
 def truncated(path: Path) -> None:
@@ -217,16 +217,16 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "said"), DAMAGES, ids=lambda case: getattr(case, "__name__", ""))
-async def test_a_file_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+async def test_open_reports_why_the_file_is_unusable(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
     path = tmp_path / "store.db"
     await fill(path)
     damage(path)
-    assert await refusal(path) == f"{path} {said}"
-    assert await refusal(path) == f"{path} {said}"  # the file is neither locked nor changed
+    assert await open_error(path) == f"{path} {said}"
+    assert await open_error(path) == f"{path} {said}"  # the file is neither locked nor changed
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x5a" * 5000], ids=["cut", "overwritten"])
-async def test_a_torn_log_keeps_whole_transactions_up_to_the_tear(tmp_path: Path, garbage: bytes) -> None:
+async def test_damaged_wal_keeps_whole_transactions_before_the_damage(tmp_path: Path, garbage: bytes) -> None:
     """The log may be truncated anywhere: in its header, in a frame header or in a page."""
     whole = tmp_path / "store.db"
     async with opened(whole) as store, client_of(store) as etcd:
@@ -250,7 +250,7 @@ async def test_a_torn_log_keeps_whole_transactions_up_to_the_tear(tmp_path: Path
     assert len(set(counts)) > 10
 
 
-async def test_the_named_recipe_is_there() -> None:
+async def test_recipe_named_in_the_damage_message_exists() -> None:
     assert (Path(__file__).parents[3] / "docs/recipes/repair-a-store.md").exists()
 
 
@@ -260,7 +260,7 @@ async def test_a_file_system_without_shared_memory_is_refused(tmp_path: Path, mo
     connect = sqlite3.connect
     # as network file systems: without shared memory there is no write-ahead log
     monkeypatch.setattr(sqlite3, "connect", lambda file, **how: connect(f"file:{file}?vfs=unix-none", uri=True, **how))
-    said = await refusal(path)
+    said = await open_error(path)
     assert said.startswith(f"{path} cannot ")
 
 
@@ -270,17 +270,17 @@ async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
     await fill(path)
     os.chown(path, 12345, 12345)
     told = "belongs to user 12345: change the owner with chown, or use another --data-dir"
-    assert await refusal(path) == f"{path} {told}"
+    assert await open_error(path) == f"{path} {told}"
 
 
-async def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+async def test_missing_directory_is_reported_with_path_and_fix(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "store.db"
-    said = await refusal(path)
+    said = await open_error(path)
     text = "give this user write access to the directory, or use another --data-dir"
     assert said == f"{path} cannot be written (No such file or directory): {text}"
 
 
-async def test_a_full_file_refuses_and_recovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_full_disk_refuses_writes_until_space_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """SQLite reports a full disk; releasing the reserve does not help while the page limit is set."""
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         assert isinstance(store.backend, SqliteBackend)
@@ -315,7 +315,7 @@ async def _until_refused(update: Callable[..., object], revisions: list[int]) ->
         revisions.append(result.revision)
 
 
-async def test_a_failed_write_ends_the_store(tmp_path: Path) -> None:
+async def test_unexpected_write_error_stops_the_store(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store:
         assert isinstance(store.backend, SqliteBackend)
         store.backend._db.execute("DROP TABLE kv")

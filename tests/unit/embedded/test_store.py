@@ -35,7 +35,7 @@ async def etcd(store: Store) -> AsyncIterator[Etcd]:
 
 
 class HeldBackend(MemoryBackend):
-    """A backend whose writes wait for ``let_through()``; with ``outcome`` they fail."""
+    """A backend whose writes wait for ``release()``; with ``outcome`` they fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class HeldBackend(MemoryBackend):
         else:
             self.waiting.append(lambda: MemoryBackend.write(self, batch, written))
 
-    def let_through(self) -> None:
+    def release(self) -> None:
         waiting, self.waiting = self.waiting, []
         for write in waiting:
             write()
@@ -83,7 +83,7 @@ async def until(happened: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_nothing_is_shown_before_it_is_kept() -> None:
+async def test_writes_are_invisible_until_the_backend_stored_them() -> None:
     held = HeldBackend()
     store = Store(held)
     await store.open()
@@ -107,18 +107,18 @@ async def test_nothing_is_shown_before_it_is_kept() -> None:
     await settle()
     assert not any(answer.done() for answer in (first, second, refused))
     assert len(messages_of_watch) == 1
-    held.let_through()
+    held.release()
     await settle()
     assert first.done()
     assert not any(answer.done() for answer in (second, refused))
     assert [len(messages.WatchResponse.FromString(raw).events) for raw in messages_of_watch] == [0, 1]
-    held.let_through()
+    held.release()
     assert messages.TxnResponse.FromString(await second).header.revision == 3
     answer = messages.TxnResponse.FromString(await refused)
     assert (answer.succeeded, answer.responses[0].response_range.kvs[0].value) == (False, b"1")
 
 
-async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_later(
+async def test_writes_on_a_hung_disk_are_unknown_and_appear_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(embedded_limits, "HUNG", 0.2)
@@ -139,7 +139,7 @@ async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_lat
         late = group.create_task(etcd.create(b"b", b"3"))
         await settle()
         for _ in range(2):
-            held.let_through()
+            held.release()
             await settle()
     assert late.result().revision == 3
     found = await etcd.get(b"a")
@@ -169,12 +169,12 @@ async def test_the_calls_of_one_batch_are_answered_in_several_iterations() -> No
     first = connection.unary(messages.TXN, requests.put(b"first", b"1", 0, (), 0), 1)
     await settle()
     calls = [connection.unary(messages.TXN, requests.put(b"k%d" % n, b"1", 0, (), 0), 1) for n in range(9)]
-    held.let_through()
+    held.release()
     await settle()
     assert first.done()
     calls[2].cancel()
     later = connection.unary(messages.TXN, requests.put(b"later", b"1", 0, (), 0), 1)
-    held.let_through()
+    held.release()
     answered = []
     while not all(call.done() for call in calls):
         answered.append(sum(call.done() for call in calls if call is not calls[2]))
@@ -187,11 +187,11 @@ async def test_the_calls_of_one_batch_are_answered_in_several_iterations() -> No
     ]
     assert revisions == [3, 4, *range(6, 12)], "in order"
     await settle()
-    held.let_through()
+    held.release()
     assert messages.TxnResponse.FromString(await later).header.revision == 12
 
 
-async def test_a_disk_without_room_takes_back_what_was_decided() -> None:
+async def test_full_disk_rolls_back_pending_transactions() -> None:
     held = HeldBackend()
     store = Store(held)
     await store.open()
@@ -202,29 +202,29 @@ async def test_a_disk_without_room_takes_back_what_was_decided() -> None:
 
     kept = put(b"a", b"1", 0)
     await settle()
-    held.let_through()
+    held.release()
     revision = messages.TxnResponse.FromString(await kept).header.revision
     held.outcome = backend.NoRoom()
     failing = [put(b"a", b"2", revision), put(b"new", b"2", 0)]
     await settle()
     late = [put(b"a", b"3", revision + 1), put(b"new", b"4", 7)]
     await settle()
-    held.let_through()
+    held.release()
     held.outcome = None
     for answer in (*failing, late[0]):
         with pytest.raises(EtcdError, match="database space exceeded"):
             await answer
     await settle()
-    held.let_through()
+    held.release()
     refused = messages.TxnResponse.FromString(await late[1])  # its guard key has changed, so it is checked again
     assert (refused.succeeded, len(refused.responses[0].response_range.kvs)) == (False, 0)
     again = put(b"a", b"5", revision)
     await settle()
-    held.let_through()
+    held.release()
     assert messages.TxnResponse.FromString(await again).header.revision == revision + 1
 
 
-async def test_a_back_end_that_fails_ends_the_store() -> None:
+async def test_backend_failure_fails_all_calls_and_watches() -> None:
     held = HeldBackend()
     store = Store(held)
     await store.open()
@@ -235,7 +235,7 @@ async def test_a_back_end_that_fails_ends_the_store() -> None:
     first = connection.unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
     await settle()
     second = connection.unary(messages.TXN, requests.put(b"b", b"1", 0, (), 0), 1)
-    held.let_through()
+    held.release()
     assert await store.failed == "the disk is gone"
     third = connection.unary(messages.STATUS, b"", 1)
     for answer in (first, second, third):
@@ -245,7 +245,7 @@ async def test_a_back_end_that_fails_ends_the_store() -> None:
     assert len(ends) == 1
 
 
-async def test_a_lease_takes_its_keys_along_in_one_revision(etcd: Etcd, store: Store) -> None:
+async def test_expired_lease_deletes_its_keys_in_one_revision(etcd: Etcd, store: Store) -> None:
     lease = await etcd.lease_grant(1)
     for key in (b"b", b"a", b"c"):
         await etcd.create(key, b"x", lease=lease)
@@ -265,7 +265,7 @@ async def test_a_lease_takes_its_keys_along_in_one_revision(etcd: Etcd, store: S
         await etcd.create(b"d", b"x", lease=lease)
 
 
-async def test_after_a_restart_leases_have_their_time_again(tmp_path: Path) -> None:
+async def test_restart_renews_the_full_ttl_of_leases(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     async with opened(path) as store, client_of(store) as etcd:
         lease = await etcd.lease_grant(1)
@@ -295,7 +295,7 @@ async def test_progress_comes_after_all_earlier_events(etcd: Etcd, previous: boo
     assert len(ear.keys) == 600
 
 
-async def test_progress_tells_of_revisions_elsewhere(etcd: Etcd) -> None:
+async def test_progress_includes_revisions_of_unwatched_keys(etcd: Etcd) -> None:
     head = await etcd.head_revision()
     ear = Ear()
     watch = ear.watch(etcd, b"elsewhere", 0)
@@ -306,7 +306,7 @@ async def test_progress_tells_of_revisions_elsewhere(etcd: Etcd) -> None:
     assert (ear.batches[-1].progress, ear.batches[-1].revision) == (True, head + 1)
 
 
-async def test_a_watch_beyond_the_head_waits(etcd: Etcd) -> None:
+async def test_watch_from_a_future_revision_waits_for_it(etcd: Etcd) -> None:
     ear = Ear()
     watch = ear.watch(etcd, b"", await etcd.head_revision() + 3)
     await until(lambda: watch.connected)
@@ -316,7 +316,7 @@ async def test_a_watch_beyond_the_head_waits(etcd: Etcd) -> None:
     assert (ear.keys, ear.ends) == ([b"c"], [])
 
 
-async def test_watches_of_many_revisions_miss_nothing(etcd: Etcd) -> None:
+async def test_watches_from_different_revisions_get_every_event(etcd: Etcd) -> None:
     ears = [Ear() for _ in range(4)]
     for place, ear in enumerate(ears):
         ear.watch(etcd, b"k", 2 + 100 * place, prev_kv=place % 2 == 1)
@@ -329,7 +329,7 @@ async def test_watches_of_many_revisions_miss_nothing(etcd: Etcd) -> None:
         assert revisions == list(range(2 + 100 * place, 402))
 
 
-async def test_a_compaction_forgets_and_gives_room_back(tmp_path: Path) -> None:
+async def test_compaction_and_defragment_shrink_the_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         revision = 0
         for _ in range(100):
@@ -348,7 +348,7 @@ async def test_a_compaction_forgets_and_gives_room_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_beyond_the_quota_deletions_make_room(kind: str, tmp_path: Path) -> None:
+async def test_deletions_over_the_quota_clear_the_alarm(kind: str, tmp_path: Path) -> None:
     async with opened(file_of(kind, tmp_path), quota=2_000_000) as store, client_of(store) as etcd:
         done = await asyncio.gather(
             *(etcd.create(b"k%d" % number, bytes(100_000)) for number in range(30)), return_exceptions=True
@@ -385,7 +385,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "message", "code", "text"), REFUSED)
-async def test_refusals(store: Store, path: str, message: bytes, code: int, text: str) -> None:
+async def test_invalid_requests_get_etcd_errors(store: Store, path: str, message: bytes, code: int, text: str) -> None:
     with pytest.raises(EtcdError) as refused:
         await Connection(store).unary(path, message, 1)
     assert (refused.value.code, text in refused.value.message) == (code, True)
@@ -398,7 +398,7 @@ async def test_guards_do_not_make_a_request_too_large(store: Store) -> None:
     assert messages.TxnResponse.FromString(answer).succeeded
 
 
-async def test_the_end_of_a_connection_is_not_that_of_the_store(store: Store) -> None:
+async def test_store_continues_after_a_connection_is_closed(store: Store) -> None:
     connection = Connection(store)
     ends: list[EtcdError] = []
     connection.stream(messages.WATCH, lambda raw: None, ends.append)
@@ -413,7 +413,7 @@ async def test_the_end_of_a_connection_is_not_that_of_the_store(store: Store) ->
     assert messages.StatusResponse.FromString(await Connection(store).unary(messages.STATUS, b"", 1)).version
 
 
-async def test_a_client_knows_the_store_again_after_a_restart(tmp_path: Path) -> None:
+async def test_restart_keeps_cluster_id_and_revision(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     statuses = []
     for _ in range(2):
@@ -428,7 +428,7 @@ async def test_a_client_knows_the_store_again_after_a_restart(tmp_path: Path) ->
     assert [status.revision for status in statuses] == [2, 3]
 
 
-async def test_a_long_read_of_now_names_the_revision_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_range_reports_the_revision_of_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
     """A write during a read has a later revision than the read: caches continue from the read's revision."""
     monkeypatch.setattr(stores, "SLICE", 0.0)
     async with opened() as store, client_of(store) as etcd:

@@ -16,7 +16,7 @@ from tests.support.laws import examples
 
 @examples(25)
 @given(store_laws.calls)
-def test_memory_and_sqlite_answer_alike(sequence: list[Any]) -> None:
+def test_memory_and_sqlite_backends_return_equal_results(sequence: list[Any]) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             async with opened() as memory, opened(Path(scratch) / "store.db") as sqlite:

@@ -19,7 +19,7 @@ headers = st.fixed_dictionaries(
 )
 
 
-def answer(header: dict[str, int], *, succeeded: bool, put: bool = False, read: int = 0) -> Any:
+def txn_response(header: dict[str, int], *, succeeded: bool, put: bool = False, read: int = 0) -> Any:
     """Return the response of a Txn with a put or a deletion, or with ``read`` keys that were read."""
     found = messages.TxnResponse(header=header, succeeded=succeeded)
     if succeeded:
@@ -33,12 +33,12 @@ def answer(header: dict[str, int], *, succeeded: bool, put: bool = False, read: 
 
 
 @given(headers, st.booleans(), st.integers(0, 2))
-def test_revisions_of_writes(header: dict[str, int], put: bool, read: int) -> None:
-    raw = answer(header, succeeded=True, put=put).SerializeToString()
+def test_revision_is_parsed_from_write_responses(header: dict[str, int], put: bool, read: int) -> None:
+    raw = txn_response(header, succeeded=True, put=put).SerializeToString()
     revision = header.get("revision", 0)
     assert revision_written(raw) == (revision or None)
     assert read_result(raw) == WriteResult(True, revision)
-    refused = answer(header, succeeded=False, read=read + 1).SerializeToString()
+    refused = txn_response(header, succeeded=False, read=read + 1).SerializeToString()
     assert revision_written(refused) is None
     assert read_result(refused).ok is False
 
@@ -47,7 +47,7 @@ def test_revisions_of_writes(header: dict[str, int], put: bool, read: int) -> No
     st.binary(max_size=40)
     | st.lists(st.sampled_from([b"\n", b"\x04", b"\x18", b"\x10\x01", b"\x1a", b"\x80"])).map(b"".join)
 )
-def test_what_is_no_such_answer_is_left_alone(raw: bytes) -> None:
+def test_arbitrary_bytes_yield_no_wrong_revision(raw: bytes) -> None:
     found = revision_written(raw)
     if found is not None:
         told = messages.TxnResponse.FromString(raw[: raw[1] + 4])
@@ -57,19 +57,19 @@ def test_what_is_no_such_answer_is_left_alone(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        pytest.param(b"", id="nothing"),
+        pytest.param(b"", id="empty"),
         pytest.param(b"\n\x00\x10\x01\x1a\x00", id="no revision"),
         pytest.param(b"\n\x03\x18\x07\x10\x01\x1a\x00", id="a longer header"),
-        pytest.param(b"\n\x04\x18\x07\x10\x01\x1a\x00", id="a header that holds what looks like success"),
+        pytest.param(b"\n\x04\x18\x07\x10\x01\x1a\x00", id="header that contains the bytes of success"),
         pytest.param(b"\n\x02\x18\x07\x10\x00\x1a\x00", id="no success"),
         pytest.param(b"\n\x0b\x18" + b"\xff" * 9 + b"\x01\x10\x01", id="a negative revision"),
-        pytest.param(b"\n\x02\x18\x07\x10\x01\x22\x00", id="something new"),
-        pytest.param(b"\n\x04\x18\x07\x28\x01\x10\x01\x1a\x00", id="something new in the header"),
+        pytest.param(b"\n\x02\x18\x07\x10\x01\x22\x00", id="unknown field"),
+        pytest.param(b"\n\x04\x18\x07\x28\x01\x10\x01\x1a\x00", id="unknown header field"),
     ],
 )
-def test_unusual_answers_are_left_to_the_classes(raw: bytes) -> None:
+def test_unusual_responses_fall_back_to_message_classes(raw: bytes) -> None:
     assert revision_written(raw) is None
 
 
-def test_the_shortest_answer() -> None:
+def test_shortest_write_response_is_parsed() -> None:
     assert revision_written(b"\n\x02\x18\x07\x10\x01") == 7

@@ -54,7 +54,7 @@ async def test_writes_and_reads() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-async def test_guards(count: int) -> None:
+async def test_failed_guards_refuse_writes_and_are_returned(count: int) -> None:
     mini = Mini()
     there = mini.put(b"/g0", b"")
     guards = [(b"/g0", there), (b"/g1", 0), (b"/g2", 0)][:count]
@@ -71,29 +71,34 @@ async def test_guards(count: int) -> None:
 # -- writes whose response was lost; by name: verb, applied, concurrent writes of other clients, result
 
 IN_DOUBT = {
-    "create that happened": ("create", True, None, WriteResult(True, 3)),
-    "create that did not": ("create", False, None, None),
-    "create, and another's value is there": ("create", False, lambda mini: mini.put(b"/new", b"theirs"), None),
-    "update that happened": ("update", True, None, None),
-    "update that did not is sent again": ("update", False, None, WriteResult(True, 3)),
-    "update that another made with the same value": ("update", False, lambda mini: mini.put(b"/k", b"mine"), None),
-    "update, and then another's": ("update", True, lambda mini: mini.put(b"/k", b"theirs"), None),
-    "update, and then a deletion": ("update", True, lambda mini: mini.delete(b"/k"), None),
-    "deletion that happened": ("delete", True, None, None),
-    "deletion that did not is sent again": ("delete", False, None, WriteResult(True, 3)),
-    "deletion forestalled by an update": (
+    "create applied": ("create", True, None, WriteResult(True, 3)),
+    "create not applied": ("create", False, None, None),
+    "create not applied, key created by another client": (
+        "create",
+        False,
+        lambda mini: mini.put(b"/new", b"theirs"),
+        None,
+    ),
+    "update applied": ("update", True, None, None),
+    "update not applied is retried": ("update", False, None, WriteResult(True, 3)),
+    "update not applied, same update by another client": ("update", False, lambda mini: mini.put(b"/k", b"mine"), None),
+    "update applied, key updated by another client": ("update", True, lambda mini: mini.put(b"/k", b"theirs"), None),
+    "update applied, key deleted by another client": ("update", True, lambda mini: mini.delete(b"/k"), None),
+    "deletion applied": ("delete", True, None, None),
+    "deletion not applied is retried": ("delete", False, None, WriteResult(True, 3)),
+    "deletion not applied, key updated by another client": (
         "delete",
         False,
         lambda mini: mini.put(b"/k", b"theirs"),
         WriteResult(False, 3, KeyValue(b"/k", b"theirs", 3, 2, 2)),
     ),
-    "deletion, and a new object": ("delete", True, lambda mini: mini.put(b"/k", b"theirs"), None),
+    "deletion applied, key created by another client": ("delete", True, lambda mini: mini.put(b"/k", b"theirs"), None),
 }
 
 
 @pytest.mark.parametrize("error", [LOST, SLOW, None], ids=["lost", "election", "deadline"])
 @pytest.mark.parametrize("name", IN_DOUBT)
-async def test_answer_lost(name: str, error: EtcdError | None) -> None:
+async def test_write_outcome_after_a_lost_response(name: str, error: EtcdError | None) -> None:
     verb, applied, others, outcome = IN_DOUBT[name]
     mini = Mini()
     mini.put(b"/k", b"old")
@@ -111,7 +116,7 @@ async def test_answer_lost(name: str, error: EtcdError | None) -> None:
             assert await write() == outcome
 
 
-async def test_answer_lost_twice() -> None:
+async def test_write_outcome_after_two_lost_responses() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
@@ -122,7 +127,7 @@ async def test_answer_lost_twice() -> None:
             await etcd.update(b"/k", b"mine", 3)
 
 
-async def test_twin_that_happens_late() -> None:
+async def test_late_first_attempt_makes_the_outcome_unknown() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
@@ -136,7 +141,7 @@ async def test_twin_that_happens_late() -> None:
             await etcd.update(b"/k", b"mine", 2)
 
 
-async def test_guard_changed_after_a_lost_answer() -> None:
+async def test_guard_changed_after_a_lost_response_refuses_the_update() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
@@ -146,7 +151,7 @@ async def test_guard_changed_after_a_lost_answer() -> None:
         )
 
 
-async def test_blind_after_a_lost_answer() -> None:
+async def test_unreachable_etcd_after_a_lost_response_is_unknown() -> None:
     mini = Mini()
     async with client(mini) as etcd:
 
@@ -159,7 +164,7 @@ async def test_blind_after_a_lost_answer() -> None:
             await etcd.create(b"/k", b"mine")
 
 
-async def test_write_that_was_never_sent_is_sent_again() -> None:
+async def test_unsent_writes_are_retried() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         mini.faults += [Fault(messages.TXN, UNSENT), Fault(messages.TXN, UNSENT)]
@@ -167,7 +172,7 @@ async def test_write_that_was_never_sent_is_sent_again() -> None:
         assert mini.count(messages.TXN) == 3
 
 
-async def test_nothing_to_write_to() -> None:
+async def test_calls_fail_after_their_budget_while_etcd_is_down() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         mini.down |= {A, B}
@@ -194,7 +199,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("code", "text", "kind"), REFUSALS)
-async def test_refused_writes_are_not_repeated(code: int, text: str, kind: type[EtcdError]) -> None:
+async def test_refused_writes_are_not_retried(code: int, text: str, kind: type[EtcdError]) -> None:
     mini = Mini()
     async with client(mini) as etcd:
         mini.faults.append(Fault(messages.TXN, EtcdError(code, text)))
@@ -203,7 +208,7 @@ async def test_refused_writes_are_not_repeated(code: int, text: str, kind: type[
         assert mini.count(messages.TXN) == 1
 
 
-async def test_refusal_after_a_lost_answer_leaves_the_doubt() -> None:
+async def test_refused_retry_after_a_lost_response_stays_unknown() -> None:
     mini = Mini()
     mini.put(b"/k", b"old")
     async with client(mini) as etcd:
@@ -215,7 +220,7 @@ async def test_refusal_after_a_lost_answer_leaves_the_doubt() -> None:
             await etcd.update(b"/k", b"v", 2)
 
 
-async def test_reads_at_revisions() -> None:
+async def test_reads_at_future_and_compacted_revisions_raise() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         with pytest.raises(errors.FutureRevision):
@@ -226,7 +231,7 @@ async def test_reads_at_revisions() -> None:
 
 
 @pytest.mark.parametrize("fault", [LOST, UNSENT, SLOW, EtcdError(2, "etcdserver: server stopped")])
-async def test_reads_are_repeated(fault: EtcdError) -> None:
+async def test_failed_reads_are_retried(fault: EtcdError) -> None:
     mini = Mini()
     mini.put(b"/k", b"v")
     async with client(mini, A, B) as etcd:
@@ -236,7 +241,7 @@ async def test_reads_are_repeated(fault: EtcdError) -> None:
         assert found.value == b"v"
 
 
-async def test_silent_member_is_left() -> None:
+async def test_read_switches_from_a_silent_member() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         for link in mini.links:
@@ -247,7 +252,7 @@ async def test_silent_member_is_left() -> None:
         assert mini.calls[-1] == (B, messages.RANGE)
 
 
-async def test_members_take_turns() -> None:
+async def test_reconnect_uses_the_next_member() -> None:
     """After a lost member the client connects to the next one in order."""
     mini = Mini(down={A})
     async with client(mini, A, B, C) as etcd:
@@ -258,7 +263,7 @@ async def test_members_take_turns() -> None:
         assert {link.endpoint for link in mini.links} == {C}
 
 
-async def test_every_silent_member_is_left() -> None:
+async def test_read_switches_past_several_silent_members() -> None:
     """A probe ignores messages that the member sent before it."""
     mini = Mini()
     async with client(mini, A, B, C) as etcd:
@@ -278,7 +283,7 @@ async def test_every_silent_member_is_left() -> None:
         assert list(dict.fromkeys(asked)) == [A, B, C]
 
 
-async def test_silence_to_a_second_try_is_its_own() -> None:
+async def test_retry_detects_a_silent_member_despite_older_messages() -> None:
     """A retry ignores messages that the member sent before it."""
     mini, loop = Mini(), asyncio.get_running_loop()
     revision = mini.put(b"/k", b"old")
@@ -295,7 +300,7 @@ async def test_silence_to_a_second_try_is_its_own() -> None:
         assert (loop.time() - began < 4, mini.calls[-1]) == (True, (B, messages.TXN))
 
 
-async def test_member_that_answers_others_is_kept() -> None:
+async def test_slow_call_keeps_a_member_that_answers_other_calls() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         mini.faults.append(Fault(messages.RANGE, None))
@@ -306,7 +311,7 @@ async def test_member_that_answers_others_is_kept() -> None:
         assert {endpoint for endpoint, _ in mini.calls} == {A}
 
 
-async def test_start_without_an_etcd() -> None:
+async def test_start_fails_while_all_members_are_down() -> None:
     mini = Mini(down={A, B})
     etcd = Etcd([A, B], transport=mini.dial)
     with pytest.raises(errors.Unavailable, match="http://b:2379: refused"):
@@ -315,7 +320,7 @@ async def test_start_without_an_etcd() -> None:
         await etcd.head_revision()
 
 
-async def test_patience_of_the_start_is_that_of_the_start() -> None:
+async def test_start_timeout_is_separate_from_the_call_budget() -> None:
     """The time limit of the start is separate from the limits of calls."""
     mini, loop = Mini(down={A}), asyncio.get_running_loop()
     for within, patience in ((1.0, 1.0), (100.0, 10.0)):
@@ -336,7 +341,7 @@ async def test_patience_of_the_start_is_that_of_the_start() -> None:
 
 
 @pytest.mark.parametrize("endpoints", [[], ["ftp://x"], ["http://"], ["unix://"]])
-def test_bad_endpoints(endpoints: list[str]) -> None:
+def test_invalid_endpoints_raise_value_error(endpoints: list[str]) -> None:
     with pytest.raises(ValueError, match="etcd"):
         Etcd(endpoints)
 
@@ -344,14 +349,14 @@ def test_bad_endpoints(endpoints: list[str]) -> None:
 # -- credentials
 
 
-async def test_login() -> None:
+async def test_client_logs_in_once_per_connection() -> None:
     mini = Mini(password="secret")
     async with client(mini, user="root", password="secret") as etcd:
         await etcd.create(b"/k", b"v")
         assert mini.count(messages.AUTHENTICATE) == 2  # once per connection
 
 
-async def test_token_that_runs_out_is_renewed_once() -> None:
+async def test_concurrent_calls_renew_an_expired_token_once() -> None:
     mini = Mini(password="secret")
     async with client(mini, user="root", password="secret") as etcd:
         mini.token = "t2"
@@ -360,7 +365,7 @@ async def test_token_that_runs_out_is_renewed_once() -> None:
         assert mini.count(messages.AUTHENTICATE) == 3
 
 
-async def test_wrong_password_is_said_at_once() -> None:
+async def test_wrong_password_fails_the_start_immediately() -> None:
     mini = Mini(password="secret")
     etcd = Etcd([A], transport=mini.dial, user="root", password="guess")
     with pytest.raises(errors.AuthError):
@@ -368,7 +373,7 @@ async def test_wrong_password_is_said_at_once() -> None:
     assert asyncio.get_running_loop().time() < 1
 
 
-async def test_a_watch_leaves_a_silent_member() -> None:
+async def test_watch_switches_from_a_silent_member() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         heard: list[bytes] = []
@@ -383,7 +388,7 @@ async def test_a_watch_leaves_a_silent_member() -> None:
         assert [link.endpoint for link in mini.links if link.streams and not link.frozen] == [B]
 
 
-async def test_calls_leave_a_member_that_talks_and_never_answers() -> None:
+async def test_calls_switch_from_a_member_that_sends_no_responses() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         revision = (await etcd.create(b"/a", b"v")).revision

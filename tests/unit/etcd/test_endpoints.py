@@ -23,7 +23,7 @@ ENDED = EtcdError(14, "upstream connect error")
 
 
 @pytest.mark.parametrize("said", HOLLOW, ids=lambda it: it.message)
-async def test_endpoints_without_etcd_are_left(said: EtcdError) -> None:
+async def test_client_switches_from_endpoints_without_etcd(said: EtcdError) -> None:
     mini = Mini(hollow={A: said})
     async with client(mini, A, B) as etcd:
         assert asyncio.get_running_loop().time() < 0.1
@@ -31,13 +31,13 @@ async def test_endpoints_without_etcd_are_left(said: EtcdError) -> None:
         assert {endpoint for endpoint, path in mini.calls if path in (messages.TXN, messages.RANGE)} == {B}
 
 
-async def test_an_endpoint_without_etcd_is_reported_if_there_is_no_other() -> None:
+async def test_single_endpoint_without_etcd_fails_the_start() -> None:
     mini = Mini(hollow={A: HOLLOW[0]})
     with pytest.raises(errors.Unavailable, match="no healthy upstream"):
         await Etcd([A], transport=mini.dial).start()
 
 
-async def test_a_proxy_that_loses_its_member_is_left() -> None:
+async def test_client_switches_from_a_proxy_that_lost_its_member() -> None:
     """The client leaves an endpoint at the first refused call, and when a watch cannot be reopened."""
     mini, loop = Mini(), asyncio.get_running_loop()
     async with client(mini, A, B) as etcd:
@@ -57,7 +57,7 @@ async def test_a_proxy_that_loses_its_member_is_left() -> None:
 
 
 @pytest.mark.parametrize("text", ["etcdserver: leader changed", "etcdserver: server stopped"])
-async def test_a_member_that_says_what_is_wrong_is_kept(text: str) -> None:
+async def test_client_keeps_a_member_that_reports_cluster_errors(text: str) -> None:
     """The client stays with a member during an election, as other members would return the same error."""
     mini = Mini()
     async with client(mini, A, B) as etcd:
@@ -67,9 +67,9 @@ async def test_a_member_that_says_what_is_wrong_is_kept(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "answered"), [(HOLLOW[0], 1_000.0), (UNSENT, 0.0)], ids=["answers others", "refuses one stream"]
+    ("error", "answered"), [(HOLLOW[0], 1_000.0), (UNSENT, 0.0)], ids=["answers other calls", "refuses one stream"]
 )
-async def test_a_connection_that_lives_is_kept(error: EtcdError, answered: float) -> None:
+async def test_one_failed_call_keeps_a_live_connection(error: EtcdError, answered: float) -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         await asyncio.sleep(0.1)
@@ -80,7 +80,7 @@ async def test_a_connection_that_lives_is_kept(error: EtcdError, answered: float
         assert {endpoint for endpoint, _ in mini.calls} == {A}
 
 
-async def test_a_watch_that_a_proxy_ends_after_a_while_stays_with_it() -> None:
+async def test_watch_ended_by_a_proxy_reopens_on_the_same_endpoint() -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         watch = Listener().watch(etcd, 0)

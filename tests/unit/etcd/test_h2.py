@@ -22,13 +22,13 @@ def body_of(heard: list[Frame], stream: int) -> bytes:
     return b"".join(frame.payload for frame in heard if frame.kind == frames.DATA and frame.stream == stream)
 
 
-async def failure(answer: asyncio.Future[bytes]) -> EtcdError:
+async def call_error(answer: asyncio.Future[bytes]) -> EtcdError:
     with pytest.raises(EtcdError) as caught:
         await answer
     return caught.value
 
 
-async def test_greeting() -> None:
+async def test_connection_preface_and_settings_exchange() -> None:
     peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
     hello, window = await peer.heard()
     values = dict(frames.SETTING.iter_unpack(hello.payload))
@@ -45,7 +45,7 @@ async def test_greeting() -> None:
     assert (ack.kind, ack.flags) == (frames.SETTINGS, frames.ACK)
 
 
-async def test_unary() -> None:
+async def test_unary_call_sends_its_head_and_returns_the_body() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"question", 3.0)
     head, data = await peer.heard()
@@ -63,7 +63,7 @@ async def test_unary() -> None:
     assert await answer == b"answer"
 
 
-async def test_one_write_for_all_calls_of_a_turn() -> None:
+async def test_concurrent_calls_use_independent_streams() -> None:
     peer = await connected()
     answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(10)]
     heard = await peer.heard()
@@ -74,7 +74,7 @@ async def test_one_write_for_all_calls_of_a_turn() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 7, 8, 9, 10, 4096])
-async def test_split_at_every_byte(pieces: int) -> None:
+async def test_frames_split_across_reads_are_reassembled(pieces: int) -> None:
     peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
     peer.say(settings({frames.MAX_FRAME_SIZE: 16_384}), pieces=pieces)
     answer = peer.connection.unary(PATH, b"q", 3.0)
@@ -97,7 +97,7 @@ async def test_split_at_every_byte(pieces: int) -> None:
     assert [(pong.flags, pong.payload) for pong in pongs] == [(frames.ACK, b"12345678")]
 
 
-async def test_message_over_many_frames_gives_the_window_back() -> None:
+async def test_large_response_sends_window_updates() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     await peer.heard()
@@ -112,7 +112,7 @@ async def test_message_over_many_frames_gives_the_window_back() -> None:
     assert await answer == body
 
 
-async def test_data_of_a_forgotten_stream_counts_for_the_connection() -> None:
+async def test_data_of_an_unknown_stream_updates_connection_window() -> None:
     peer = await connected()
     chunk = frame(frames.DATA, 0, 7, bytes(16_384))
     peer.say(*([chunk] * (etcd_limits.RECEIVE_WINDOW // 4 // 16_384 + 1)))
@@ -120,7 +120,7 @@ async def test_data_of_a_forgotten_stream_counts_for_the_connection() -> None:
     assert (update.kind, update.stream) == (frames.WINDOW_UPDATE, 0)
 
 
-async def test_continuation() -> None:
+async def test_header_blocks_in_continuation_frames_are_joined() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     head, tail = peer.block(OK_HEAD), peer.block(OK_TRAILERS)
@@ -137,8 +137,8 @@ async def test_continuation() -> None:
 
 BROKEN = {
     "interrupted header block": [frame(frames.HEADERS, 0, 1, b"\x88"), frame(frames.PING, 0, 0, bytes(8))],
-    "continuation of nothing": [frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")],
-    "continuation of another": [
+    "continuation without headers": [frame(frames.CONTINUATION, frames.END_HEADERS, 1, b"\x88")],
+    "continuation of another stream": [
         frame(frames.HEADERS, 0, 1, b"\x88"),
         frame(frames.CONTINUATION, frames.END_HEADERS, 3, b""),
     ],
@@ -161,12 +161,12 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_protocol_faults_end_the_connection(name: str) -> None:
+async def test_protocol_errors_close_the_connection(name: str) -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     await peer.heard()
     peer.say(*BROKEN[name])
-    error = await failure(answer)
+    error = await call_error(answer)
     assert error.code == errors.UNAVAILABLE
     assert error.sent
     assert "protocol error" in error.message
@@ -177,7 +177,7 @@ async def test_protocol_faults_end_the_connection(name: str) -> None:
     assert peer.connection.closed.done()
 
 
-async def test_not_http2_at_all() -> None:
+async def test_http1_server_fails_the_connection() -> None:
     peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
     peer.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(EtcdError) as caught:
@@ -186,7 +186,7 @@ async def test_not_http2_at_all() -> None:
 
 
 @pytest.mark.parametrize("padding", [0, 1, 200])
-async def test_padding(padding: int) -> None:
+async def test_padded_frames_are_decoded(padding: int) -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     pad, filling = bytes((padding,)), bytes(padding)
@@ -210,7 +210,7 @@ async def test_unknown_frames_are_ignored() -> None:
 # -- flow control
 
 
-async def test_window_of_the_stream() -> None:
+async def test_request_waits_for_the_stream_window() -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 10})
     peer.connection.unary(PATH, b"x" * 95, 3.0)
     heard = await peer.heard()
@@ -225,7 +225,7 @@ async def test_window_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize(("calls", "length"), [(3, 30_000), (6, 15_000)])
-async def test_window_of_the_connection_is_shared(calls: int, length: int) -> None:
+async def test_calls_share_the_connection_window(calls: int, length: int) -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 1 << 20})
     for _ in range(calls):
         peer.connection.unary(PATH, b"x" * length, 3.0)
@@ -237,7 +237,7 @@ async def test_window_of_the_connection_is_shared(calls: int, length: int) -> No
     assert all(len(f.payload) <= 16_384 for f in heard)
 
 
-async def test_window_shrinks_mid_flight() -> None:
+async def test_smaller_initial_window_makes_the_window_negative() -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 1000})
     peer.connection.unary(PATH, b"x" * 1995, 3.0)
     assert len(body_of(await peer.heard(), 1)) == 1000
@@ -252,7 +252,7 @@ async def test_window_shrinks_mid_flight() -> None:
 
 
 @pytest.mark.parametrize("length", [40_000, 70_000])
-async def test_larger_frames_when_the_server_takes_them(length: int) -> None:
+async def test_request_uses_the_frame_size_of_the_server(length: int) -> None:
     peer = await connected({frames.MAX_FRAME_SIZE: 1 << 17, frames.INITIAL_WINDOW_SIZE: 1 << 17})
     peer.say(window_update(0, 1 << 17))
     peer.connection.unary(PATH, b"x" * length, 3.0)
@@ -261,10 +261,10 @@ async def test_larger_frames_when_the_server_takes_them(length: int) -> None:
 
 
 @pytest.mark.looptime
-async def test_window_that_never_opens_meets_the_deadline() -> None:
+async def test_call_blocked_by_a_window_ends_at_its_deadline() -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 0})
     answer = peer.connection.unary(PATH, b"q", 1.0)
-    error = await failure(answer)
+    error = await call_error(answer)
     assert error.code == errors.DEADLINE_EXCEEDED
     heard = await peer.heard()
     assert kinds(heard) == [frames.HEADERS, frames.RST_STREAM]
@@ -279,21 +279,21 @@ async def test_window_that_never_opens_meets_the_deadline() -> None:
 # -- ends of calls
 
 
-async def test_trailers_only() -> None:
+async def test_trailers_only_response_raises_its_status() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     fields = [*OK_HEAD, (b"grpc-status", b"11"), (b"grpc-message", b"etcdserver: 100%25 gone%0A")]
     peer.say(peer.head(1, fields, end=True))
-    error = await failure(answer)
+    error = await call_error(answer)
     assert (error.code, error.message, error.sent) == (11, "etcdserver: 100% gone\n", True)
 
 
 @pytest.mark.parametrize(("status", "code"), [(b"503", errors.UNAVAILABLE), (b"401", errors.UNAUTHENTICATED)])
-async def test_answer_of_a_proxy(status: bytes, code: int) -> None:
+async def test_http_error_status_becomes_a_grpc_error(status: bytes, code: int) -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.say(peer.head(1, [(b":status", status)]))
-    error = await failure(answer)
+    error = await call_error(answer)
     assert error.code == code
     assert status.decode() in error.message
     assert kinds(await peer.heard())[-1] == frames.RST_STREAM
@@ -317,23 +317,23 @@ BAD_BODIES = {
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
-async def test_bad_framing_of_the_answer(name: str) -> None:
+async def test_invalid_message_framing_is_an_internal_error(name: str) -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.say(peer.head(1), frame(frames.DATA, 0, 1, BAD_BODIES[name]), peer.trailers(1))
-    assert (await failure(answer)).code == errors.INTERNAL
+    assert (await call_error(answer)).code == errors.INTERNAL
 
 
-async def test_end_without_trailers() -> None:
+async def test_response_without_trailers_is_unavailable() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.say(peer.head(1), frame(frames.DATA, frames.END_STREAM, 1, message(b"a")))
-    error = await failure(answer)
+    error = await call_error(answer)
     assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
 
 
-async def test_end_without_status() -> None:
+async def test_trailers_without_grpc_status_are_unknown() -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.say(peer.head(1), frame(frames.DATA, 0, 1, message(b"a")), peer.head(1, [(b"x", b"y")], end=True))
-    assert (await failure(answer)).code == errors.UNKNOWN
+    assert (await call_error(answer)).code == errors.UNKNOWN

@@ -26,24 +26,24 @@ def body_of(heard: list[Frame], stream: int) -> bytes:
     return b"".join(frame.payload for frame in heard if frame.kind == frames.DATA and frame.stream == stream)
 
 
-async def failure(answer: asyncio.Future[bytes]) -> EtcdError:
+async def call_error(answer: asyncio.Future[bytes]) -> EtcdError:
     with pytest.raises(EtcdError) as caught:
         await answer
     return caught.value
 
 
 @pytest.mark.parametrize(("code", "sent"), [(frames.REFUSED_STREAM, False), (frames.CANCEL, True), (11, True)])
-async def test_reset_by_the_server(code: int, sent: bool) -> None:
+async def test_reset_by_the_server_fails_only_its_call(code: int, sent: bool) -> None:
     peer = await connected()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.say(frame(frames.RST_STREAM, 0, 1, code.to_bytes(4, "big")))
-    error = await failure(answer)
+    error = await call_error(answer)
     assert (error.code, error.sent) == (errors.UNAVAILABLE, sent)
     assert peer.connection.live
 
 
 @pytest.mark.looptime
-async def test_cancelled_caller_frees_the_stream() -> None:
+async def test_cancelled_call_frees_its_stream() -> None:
     peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
     first = peer.connection.unary(PATH, b"q", 30.0)
     second = peer.connection.unary(PATH, b"r", 30.0)
@@ -62,7 +62,7 @@ async def test_cancelled_caller_frees_the_stream() -> None:
 # -- limits of the connection
 
 
-async def test_calls_over_the_limit_wait_their_turn() -> None:
+async def test_calls_over_the_stream_limit_are_queued() -> None:
     peer = await connected({frames.MAX_CONCURRENT_STREAMS: 2})
     answers = [peer.connection.unary(PATH, b"q%d" % n, 3.0) for n in range(5)]
     assert [f.stream for f in await peer.heard() if f.kind == frames.HEADERS] == [1, 3]
@@ -75,18 +75,18 @@ async def test_calls_over_the_limit_wait_their_turn() -> None:
 
 
 @pytest.mark.looptime
-async def test_deadline_in_the_queue_was_never_sent() -> None:
+async def test_queued_call_past_its_deadline_is_unsent() -> None:
     peer = await connected({frames.MAX_CONCURRENT_STREAMS: 1})
     first = peer.connection.unary(PATH, b"q", 10.0)
     queued = peer.connection.unary(PATH, b"q", 1.0)
-    error = await failure(queued)
+    error = await call_error(queued)
     assert (error.code, error.sent) == (errors.DEADLINE_EXCEEDED, False)
     assert not first.done()
-    assert (await failure(first)).sent
+    assert (await call_error(first)).sent
 
 
 @pytest.mark.looptime
-async def test_a_large_answer_may_be_slow_but_not_stand_still() -> None:
+async def test_slow_response_is_read_but_a_stalled_one_times_out() -> None:
     peer = await connected()
     answers = [peer.connection.unary(PATH, b"q", 3.0) for _ in range(2)]
     body = message(b"x" * 80)
@@ -96,12 +96,12 @@ async def test_a_large_answer_may_be_slow_but_not_stand_still() -> None:
         await asyncio.sleep(1)
     peer.say(peer.trailers(1))
     assert await answers[0] == b"x" * 80
-    assert (await failure(answers[1])).code == errors.DEADLINE_EXCEEDED
+    assert (await call_error(answers[1])).code == errors.DEADLINE_EXCEEDED
     assert kinds(await peer.heard())[-1] == frames.RST_STREAM  # earlier
 
 
 @pytest.mark.looptime
-async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
+async def test_slow_request_is_sent_but_a_stalled_one_times_out() -> None:
     peer = await connected({frames.INITIAL_WINDOW_SIZE: 10_000})
     peer.say(window_update(0, 1 << 20))
     slow, still = (peer.connection.unary(PATH, b"x" * 100_000, 3.0) for _ in range(2))
@@ -111,7 +111,7 @@ async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
     assert still.done()
     peer.say(peer.answer(1, b"a"))
     assert await slow == b"a"
-    assert (await failure(still)).code == errors.DEADLINE_EXCEEDED
+    assert (await call_error(still)).code == errors.DEADLINE_EXCEEDED
 
 
 def test_bytes_of_other_calls_are_no_progress() -> None:
@@ -123,27 +123,27 @@ def test_bytes_of_other_calls_are_no_progress() -> None:
     assert call.has_progressed(300)
 
 
-async def test_no_free_stream_for_a_watch() -> None:
+async def test_watch_without_a_free_stream_raises_an_unsent_error() -> None:
     peer = await connected({frames.MAX_CONCURRENT_STREAMS: 0})
     with pytest.raises(EtcdError) as caught:
         peer.connection.stream(PATH, lambda _: None, lambda _: None)
     assert not caught.value.sent
 
 
-async def test_stream_ids_run_out() -> None:
+async def test_exhausted_stream_ids_drain_the_connection() -> None:
     peer = await connected()
     peer.connection._next_id = frames.MAX_STREAM_ID  # after two thousand million calls
     answer = peer.connection.unary(PATH, b"q", 3.0)
     assert not peer.connection.live
     assert peer.connection.lost.done()
-    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+    assert not (await call_error(peer.connection.unary(PATH, b"q", 3.0))).sent
     peer.say(peer.answer(frames.MAX_STREAM_ID, b"last"))
     assert await answer == b"last"
     await turn()
     assert peer.closed
 
 
-async def test_goaway_with_a_low_last_id() -> None:
+async def test_goaway_fails_unprocessed_calls_as_unsent() -> None:
     peer = await connected({frames.MAX_CONCURRENT_STREAMS: 3})
     ended: list[EtcdError] = []
     low, high = (peer.connection.unary(PATH, b"q", 3.0) for _ in range(2))
@@ -151,8 +151,8 @@ async def test_goaway_with_a_low_last_id() -> None:
     queued = peer.connection.unary(PATH, b"q", 3.0)
     await peer.heard()
     peer.say(frame(frames.GOAWAY, 0, 0, (1).to_bytes(4, "big") + (0).to_bytes(4, "big") + b"max_age"))
-    assert not (await failure(high)).sent
-    assert not (await failure(queued)).sent
+    assert not (await call_error(high)).sent
+    assert not (await call_error(queued)).sent
     assert [(error.code, error.sent) for error in ended] == [(errors.UNAVAILABLE, False)]
     assert not peer.closed
     assert peer.connection.lost.done()
@@ -163,7 +163,7 @@ async def test_goaway_with_a_low_last_id() -> None:
     assert peer.connection.closed.done()
 
 
-async def test_goaway_ends_streams_so_that_the_server_can_stop() -> None:
+async def test_goaway_ends_open_streams() -> None:
     peer = await connected()
     ended: list[EtcdError] = []
     peer.connection.stream(PATH, lambda _: None, ended.append)
@@ -174,31 +174,31 @@ async def test_goaway_ends_streams_so_that_the_server_can_stop() -> None:
     assert peer.closed
 
 
-async def test_connection_lost() -> None:
+async def test_lost_connection_ends_calls_and_streams() -> None:
     peer = await connected()
     ended: list[EtcdError] = []
     answer = peer.connection.unary(PATH, b"q", 3.0)
     peer.connection.stream(PATH, lambda _: None, ended.append)
     await peer.heard()
     peer.close()
-    error = await failure(answer)
+    error = await call_error(answer)
     assert (error.code, error.sent) == (errors.UNAVAILABLE, True)
     assert len(ended) == 1
-    assert not (await failure(peer.connection.unary(PATH, b"q", 3.0))).sent
+    assert not (await call_error(peer.connection.unary(PATH, b"q", 3.0))).sent
 
 
-async def test_call_that_never_left_was_not_sent() -> None:
+async def test_unwritten_call_of_a_lost_connection_is_unsent() -> None:
     peer = await connected()
     first = peer.connection.unary(PATH, b"q", 3.0)
     await peer.heard()
     second = peer.connection.unary(PATH, b"q", 3.0)
     peer.connection.connection_lost(None)
-    assert (await failure(first)).sent
-    assert not (await failure(second)).sent
+    assert (await call_error(first)).sent
+    assert not (await call_error(second)).sent
 
 
 @pytest.mark.looptime
-async def test_silent_server_is_pinged_and_given_up() -> None:
+async def test_silent_server_is_pinged_and_then_aborted() -> None:
     peer = await connected()
     ended: list[EtcdError] = []
     peer.connection.stream(PATH, lambda _: None, ended.append)
@@ -224,7 +224,7 @@ async def test_idle_connection_is_not_pinged() -> None:
 # -- streams
 
 
-async def test_stream_both_ways() -> None:
+async def test_stream_sends_and_receives_messages() -> None:
     peer = await connected()
     got: list[bytes] = []
     ended: list[EtcdError] = []
@@ -247,7 +247,7 @@ async def test_stream_both_ways() -> None:
     assert await peer.heard() == []
 
 
-async def test_stream_cancelled_by_its_own_listener() -> None:
+async def test_stream_cancelled_in_its_callback_stops_delivery() -> None:
     peer = await connected()
     got: list[bytes] = []
     ended: list[EtcdError] = []
@@ -265,7 +265,7 @@ async def test_stream_cancelled_by_its_own_listener() -> None:
 
 
 @pytest.mark.parametrize("flags", [0, frames.END_STREAM], ids=["more to come", "the last"])
-async def test_compressed_message_of_a_stream(flags: int) -> None:
+async def test_compressed_message_ends_the_stream(flags: int) -> None:
     peer = await connected()
     ended: list[EtcdError] = []
     peer.connection.stream(PATH, lambda _: None, ended.append)
@@ -273,7 +273,7 @@ async def test_compressed_message_of_a_stream(flags: int) -> None:
     assert [error.code for error in ended] == [errors.INTERNAL]
 
 
-async def test_stream_gives_its_window_back() -> None:
+async def test_stream_messages_send_window_updates() -> None:
     peer = await connected()
     got: list[bytes] = []
     peer.connection.stream(PATH, got.append, lambda _: None)
@@ -313,7 +313,7 @@ class Standing:
             callback()
 
 
-async def standing() -> tuple[Peer, Standing]:
+async def stoppable_peer() -> tuple[Peer, Standing]:
     loop = Standing()
     peer = Peer(Connection("etcd:2379", "http", cast(asyncio.AbstractEventLoop, loop)))
     peer.greet()
@@ -321,8 +321,8 @@ async def standing() -> tuple[Peer, Standing]:
     return peer, loop
 
 
-async def test_an_answer_that_came_while_the_process_stood_still_counts() -> None:
-    peer, loop = await standing()
+async def test_response_received_during_a_process_stop_is_accepted() -> None:
+    peer, loop = await stoppable_peer()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     for at in range(3):  # it may be stopped again immediately
         loop.after(60.0)
@@ -333,31 +333,31 @@ async def test_an_answer_that_came_while_the_process_stood_still_counts() -> Non
         answer = peer.connection.unary(PATH, b"q", 3.0)
 
 
-async def test_a_call_made_with_the_time_of_before_the_stop_has_time() -> None:
+async def test_process_stop_does_not_time_out_a_new_call() -> None:
     """A stop within an iteration of the loop is no timeout, though uvloop's time is that of the iteration's start."""
-    peer, loop = await standing()
+    peer, loop = await stoppable_peer()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     loop.after(60.0)
     for _ in range(int(etcd_limits.GRACE / h2.SWEEP)):
         loop.after(h2.SWEEP)
         assert not answer.done()
     loop.after(2 * h2.SWEEP)
-    assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED, "there is no answer"
+    assert (await call_error(answer)).code == errors.DEADLINE_EXCEEDED, "there is no answer"
 
 
 @pytest.mark.parametrize("stops", [(0.6, 0.6), (0.6, h2.SWEEP)], ids=["always", "every second time"])
-async def test_a_process_that_is_late_again_and_again_keeps_deadlines(stops: tuple[float, float]) -> None:
-    peer, loop = await standing()
+async def test_repeated_process_stops_do_not_extend_deadlines(stops: tuple[float, float]) -> None:
+    peer, loop = await stoppable_peer()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     for _ in range(10):
         for seconds in stops:
             loop.after(seconds)
     assert answer.done()
-    assert (await failure(answer)).code == errors.DEADLINE_EXCEEDED
+    assert (await call_error(answer)).code == errors.DEADLINE_EXCEEDED
 
 
-async def test_a_pong_that_came_while_the_process_stood_still_counts() -> None:
-    peer, loop = await standing()
+async def test_pong_received_during_a_process_stop_is_accepted() -> None:
+    peer, loop = await stoppable_peer()
     peer.connection.unary(PATH, b"q", 600.0)
     for _ in range(50):
         loop.after(h2.SWEEP)
@@ -371,7 +371,7 @@ async def test_a_pong_that_came_while_the_process_stood_still_counts() -> None:
 # -- headers
 
 
-async def test_token_of_any_length() -> None:
+async def test_tokens_of_any_length_are_encoded() -> None:
     peer = await connected()
     for number, length in enumerate((1, 126, 127, 128, 254, 255, 4000)):
         peer.connection.set_token("t" * length)
@@ -380,7 +380,7 @@ async def test_token_of_any_length() -> None:
         assert peer.read_head(head.payload)[b"token"] == b"t" * length, number
 
 
-async def test_server_that_uses_a_header_table_all_the_same() -> None:
+async def test_dynamic_header_table_of_the_server_is_decoded() -> None:
     peer = await connected()
     encoder = hpack.Encoder()  # it adds headers to its table, so equal bytes mean other headers later
     for number in range(6):
@@ -397,4 +397,4 @@ async def test_server_that_uses_a_header_table_all_the_same() -> None:
         if number % 2:
             assert await answer == b"a"
         else:
-            assert (await failure(answer)).message == f"m{number // 2}"
+            assert (await call_error(answer)).message == f"m{number // 2}"

@@ -15,7 +15,7 @@ from tests.unit.etcd.test_client import A, client
 pytestmark = pytest.mark.looptime
 
 
-async def test_probes_are_shared() -> None:
+async def test_head_reads_share_probes() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         before = mini.count(messages.RANGE)
@@ -24,7 +24,7 @@ async def test_probes_are_shared() -> None:
         assert mini.count(messages.RANGE) - before <= 2
 
 
-async def test_probe_begins_after_the_question() -> None:
+async def test_head_read_sees_all_writes_before_it() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         first = asyncio.gather(etcd.head_revision())
@@ -36,7 +36,7 @@ async def test_probe_begins_after_the_question() -> None:
         await first
 
 
-async def test_cancelled_questions_hurt_nobody() -> None:
+async def test_cancelled_head_reads_leave_other_reads_running() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         async with asyncio.TaskGroup() as group:
@@ -48,7 +48,7 @@ async def test_cancelled_questions_hurt_nobody() -> None:
         assert await etcd.head_revision() == 1
 
 
-async def test_probe_that_fails_tells_all() -> None:
+async def test_failed_probe_fails_all_waiting_readers() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         mini.down.add(A)
@@ -59,7 +59,7 @@ async def test_probe_that_fails_tells_all() -> None:
         assert await etcd.head_revision() == 1
 
 
-async def test_who_waits_for_a_probe_gives_up_as_soon_as_others() -> None:
+async def test_each_head_read_fails_after_its_own_budget() -> None:
     async def ask(after: float) -> float:
         await asyncio.sleep(after)
         began = now()
@@ -75,7 +75,7 @@ async def test_who_waits_for_a_probe_gives_up_as_soon_as_others() -> None:
     assert etcd_limits.CALL_BUDGET - 1 <= min(took) <= max(took) <= etcd_limits.CALL_BUDGET + 0.5
 
 
-async def test_who_came_later_has_an_answer_when_there_is_one_again() -> None:
+async def test_later_head_reads_succeed_after_etcd_returns() -> None:
     async def ask(after: float) -> int | str:
         await asyncio.sleep(after)
         try:
@@ -91,7 +91,7 @@ async def test_who_came_later_has_an_answer_when_there_is_one_again() -> None:
         assert await asyncio.gather(*map(ask, (0, 5, 9))) == ["gone", 1, 1]
 
 
-async def test_readers_of_a_closing_client_get_an_error() -> None:
+async def test_close_fails_waiting_head_reads() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         mini.faults.append(Fault(messages.RANGE))
@@ -105,7 +105,7 @@ async def test_readers_of_a_closing_client_get_an_error() -> None:
     assert [type(error) for error in found] == [errors.Closed] * 2
 
 
-async def test_silence_is_noticed_though_nobody_asks() -> None:
+async def test_silent_etcd_is_detected_without_requests() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         await asyncio.sleep(60)

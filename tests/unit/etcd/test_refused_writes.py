@@ -11,7 +11,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize(("fault", "told"), [(LOST, errors.UnknownOutcome), (UNSENT, errors.AuthError)])
-async def test_a_login_that_is_refused_before_another_try(
+async def test_refused_login_of_a_retry_depends_on_first_attempt(
     monkeypatch: pytest.MonkeyPatch, fault: errors.EtcdError, told: type[errors.EtcdError]
 ) -> None:
     """The password changed after the first attempt, so the login of the retry fails.
@@ -34,7 +34,7 @@ async def test_a_login_that_is_refused_before_another_try(
         monkeypatch.undo()
 
 
-async def test_writes_in_doubt_are_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+async def test_writes_of_unknown_outcome_are_logged_with_a_rate_limit(caplog: pytest.LogCaptureFixture) -> None:
     mini = Mini()
     async with client(mini) as etcd:
         for at in range(5):

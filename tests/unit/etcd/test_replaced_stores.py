@@ -20,7 +20,7 @@ REPLACED = {
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("name", REPLACED)
-async def test_store_replaced(name: str) -> None:
+async def test_reconnect_to_a_replaced_store_ends_watches(name: str) -> None:
     mini = Mini(revision=10, term=5)
     async with client(mini) as etcd:
         heard, other = Listener(), Listener()
@@ -50,7 +50,7 @@ async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
 
 
 @pytest.mark.looptime
-async def test_store_replaced_is_seen_by_a_probe() -> None:
+async def test_head_probe_detects_a_replaced_store() -> None:
     mini = Mini(revision=10)
     async with watched(mini) as (etcd, heard):
         mini.revision = 4
@@ -59,7 +59,7 @@ async def test_store_replaced_is_seen_by_a_probe() -> None:
 
 
 @pytest.mark.looptime
-async def test_store_that_lacks_the_last_write_was_replaced() -> None:
+async def test_store_without_the_own_last_write_is_replaced() -> None:
     """The client knows the revision of its own write, also if no watch receives it."""
     mini = Mini(revision=10)
     async with watched(mini) as (etcd, heard):
@@ -73,7 +73,7 @@ async def test_store_that_lacks_the_last_write_was_replaced() -> None:
 
 
 @pytest.mark.looptime
-async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None:
+async def test_writes_detect_a_store_reset_to_an_older_revision() -> None:
     mini = Mini(revision=10)
     async with watched(mini) as (etcd, heard):
         mini.revision = 7
@@ -89,7 +89,7 @@ async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None
         assert again.ends == [], "told once"
 
 
-async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
+async def watch_with_last_event(mini: Mini, etcd: Etcd, last: str) -> Listener:
     """Return the listener of a watch whose last event is of /k: a change or deletion by this or another client."""
     heard = Listener()
     watch = heard.watch(etcd, 0)
@@ -116,10 +116,10 @@ CARRIED_ON = {  # writes of other clients after the store was reset to revision 
 @pytest.mark.looptime
 @pytest.mark.parametrize("last", ["change", "deletion", "own change", "own deletion"])
 @pytest.mark.parametrize("name", CARRIED_ON)
-async def test_store_that_others_carried_past_what_was_told(name: str, last: str) -> None:
+async def test_reset_store_is_detected_after_other_clients_wrote(name: str, last: str) -> None:
     mini = Mini()
     async with client(mini) as etcd:
-        heard, other = await told(mini, etcd, last), Listener()
+        heard, other = await watch_with_last_event(mini, etcd, last), Listener()
         other.watch(etcd, 0)
         mini.restore(2)
         for key in CARRIED_ON[name]:
@@ -132,10 +132,10 @@ async def test_store_that_others_carried_past_what_was_told(name: str, last: str
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("last", ["change", "deletion", "own change", "own deletion"])
-async def test_store_that_has_what_was_told_is_the_same(last: str) -> None:
+async def test_reconnect_to_the_same_store_continues_watches(last: str) -> None:
     mini = Mini()
     async with client(mini) as etcd:
-        heard = await told(mini, etcd, last)
+        heard = await watch_with_last_event(mini, etcd, last)
         mini.cut()
         mini.put(b"/k", b"newer")
         await asyncio.sleep(5)
@@ -143,10 +143,10 @@ async def test_store_that_has_what_was_told_is_the_same(last: str) -> None:
 
 
 @pytest.mark.looptime
-async def test_store_that_forgot_what_was_told_says_so_itself() -> None:
+async def test_reconnect_after_compaction_ends_the_watch_as_compacted() -> None:
     mini = Mini()
     async with client(mini) as etcd:
-        heard = await told(mini, etcd, "change")
+        heard = await watch_with_last_event(mini, etcd, "change")
         mini.cut()
         mini.put(b"/k", b"newer")
         mini.put(b"/k", b"newest")

@@ -7,7 +7,7 @@ import pytest
 from apiext.etcd.scope import Scope
 
 
-async def test_a_task_that_ends_starts_no_other() -> None:
+async def test_closing_scope_spawns_no_tasks() -> None:
     """A cancelled task may still request a scope; without this, the scope would never end."""
     scope, found = Scope(), list[object]()
 
@@ -27,7 +27,7 @@ async def test_a_task_that_ends_starts_no_other() -> None:
     assert scope.spawn(ending()) is None
 
 
-async def test_a_task_that_fails_is_told_to_who_asks() -> None:
+async def test_wait_closed_raises_the_error_of_a_task() -> None:
     async def failing() -> None:
         raise ValueError("a fault of ours")
 
@@ -44,7 +44,7 @@ async def test_a_task_that_fails_is_told_to_who_asks() -> None:
     await scope.close()
 
 
-async def test_a_scope_that_is_closed_in_order_has_no_more_to_tell() -> None:
+async def test_wait_closed_returns_after_a_regular_close() -> None:
     scope = Scope()
     await scope.open()
     scope.spawn(asyncio.Event().wait())  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def load(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", load("errors.yaml"), ids=lambda case: f"{case['code']} {case['text']}")
-def test_errors(case: dict[str, Any]) -> None:
+def test_errors_are_classified_by_code_and_text(case: dict[str, Any]) -> None:
     error = EtcdError(case["code"], case["text"])
     fault = errors.classify(error)
     assert type(fault).__name__ == case["kind"]
@@ -34,7 +34,7 @@ def test_unsent_calls_are_always_retried() -> None:
 
 
 @pytest.mark.parametrize("case", load("versions.yaml"), ids=lambda case: case["text"])
-def test_versions(case: dict[str, Any]) -> None:
+def test_progress_support_depends_on_server_version(case: dict[str, Any]) -> None:
     version = versions.parse_version(case["text"])
     assert versions.answers_progress(version) is case["progress"]
 
@@ -50,17 +50,17 @@ ENDPOINTS = {
 
 
 @pytest.mark.parametrize("text", ENDPOINTS)
-def test_endpoints(text: str) -> None:
+def test_endpoints_are_parsed(text: str) -> None:
     assert parse_endpoint(text) == ENDPOINTS[text]
 
 
-def test_endpoint_texts() -> None:
+def test_endpoints_are_formatted() -> None:
     assert str(parse_endpoint("http://[::1]:2379")) == "http://[::1]:2379"
     assert str(parse_endpoint("unix:///run/a")) == "unix:///run/a"
     assert parse_endpoint("unix:///run/a").authority == "localhost"
 
 
-def test_lineage_takes_answers_in_any_order() -> None:
+def test_lineage_accepts_responses_in_any_order() -> None:
     lineage = Lineage()
     assert lineage.compare(1, 2, 10, floor=0, era=0) is None
     lineage.observe(20)
@@ -80,7 +80,7 @@ def test_lineage_starts_over_in_a_replaced_store() -> None:
     assert lineage.compare(2, 9, 1000, floor=1000, era=lineage.era) is None
 
 
-def test_lineage_is_told_once_of_a_store_that_went_back() -> None:
+def test_lineage_reports_a_reset_store_once() -> None:
     lineage = Lineage()
     lineage.compare(1, 5, 100, floor=0, era=0)
     assert lineage.wrote(101, floor=100, era=0) is None

@@ -16,7 +16,7 @@ from tests.unit.etcd.mini import Mini
 
 
 @pytest.mark.looptime
-async def test_from_now() -> None:
+async def test_watch_from_now_delivers_later_events() -> None:
     mini = Mini()
     mini.put(b"/before", b"")
     async with client(mini) as etcd:
@@ -36,7 +36,7 @@ async def test_from_now() -> None:
 
 
 @pytest.mark.looptime
-async def test_from_a_revision_with_previous_values() -> None:
+async def test_watch_from_a_revision_delivers_previous_values() -> None:
     mini = Mini()
     for value in (b"1", b"2"):
         mini.put(b"/k", value)
@@ -54,7 +54,7 @@ async def test_from_a_revision_with_previous_values() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("repeat", [False, True])
-async def test_resumes_without_gap_or_twin(repeat: bool) -> None:
+async def test_watch_resumes_without_gap_or_duplicate(repeat: bool) -> None:
     mini = Mini(repeat_events=repeat)
     async with client(mini, A, B) as etcd:
         heard = Listener()
@@ -71,7 +71,7 @@ async def test_resumes_without_gap_or_twin(repeat: bool) -> None:
 
 
 @pytest.mark.looptime
-async def test_waits_while_there_is_no_etcd() -> None:
+async def test_watch_resumes_after_etcd_was_down() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -126,7 +126,7 @@ async def test_own_writes_are_not_delivered(size: int) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() -> None:
+async def test_skip_to_drops_a_buffered_fragment() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -146,7 +146,7 @@ async def test_a_revision_that_waits_for_its_next_fragment_may_become_known() ->
 
 
 @pytest.mark.looptime
-async def test_progress_between_two_fragments_of_a_revision_says_nothing() -> None:
+async def test_progress_between_fragments_is_ignored() -> None:
     """Progress between two fragments of a revision is ignored, and the rest of the revision is delivered."""
     mini = Mini()
     async with client(mini) as etcd:
@@ -168,7 +168,7 @@ async def test_progress_between_two_fragments_of_a_revision_says_nothing() -> No
 
 
 @pytest.mark.looptime
-async def test_compacted() -> None:
+async def test_watch_from_a_compacted_revision_ends() -> None:
     mini = Mini()
     for _ in range(10):
         mini.put(b"/k", b"x")
@@ -185,7 +185,7 @@ async def test_compacted() -> None:
 
 
 @pytest.mark.looptime
-async def test_compacted_while_away() -> None:
+async def test_compaction_while_disconnected_ends_the_watch() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -201,7 +201,7 @@ async def test_compacted_while_away() -> None:
 
 
 @pytest.mark.looptime
-async def test_too_far_behind() -> None:
+async def test_watch_far_behind_ends_after_reconnect() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -215,7 +215,7 @@ async def test_too_far_behind() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("version", "trusted"), [("3.5.13", True), ("3.5.12", False), ("3.4.31", True), ("3.6", True)])
-async def test_progress(version: str, trusted: bool) -> None:
+async def test_progress_requests_depend_on_server_version(version: str, trusted: bool) -> None:
     mini = Mini(version=version)
     async with client(mini) as etcd:
         heard = Listener()
@@ -231,7 +231,7 @@ async def test_progress(version: str, trusted: bool) -> None:
 
 
 @pytest.mark.looptime
-async def test_cancel() -> None:
+async def test_cancelled_watch_delivers_nothing() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -248,7 +248,7 @@ async def test_cancel() -> None:
 
 
 @pytest.mark.looptime
-async def test_cancel_from_the_callback() -> None:
+async def test_watch_cancelled_in_its_callback_stops_delivery() -> None:
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()
@@ -266,7 +266,7 @@ async def test_cancel_from_the_callback() -> None:
 
 
 @pytest.mark.looptime
-async def test_close_tells_open_watches() -> None:
+async def test_close_ends_open_and_later_watches() -> None:
     mini = Mini()
     heard = Listener()
     async with client(mini) as etcd:
@@ -279,7 +279,7 @@ async def test_close_tells_open_watches() -> None:
 
 
 @pytest.mark.looptime
-async def test_member_that_does_not_open_the_watch_is_left() -> None:
+async def test_watch_switches_from_a_member_that_does_not_open_it() -> None:
     mini = Mini(mute_watches=True)
     async with client(mini, A, B) as etcd:
         heard = Listener()
@@ -302,7 +302,7 @@ CANCELS = {
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("reason", CANCELS)
-async def test_cancelled_by_the_server(reason: str) -> None:
+async def test_watch_cancelled_by_the_server_reopens_or_ends(reason: str) -> None:
     mini = Mini()
     async with client(mini, A, B) as etcd:
         heard = Listener()
@@ -344,7 +344,7 @@ async def test_a_watch_with_an_old_token_logs_in_again(reason: str) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_watch_that_is_denied_with_a_new_token_ends() -> None:
+async def test_watch_denied_with_a_new_token_ends() -> None:
     mini = Mini(password="secret")
     async with client(mini, user="app", password="secret") as etcd:
         heard = Listener()
@@ -355,7 +355,7 @@ async def test_a_watch_that_is_denied_with_a_new_token_ends() -> None:
 
 
 @pytest.mark.looptime
-async def test_watches_that_do_not_stay_open_are_told_of_seldom(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_watches_are_logged_with_a_rate_limit(caplog: pytest.LogCaptureFixture) -> None:
     mini = Mini()
     async with client(mini) as etcd:
         mini.refusals += ["the server is unwell"] * 1_000
@@ -369,11 +369,11 @@ async def test_watches_that_do_not_stay_open_are_told_of_seldom(caplog: pytest.L
 
 
 @pytest.mark.looptime
-async def test_a_watch_that_lived_comes_back_at_once() -> None:
+async def test_only_repeatedly_ended_watches_reopen_with_a_pause() -> None:
     """Only watches that end repeatedly wait longer each time."""
     mini, loop = Mini(), asyncio.get_running_loop()
 
-    async def away() -> float:
+    async def reopen_duration() -> float:
         (stream,) = (stream for link in mini.links for stream in link.streams)
         began = loop.time()
         stream.say(messages.WatchResponse(canceled=True, cancel_reason="the server is unwell"))
@@ -383,11 +383,11 @@ async def test_a_watch_that_lived_comes_back_at_once() -> None:
     async with client(mini) as etcd:
         watch = Listener().watch(etcd, 0)
         await until(lambda: watch.connected)
-        pauses = [await away() for _ in range(10)]
+        pauses = [await reopen_duration() for _ in range(10)]
         assert max(pauses[:2]) < 0.1
         assert min(pauses[8:]) > 0.9
         await asyncio.sleep(5)
-        assert await away() < 0.1
+        assert await reopen_duration() < 0.1
 
 
 STEPS = st.lists(
@@ -396,7 +396,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_every_change_once_and_in_order(steps: list[str]) -> None:
+def test_watch_delivers_every_change_once_and_in_order(steps: list[str]) -> None:
     async def story() -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]:
         mini = Mini()
         async with client(mini, A, B) as etcd:

@@ -29,7 +29,7 @@ def run(story: object) -> None:
 
 
 @given(BODIES, CUTS, CUTS)
-def test_any_cut_of_a_stream(bodies: list[bytes], into_frames: list[int], into_reads: list[int]) -> None:
+def test_stream_messages_survive_any_split(bodies: list[bytes], into_frames: list[int], into_reads: list[int]) -> None:
     async def story() -> None:
         peer = await connected()
         got: list[bytes] = []
@@ -47,7 +47,7 @@ def test_any_cut_of_a_stream(bodies: list[bytes], into_frames: list[int], into_r
 
 
 @given(st.binary(max_size=300), CUTS, CUTS)
-def test_any_cut_of_an_answer(body: bytes, into_frames: list[int], into_reads: list[int]) -> None:
+def test_unary_response_survives_any_split(body: bytes, into_frames: list[int], into_reads: list[int]) -> None:
     async def story() -> None:
         peer = await connected()
         answer = peer.connection.unary(PATH, b"q", 3.0)
@@ -70,7 +70,7 @@ WORDS = st.one_of(
 
 
 @given(st.lists(WORDS, max_size=25))
-def test_windows_are_kept_and_everything_arrives(words: list[tuple[str, int]]) -> None:
+def test_requests_respect_windows_and_arrive_completely(words: list[tuple[str, int]]) -> None:
     async def story() -> None:
         peer = Peer(Connection("etcd:2379", "http", asyncio.get_running_loop()))
         first, total = 100, 65_535

@@ -30,7 +30,7 @@ def put(log: AccessLog, number: int, size: int = 0) -> None:
     log.put({"number": number, "filling": "x" * size}, time.monotonic())
 
 
-async def test_lines_come_whole_and_in_order() -> None:
+async def test_access_log_lines_are_complete_and_in_order() -> None:
     outlet, inlet = os.pipe()
     reading = asyncio.get_running_loop().run_in_executor(None, read_all, outlet)
     try:
@@ -47,7 +47,7 @@ async def test_lines_come_whole_and_in_order() -> None:
     assert all(line["milliseconds"] >= 0 for line in found)
 
 
-async def test_bytes_of_a_header_that_are_no_text_are_told_of() -> None:
+async def test_invalid_utf8_of_headers_is_replaced_in_the_log() -> None:
     outlet, inlet = os.pipe()
     try:
         log = AccessLog(inlet, logs.formatter("json"))
@@ -58,7 +58,7 @@ async def test_bytes_of_a_header_that_are_no_text_are_told_of() -> None:
     assert [line["userAgent"] for line in lines_of(read_all(outlet))] == ["a\ufffd"]
 
 
-async def test_a_reader_that_stands_still_holds_nobody_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocked_log_reader_neither_blocks_nor_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ACCESS_HELD", 100_000)
     outlet, inlet = os.pipe()
     log = AccessLog(inlet, logs.formatter("json"))
@@ -79,7 +79,7 @@ async def test_a_reader_that_stands_still_holds_nobody_and_no_memory(monkeypatch
     assert sum(told) + sum("number" in line for line in found) == 1_000
 
 
-async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_does_not_wait_for_a_blocked_log_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ACCESS_FLUSH", 0.1)
     outlet, inlet = os.pipe()
     log = AccessLog(inlet, logs.formatter("json"))
@@ -91,7 +91,7 @@ async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pyt
     os.close(inlet)
 
 
-async def test_a_closed_standard_error_is_no_failure() -> None:
+async def test_closed_standard_error_is_ignored() -> None:
     outlet, inlet = os.pipe()
     os.close(outlet)
     log = AccessLog(inlet, logs.formatter("json"))

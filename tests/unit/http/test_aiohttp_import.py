@@ -61,8 +61,8 @@ assert aiohttp is sys.modules["aiohttp"] and aiohttp.ClientSession is whole
 @pytest.mark.parametrize(
     "program",
     [SERVER_ONLY, SERVER_ONLY + WHOLE, SERVER_ONLY + STANDING_IN, "import sys" + BEFORE],
-    ids=["without its client", "whole when asked", "names of other modules", "imported before"],
+    ids=["without its client", "complete on use", "names of other modules", "imported before"],
 )
-def test_imported_modules(program: str) -> None:
+def test_aiohttp_client_is_imported_only_on_use(program: str) -> None:
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr

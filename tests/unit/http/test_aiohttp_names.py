@@ -79,28 +79,28 @@ def _private(module: Any, *, defined: bool = False) -> set[str]:
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
-def test_the_versions_allowed_end_before_one_that_nobody_tried() -> None:
+def test_aiohttp_requirement_excludes_untested_versions() -> None:
     found = next(line for line in requires("apiext") or () if line.startswith("aiohttp"))
     assert found.startswith("aiohttp<3.15,>=3.14.5")
 
 
-def test_each_private_name_is_listed_here() -> None:
+def test_used_private_names_are_listed() -> None:
     used = _private(protocol) - _private(protocol, defined=True)
     assert used | CALLED == {*INITIAL, *OBJECTS, *METHODS, *ELSEWHERE, *CALLED}
 
 
 @pytest.mark.parametrize("module", [incoming, connections, server])
-def test_no_other_module_uses_one(module: Any) -> None:
+def test_only_the_protocol_module_uses_private_names(module: Any) -> None:
     theirs = {*INITIAL, *OBJECTS, *METHODS, "_ErrInfo", "_kwargs"}
     assert not _private(module) & theirs, "give it a public name in apiext/http/protocol.py"
 
 
-def test_the_parser_is_the_one_in_c() -> None:
+def test_aiohttp_uses_its_c_parser() -> None:
     assert http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
     assert protocol.has_fast_parser()
 
 
-async def handler() -> ApiHandler:
+async def new_connection() -> ApiHandler:
     """Return the connection of a server that never listened."""
 
     async def nothing(request: web.BaseRequest) -> web.StreamResponse:
@@ -110,7 +110,7 @@ async def handler() -> ApiHandler:
     return ApiHandler(web.Server(nothing), service, loop=asyncio.get_running_loop(), auto_decompress=False)
 
 
-async def test_each_private_name_is_there() -> None:
+async def test_aiohttp_defines_every_private_name() -> None:
     """Names exist in aiohttp's class: the server's subclass may define names that aiohttp lacks."""
     theirs = web.RequestHandler(web.Server(web.Application), loop=asyncio.get_running_loop())  # type: ignore[arg-type]
     missing = {name for name in (*INITIAL, *OBJECTS, *METHODS) if not hasattr(theirs, name)}
@@ -120,21 +120,21 @@ async def test_each_private_name_is_there() -> None:
     assert not missing, MISSING
 
 
-def test_each_name_that_aiohttp_calls_is_called() -> None:
+def test_aiohttp_calls_the_overridden_names() -> None:
     source = "".join(Path(module.__file__ or "").read_text(encoding="utf-8") for module in (web_protocol, http_writer))
     assert not {name for name in CALLED if f".{name}(" not in source}, "aiohttp calls them no more"
 
 
-async def test_state_of_a_new_connection() -> None:
-    ours = await handler()
+async def test_private_attributes_of_a_new_connection() -> None:
+    ours = await new_connection()
     assert {name: getattr(ours, name) for name in INITIAL} == INITIAL
     assert {name for name, kind in OBJECTS.items() if not isinstance(getattr(ours, name), kind)} == set()
     assert not ours._messages
     assert ours.messages is ours._messages
 
 
-async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
-    parser = (await handler())._parser
+async def test_parser_returns_messages_that_must_be_consumed() -> None:
+    parser = (await new_connection())._parser
     assert parser is not None
     for _ in range(40):  # more than its queue holds: each was consumed
         messages, upgraded, tail = parser.feed_data(b"GET /a?b=c HTTP/1.1\r\nHost: x\r\nA: b\r\n\r\n")
@@ -151,8 +151,8 @@ async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
     assert (message.status, message.exc, protocol.is_failure(message)) == (400, caught.value, True)
 
 
-async def test_a_body_that_came_with_its_head_is_in_the_buffer() -> None:
-    parser = (await handler())._parser
+async def test_body_received_with_its_head_is_buffered() -> None:
+    parser = (await new_connection())._parser
     assert parser is not None
     chunks = b"2\r\nbo\r\n2\r\ndy\r\n0\r\n\r\n"
     for header, body in ((b"Content-Length: 4", b"body"), (b"Transfer-Encoding: chunked", chunks)):
@@ -161,8 +161,8 @@ async def test_a_body_that_came_with_its_head_is_in_the_buffer() -> None:
         assert (payload.is_eof(), payload.exception(), b"".join(payload._buffer)) == (True, None, b"body")
 
 
-async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
-    connection = await handler()
+async def test_buffered_body_is_not_read_after_a_disconnect() -> None:
+    connection = await new_connection()
     assert connection._parser is not None
     messages, _, _ = connection._parser.feed_data(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
     request = connection.request = Request(*messages[0])
@@ -173,7 +173,7 @@ async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
 
 
 @on_uvloop
-async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_shutdown_wait_ends_with_the_running_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Deadlines, "end", lambda *_: None)  # a request that ignores its deadline
     monkeypatch.setattr(limits, "SHUTDOWN_CANCELLED", 0.01)
     shelf = Shelf(gate=asyncio.Event())
@@ -194,7 +194,7 @@ async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: 
 
 @pytest.mark.parametrize(("error", "code"), [(TimeoutError(), 504), (ZeroDivisionError(), 500)])
 @on_uvloop
-async def test_requests_before_any_filter_get_a_response(
+async def test_errors_before_any_filter_get_a_response(
     error: Exception, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(self: ApiHandler, request: Request) -> bool:
@@ -207,7 +207,7 @@ async def test_requests_before_any_filter_get_a_response(
 
 
 @on_uvloop
-async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None:
+async def test_each_request_moves_the_keepalive_deadline() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -238,7 +238,7 @@ async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None
 
 
 @on_uvloop
-async def test_writing_waits_for_room() -> None:
+async def test_large_response_waits_for_the_write_buffer() -> None:
     shelf = Shelf()
     for number in range(60):
         shelf.put(f"n{number}", t="x" * 100_000)
@@ -279,7 +279,7 @@ async def test_one_task_answers_all_requests_of_a_connection() -> None:
 
 
 @on_uvloop
-async def test_a_body_that_nobody_wanted_is_read_before_the_next_request() -> None:
+async def test_unread_body_is_skipped_before_the_next_request() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -295,7 +295,7 @@ async def test_a_body_that_nobody_wanted_is_read_before_the_next_request() -> No
 
 
 @on_uvloop
-async def test_a_body_that_never_comes_ends_the_connection() -> None:
+async def test_missing_body_of_a_refused_request_closes_connection() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         await until(lambda: bool(server.connections))

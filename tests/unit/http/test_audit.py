@@ -62,7 +62,7 @@ def auditor(kept: Kept, policy: bytes = EVERYTHING) -> Auditor:
 
 
 @on_uvloop
-async def test_a_bug_is_told_as_such() -> None:
+async def test_audit_records_an_exception_as_panic() -> None:
     shelf, kept = Shelf(), Kept()
     shelf.fails = RuntimeError("boom")
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
@@ -79,7 +79,7 @@ async def test_a_bug_is_told_as_such() -> None:
 
 @on_uvloop
 @pytest.mark.parametrize("end", [ConnectionResetError(), asyncio.CancelledError()], ids=["lost", "cancelled"])
-async def test_a_client_that_goes_away_is_told(end: BaseException) -> None:
+async def test_audit_records_a_closed_connection(end: BaseException) -> None:
     shelf, kept = Shelf(), Kept()
     shelf.fails = end
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
@@ -94,7 +94,7 @@ async def test_a_client_that_goes_away_is_told(end: BaseException) -> None:
 
 
 @on_uvloop
-async def test_what_has_to_be_told_and_is_not_refuses_a_request() -> None:
+async def test_failed_strict_audit_refuses_the_request() -> None:
     shelf, kept = Shelf(), Kept(strict=True, broken=True)
     audit = auditor(kept)
     async with serving(shelf, auditor=audit) as server, connected(server) as client:
@@ -106,7 +106,7 @@ async def test_what_has_to_be_told_and_is_not_refuses_a_request() -> None:
 
 
 @on_uvloop
-async def test_what_need_not_be_told_refuses_nobody() -> None:
+async def test_failed_lenient_audit_serves_the_request() -> None:
     shelf, kept = Shelf(), Kept(broken=True)
     shelf.put("a")
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
@@ -134,12 +134,12 @@ ROW = b'{"cells":[1],"object":' + PART + b"}"
         ((b'{\n  "a": 1\n}',), b'{"a":1}'),
     ],
 )  # fmt: skip
-def test_managed_fields_are_left_out_of_each_part_of_an_answer(parts: tuple[bytes, ...], then: bytes) -> None:
+def test_audit_omits_managed_fields_of_all_response_parts(parts: tuple[bytes, ...], then: bytes) -> None:
     assert Body(parts, "application/json", packed=False).bare_json() == then
 
 
 @on_uvloop
-async def test_a_request_that_takes_long_says_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_audit_annotates_the_latency_of_slow_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, kept = Shelf(), Kept()
     shelf.put("a")
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
@@ -152,7 +152,7 @@ async def test_a_request_that_takes_long_says_how_long(monkeypatch: pytest.Monke
 
 
 @on_uvloop
-async def test_a_held_object_whose_kind_is_called_status_stays_untold(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metadata_level_omits_custom_objects_of_kind_status(monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"apiVersion": "example.com/v1", "kind": "Status", "metadata": {"name": "a"}, "message": "secret"}
 
     async def delete(*_: Any) -> Outcome:
@@ -167,7 +167,7 @@ async def test_a_held_object_whose_kind_is_called_status_stays_untold(monkeypatc
 
 
 @on_uvloop
-async def test_what_nobody_wants_to_know_is_not_told() -> None:
+async def test_audit_level_none_records_no_event() -> None:
     shelf, kept = Shelf(), Kept()
     shelf.put("a")
     policy = b"{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}"
@@ -179,7 +179,7 @@ async def test_what_nobody_wants_to_know_is_not_told() -> None:
 
 
 @on_uvloop
-async def test_the_end_of_a_watch_is_told_when_the_server_ends() -> None:
+async def test_shutdown_audits_the_completion_of_watches() -> None:
     shelf, kept = Shelf(), Kept()
     async with serving(shelf, auditor=auditor(kept)) as server, connected(server) as client:
         client.send("GET", f"{COLLECTION}?watch=1")
@@ -188,7 +188,7 @@ async def test_the_end_of_a_watch_is_told_when_the_server_ends() -> None:
     assert kept.stages[-1] == "ResponseComplete"
 
 
-def test_without_an_audit_nothing_of_it_is_passed() -> None:
+def test_filters_without_audit_omit_the_audit_filter() -> None:
     plain, telling = filters.filters(audited=False), filters.filters(audited=True)
     assert tuple(plain) == tuple(one for one in filters.FILTERS if one is not filters.audit)
     free = filters.filters(audited=False, authorizes=False)

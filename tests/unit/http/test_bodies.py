@@ -32,7 +32,7 @@ PARSE = START + "couldn't get version/kind; json parse error: "
     ],
 )
 @on_uvloop
-async def test_bodies_that_are_refused(body: bytes, content_type: str, code: int, message: str) -> None:
+async def test_invalid_bodies_get_upstream_errors(body: bytes, content_type: str, code: int, message: str) -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         answer = await client.ask("POST", COLLECTION, body, Content_Type=content_type or "application/json")
         assert answer.code == code
@@ -41,7 +41,7 @@ async def test_bodies_that_are_refused(body: bytes, content_type: str, code: int
 
 @pytest.mark.rows("NEG-004")
 @on_uvloop
-async def test_bodies_that_are_taken() -> None:
+async def test_json_yaml_and_protobuf_bodies_are_accepted() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         body = b'{"kind":"Widget","kind":"Widget","metadata":{"name":"a"}}'
@@ -62,7 +62,7 @@ async def test_bodies_that_are_taken() -> None:
 
 @pytest.mark.rows("WRI-007", "AUT-004")
 @on_uvloop
-async def test_patches() -> None:
+async def test_patch_passes_its_media_type_and_manager() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -75,22 +75,22 @@ async def test_patches() -> None:
         assert (await client.ask("PATCH", f"{COLLECTION}/a", b"{}")).code == 415
 
 
-async def deleted(client: Client, shelf: Shelf, body: bytes, **headers: str) -> object:
+async def passed_options(client: Client, shelf: Shelf, body: bytes, **headers: str) -> object:
     assert (await client.ask("DELETE", f"{COLLECTION}/a", body, **headers)).code == 200
     return shelf.bodies[-1]
 
 
 @pytest.mark.rows("WRI-020")
 @on_uvloop
-async def test_delete_options() -> None:
+async def test_delete_passes_its_options() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
-        assert await deleted(client, shelf, b"") is None
-        assert await deleted(client, shelf, b"", Content_Type="application/json") is None
-        assert await deleted(client, shelf, b"{}") == {}
-        assert await deleted(client, shelf, b'{"propagationPolicy":"Orphan"}') == {"propagationPolicy": "Orphan"}
+        assert await passed_options(client, shelf, b"") is None
+        assert await passed_options(client, shelf, b"", Content_Type="application/json") is None
+        assert await passed_options(client, shelf, b"{}") == {}
+        assert await passed_options(client, shelf, b'{"propagationPolicy":"Orphan"}') == {"propagationPolicy": "Orphan"}
         empty = b"k8s\x00\x0a\x13\x0a\x02v1\x12\x0dDeleteOptions"
-        assert await deleted(client, shelf, empty, Content_Type=PROTOBUF) == {
+        assert await passed_options(client, shelf, empty, Content_Type=PROTOBUF) == {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
         }
@@ -100,7 +100,7 @@ async def test_delete_options() -> None:
 
 
 @on_uvloop
-async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_body_times_out_with_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "BODY_TIMEOUT", 0.01)
     async with serving(Shelf()) as server, connected(server) as client:
         client.send("POST", COLLECTION, Content_Length="10")
@@ -110,7 +110,7 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.rows("ERR-16")
 @on_uvloop
-async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_size_limit_applies_to_a_body_received_with_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents_limits, "MAX_BODY", 10)
     async with serving(Shelf()) as server, connected(server) as client:
         for body in (b"x" * 10, b"x" * 11):
@@ -138,7 +138,7 @@ async def test_a_body_far_over_the_limit_ends_the_connection(monkeypatch: pytest
 
 
 @on_uvloop
-async def test_a_chunked_body_that_is_broken() -> None:
+async def test_invalid_chunked_body_gets_400() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         client.send("POST", COLLECTION, Transfer_Encoding="chunked")
         client.writer.write(b"2\r\n{}\r\nzz\r\n")
@@ -147,7 +147,7 @@ async def test_a_chunked_body_that_is_broken() -> None:
 
 @pytest.mark.parametrize(("path", "code"), [(COLLECTION, 201), ("/nope", 404)])
 @on_uvloop
-async def test_a_body_in_many_small_chunks_leaves_turns_to_others(
+async def test_body_of_many_small_chunks_yields_to_the_event_loop(
     path: str, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = b'{"kind":"Widget","metadata":{"name":"a"},"x":"%b"}' % (b"x" * 50_000)
@@ -180,7 +180,7 @@ async def test_a_body_in_many_small_chunks_leaves_turns_to_others(
 
 
 @on_uvloop
-async def test_old_clients() -> None:
+async def test_http_1_0_connections_close_unless_keep_alive() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -194,7 +194,7 @@ async def test_old_clients() -> None:
 
 @pytest.mark.rows("SRV-017")
 @on_uvloop
-async def test_head_of_a_watch() -> None:
+async def test_head_requests_of_a_watch_and_an_unknown_path() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         assert (await client.ask("HEAD", f"{COLLECTION}?watch=true")).code == 200
         assert (await client.ask("HEAD", "/nope")).code == 404
@@ -202,7 +202,7 @@ async def test_head_of_a_watch() -> None:
 
 @pytest.mark.rows("ERR-03", "ERR-21", "HLT-003")
 @on_uvloop
-async def test_nothing_is_missing_before_everything_is_known() -> None:
+async def test_unknown_paths_get_503_until_definitions_are_synced() -> None:
     missing = ["not yet"]
     health = Health([Check("poststarthook/crd-informer-synced", lambda: missing[0])])
     async with serving(Shelf(), health=health) as server, connected(server) as client:
@@ -217,7 +217,7 @@ async def test_nothing_is_missing_before_everything_is_known() -> None:
 
 @pytest.mark.rows("MTR-001", "MTR-002")
 @on_uvloop
-async def test_metrics() -> None:
+async def test_metrics_count_requests_watches_and_events() -> None:
     shelf, telemetry = Shelf(), Telemetry()
     shelf.put("a")
     async with serving(shelf, telemetry=telemetry) as server, connected(server) as client, connected(server) as other:

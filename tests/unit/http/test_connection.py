@@ -23,7 +23,7 @@ ONE = f"{COLLECTION}/a?resourceVersion=0"
 
 @pytest.mark.parametrize("query", ["?resourceVersion=0", ""])
 @on_uvloop
-async def test_a_client_that_reads_no_responses_gets_no_more(query: str) -> None:
+async def test_unread_responses_stop_further_responses(query: str) -> None:
     shelf = Shelf()
     shelf.put("a", x="x" * 20_000)
     async with serving(shelf) as server, connected(server) as client:
@@ -53,7 +53,7 @@ async def test_each_request_has_its_own_headers() -> None:
 
 @pytest.mark.parametrize("wanted", ["h2c", "websocket"])
 @on_uvloop
-async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
+async def test_requests_after_a_declined_upgrade_are_not_lost(wanted: str) -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server:
@@ -77,7 +77,7 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
 
 @pytest.mark.parametrize("more", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez"])
 @on_uvloop
-async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) -> None:
+async def test_declined_upgrade_received_on_connect_is_answered(more: bytes) -> None:
     """Bytes are processed that arrive in the same iteration of the loop as the connection, before a task waits for
     them."""
     head = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
@@ -101,7 +101,9 @@ async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) ->
 
 @pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])
 @on_uvloop
-async def test_a_body_that_goes_wrong_is_told_of_at_once(path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_chunk_gets_an_error_and_closes_the_connection(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         client.send("POST", path, Transfer_Encoding="chunked")
         client.writer.write(b"2\r\n{}\r\n")
@@ -113,7 +115,7 @@ async def test_a_body_that_goes_wrong_is_told_of_at_once(path: str, caplog: pyte
 
 
 @on_uvloop
-async def test_bodies_of_http_1_0() -> None:
+async def test_http_1_0_bodies_with_expect_and_chunked_encoding() -> None:
     """HTTP/1.0 clients get no 100 (RFC 9110, 10.1.1), and their connection is closed after a chunked body (RFC 9112,
     6.1)."""
     body = b'{"metadata": {"name": "a"}}'
@@ -148,7 +150,7 @@ async def test_bodies_of_http_1_0() -> None:
     ],
 )
 @on_uvloop
-async def test_malformed_requests(raw: bytes) -> None:
+async def test_malformed_requests_get_400_and_close(raw: bytes) -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -161,7 +163,7 @@ async def test_malformed_requests(raw: bytes) -> None:
 
 
 @on_uvloop
-async def test_many_connections_are_lost_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lost_connections_are_cleaned_up_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("apiext.scheduling.slices.perf_counter", lambda: now[0])
     lost_connections, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
@@ -179,7 +181,7 @@ async def test_many_connections_are_lost_in_turns(monkeypatch: pytest.MonkeyPatc
     assert gone[-1] == 1_001, "at once again"
 
 
-async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
+async def test_failed_cleanup_of_a_connection_stops_no_other() -> None:
     lost_connections, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     for number in range(storage_limits.PUMP_SLICE + 9):
@@ -190,7 +192,7 @@ async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
 
 
 @on_uvloop
-async def test_long_heads() -> None:
+async def test_heads_over_the_size_limit_get_431() -> None:
     async with serving(Shelf()) as server:
         async with connected(server) as client:
             assert (await client.ask("GET", "/healthz", Authorization="Bearer " + "x" * 60_000)).code == 200
@@ -223,7 +225,7 @@ async def test_headers_have_a_limited_number_of_parts(path: str, item: str) -> N
     ids=["behind a watch", "as trailers", "alone"],
 )
 @on_uvloop
-async def test_heads_and_trailers_have_an_end(begin: str) -> None:
+async def test_endless_heads_and_trailers_close_the_connection(begin: str) -> None:
     shelf = Shelf()
     fields = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 60_000) for number in range(40))
     async with serving(shelf) as server, connected(server) as client:
@@ -249,7 +251,7 @@ BEFORE = {
 @pytest.mark.parametrize("split", [0, 1, 40], ids="split at {}".format)
 @pytest.mark.parametrize("before", BEFORE)
 @on_uvloop
-async def test_a_head_begun_behind_whole_requests_counts(before: str, split: int) -> None:
+async def test_partial_head_after_requests_counts_toward_memory(before: str, split: int) -> None:
     """An incomplete head after whole requests counts toward the limit on memory: 2,000 connections with 250 KB each
     take 500 MB."""
     shelf = Shelf()
@@ -291,7 +293,7 @@ def _handlers() -> list[ApiHandler]:
 
 
 @on_uvloop
-async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
+async def test_closed_connection_frees_its_unread_response() -> None:
     shelf = Shelf()
     for number in range(200):
         shelf.put(f"a{number}", x="x" * 20_000)
@@ -313,7 +315,7 @@ async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
 
 
 @on_uvloop
-async def test_the_memory_of_unread_answers_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heap_is_trimmed_after_many_unread_responses(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[int] = []
     monkeypatch.setattr("apiext.storage.heap._trim", lambda: trims.append(0))
     monkeypatch.setattr("apiext.http.connection.HEAP", Heap())
@@ -350,7 +352,7 @@ class _Queue(Shelf):
 
 @pytest.mark.parametrize("origins", [[], ["^https://a$"]])
 @on_uvloop
-async def test_a_request_waits_no_longer_than_its_client(origins: list[str]) -> None:
+async def test_disconnect_cancels_a_waiting_request(origins: list[str]) -> None:
     shelf = _Queue()
     shelf.put("a")
     async with serving(shelf, headers=HeaderConfig(cors_origins=origins)) as server:

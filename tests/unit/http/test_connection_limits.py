@@ -14,7 +14,7 @@ def test_descriptors_are_reserved_for_etcd_and_files(limit: int, kept: int) -> N
     assert reserve(limit) == kept
 
 
-def test_connections_are_taken_until_few_are_left(
+def test_connections_are_refused_near_the_descriptor_limit(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now, looks, opened = 1_000.0, 0, 20

@@ -16,7 +16,7 @@ NEW = b'{"metadata": {"name": "b"}}'
 
 @pytest.mark.rows("AUT-001")
 @on_uvloop
-async def test_strangers_where_they_are_let_in() -> None:
+async def test_anonymous_requests_are_served_when_enabled() -> None:
     shelf = Shelf()
     shelf.put("a")
     known = Credentials({"secret": authenticated("alice")})
@@ -41,7 +41,7 @@ async def test_strangers_where_they_are_let_in() -> None:
     ids=["reads", "creates", "deletes"],
 )
 @on_uvloop
-async def test_too_many_at_a_time(limit: str, held: tuple[Any, ...], other: str) -> None:
+async def test_requests_over_the_inflight_limit_get_429(limit: str, held: tuple[Any, ...], other: str) -> None:
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
     async with serving(shelf, **{limit: 1}) as server, connected(server) as first, connected(server) as second:
@@ -62,7 +62,7 @@ async def test_too_many_at_a_time(limit: str, held: tuple[Any, ...], other: str)
 
 @pytest.mark.rows("LIM-001")
 @on_uvloop
-async def test_watches_are_not_among_what_is_limited() -> None:
+async def test_watches_do_not_count_toward_the_inflight_limit() -> None:
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
     assert shelf.gate is not None
@@ -89,7 +89,7 @@ async def test_watches_are_not_among_what_is_limited() -> None:
 @pytest.mark.rows("AUT-006", "LIM-001")
 @on_uvloop
 async def test_authentication_precedes_limits_and_authorization_follows_them() -> None:
-    def judge(wanted: Attributes) -> Decision:
+    def authorize(wanted: Attributes) -> Decision:
         return Decision(wanted.name == "a" and wanted.verb != "impersonate")
 
     shelf = Shelf(gate=asyncio.Event())
@@ -102,7 +102,7 @@ async def test_authentication_precedes_limits_and_authorization_follows_them() -
         ({"Authorization": "Bearer secret"}, "b", 429, 403),
         ({"Authorization": "Bearer secret", "Impersonate_User": "bob"}, "a", 403, 403),
     )
-    served = serving(shelf, authenticator=known, authorizer=judge, max_inflight=1)
+    served = serving(shelf, authenticator=known, authorizer=authorize, max_inflight=1)
     async with served as server, connected(server) as first, connected(server) as client:
         first.send("GET", f"{COLLECTION}/a", Authorization="Bearer secret")
         await until(lambda: bool(shelf.calls))

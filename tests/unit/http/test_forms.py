@@ -38,7 +38,7 @@ async def frame(client: Client) -> tuple[int, bytes]:
 
 @pytest.mark.rows("RV-009")
 @on_uvloop
-async def test_a_start_that_is_gone_makes_an_event_source_begin_anew() -> None:
+async def test_expired_start_resets_the_id_of_an_event_source() -> None:
     shelf = Shelf()
     shelf.fails = status.expired("too old resource version: 3 (9)")
     async with serving(shelf) as server, connected(server) as client:
@@ -53,7 +53,7 @@ async def test_a_start_that_is_gone_makes_an_event_source_begin_anew() -> None:
 
 
 @on_uvloop
-async def test_a_watch_that_fell_behind_ends_with_its_410() -> None:
+async def test_expired_watch_sends_its_error_and_ends() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", WATCH, **EVENTS)
@@ -73,7 +73,7 @@ async def test_a_watch_that_fell_behind_ends_with_its_410() -> None:
 
 
 @on_uvloop
-async def test_a_refused_websocket_is_an_ordinary_answer() -> None:
+async def test_refused_websocket_gets_a_plain_http_response() -> None:
     shelf = Shelf()
     shelf.fails = status.bad_request("no")
     async with serving(shelf) as server, connected(server) as client:
@@ -83,7 +83,7 @@ async def test_a_refused_websocket_is_an_ordinary_answer() -> None:
 
 
 @on_uvloop
-async def test_an_error_in_the_stream_is_a_frame() -> None:
+async def test_watch_error_is_sent_as_a_websocket_frame() -> None:
     shelf = Shelf()
     shelf.fails = status.expired("gone")
     async with serving(shelf) as server, connected(server) as client:
@@ -94,7 +94,7 @@ async def test_an_error_in_the_stream_is_a_frame() -> None:
         assert await frame(client) == (websocket.CLOSE, (1000).to_bytes(2, "big"))
 
 
-def test_pings_go_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_websocket_sends_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket_module, "WEBSOCKET_PING", 0.02)
 
     @on_uvloop
@@ -153,7 +153,7 @@ def test_a_flood_of_frames_ends_the_watch_at_once(opcode: int) -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_pings_are_answered_in_their_order_and_before_a_close(piece: int) -> None:
+def test_pings_are_answered_in_order_before_a_close(piece: int) -> None:
     sink = FakeSink()
     receiver = websocket.Receiver(cast(Any, sink))
     pings = b"".join(from_client(websocket.PING, b"%d" % number) for number in range(20))
@@ -166,7 +166,7 @@ def test_pings_are_answered_in_their_order_and_before_a_close(piece: int) -> Non
     assert sink.told[-1] == ("hang up", websocket.NORMAL)
 
 
-def test_what_a_client_may_send_is_counted_anew_with_each_ping(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_ping_resets_the_input_limit_of_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket_module, "WEBSOCKET_PING", 0.02)
 
     @on_uvloop
@@ -186,7 +186,7 @@ def test_what_a_client_may_send_is_counted_anew_with_each_ping(monkeypatch: pyte
 
 @pytest.mark.rows("RV-018")
 @on_uvloop
-async def test_a_websocket_that_is_not_read_is_paused_and_answers_no_pings() -> None:
+async def test_unread_websocket_pauses_and_answers_no_pings() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         line = client.writer.get_extra_info("socket")
@@ -206,7 +206,7 @@ async def test_a_websocket_that_is_not_read_is_paused_and_answers_no_pings() -> 
 
 
 @on_uvloop
-async def test_an_event_source_is_given_only_what_it_asked_for() -> None:
+async def test_event_source_gets_bookmarks_without_initial_events() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", f"{WATCH}&resourceVersion=7", **EVENTS)
@@ -221,7 +221,7 @@ async def test_an_event_source_is_given_only_what_it_asked_for() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 200_000])
-def test_frames_split_again(size: int) -> None:
+def test_encoded_frames_are_split_back(size: int) -> None:
     payload = bytes(range(256)) * (size // 256 + 1)
     payload = payload[:size]
     data = websocket.frame(websocket.BINARY, payload) + b"rest"
@@ -241,13 +241,13 @@ def test_frames_split_again(size: int) -> None:
     ],
 )
 @pytest.mark.rows("AUT-001")
-def test_a_token_may_come_as_a_subprotocol(given: dict[str, str], authorization: str) -> None:
+def test_bearer_token_is_read_from_the_subprotocol(given: dict[str, str], authorization: str) -> None:
     assert websocket.authorization(given) == authorization
 
 
 @pytest.mark.parametrize("offered", [b"\xff", b"a b", b"b,\xc3\xa9", b"a,(b)"])
 @on_uvloop
-async def test_a_subprotocol_is_a_token(offered: bytes) -> None:
+async def test_invalid_subprotocol_gets_400(offered: bytes) -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         lines = [f"GET {WATCH} HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in UPGRADE.items())]
         head = "\r\n".join(lines).encode() + b"\r\nSec-WebSocket-Protocol: " + offered + b"\r\n\r\n"
@@ -257,7 +257,7 @@ async def test_a_subprotocol_is_a_token(offered: bytes) -> None:
 
 @pytest.mark.rows("AUT-001", "ERR-19")
 @on_uvloop
-async def test_a_browser_shows_its_token_in_the_handshake() -> None:
+async def test_websocket_authenticates_by_subprotocol_token() -> None:
     shelf = Shelf()
     known = Credentials({"secret": authenticated("alice")})
     token = "base64url.bearer.authorization.k8s.io.c2VjcmV0"
@@ -274,7 +274,7 @@ async def test_a_browser_shows_its_token_in_the_handshake() -> None:
     assert len(shelf.calls) == 1
 
 
-def test_columns_wait_for_an_event_that_has_a_place_for_them() -> None:
+def test_websocket_sends_columns_in_the_first_event_only() -> None:
     class Transport:
         sent = b""
 
@@ -298,6 +298,6 @@ def test_columns_wait_for_an_event_that_has_a_place_for_them() -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream;as=Table;v=v1;g=meta.k8s.io, */*"])
-def test_who_likes_events_best_gets_them(accept: str) -> None:
+def test_preferred_media_type_selects_the_event_stream(accept: str) -> None:
     assert eventstream.is_wanted(accept)
     assert not eventstream.is_wanted(f"application/json, {accept.replace(';', ';q=0.1;', 1)};q=0.1")

@@ -19,7 +19,7 @@ def read(warnings: list[str] | None = None, **given: str) -> tuple[HeaderConfig,
 
 
 @pytest.mark.rows("LIM-005", "AUT-001")
-def test_nothing_is_said_unless_told() -> None:
+def test_defaults_install_no_header_filter() -> None:
     assert read() == (HeaderConfig(), ProxyConfig())
     assert header_filter(HeaderConfig(), tls=True) is None, "no filter where there is nothing to add"
     assert header_filter(HeaderConfig(hsts=("preload",)), tls=False) is None
@@ -27,7 +27,7 @@ def test_nothing_is_said_unless_told() -> None:
 
 
 @pytest.mark.rows("LIM-005")
-def test_lists_are_lines_of_csv() -> None:
+def test_list_flags_are_parsed_as_csv() -> None:
     found, _ = read(
         cors_allowed_origins='//a\\.b(:|$),"//c{1,2}:"', strict_transport_security_directives="max-age=1,preload"
     )
@@ -38,7 +38,7 @@ def test_lists_are_lines_of_csv() -> None:
 
 @pytest.mark.rows("LIM-005")
 @pytest.mark.parametrize("text", ["//a:", "^https://a$", "//a(:|$)", "^a:", "//a$"])
-def test_origins_that_are_pinned(text: str) -> None:
+def test_pinned_cors_origins_are_accepted(text: str) -> None:
     assert read(cors_allowed_origins=text)[0].cors_origins == (text,)
 
 
@@ -75,20 +75,20 @@ def test_origins_that_are_pinned(text: str) -> None:
         ),
     ],
 )
-def test_faults(flag: str, text: str, why: str) -> None:
+def test_invalid_values_are_refused(flag: str, text: str, why: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read(**{flag: text})
     assert str(refused.value).startswith(why)
 
 
-def test_faults_are_told_together() -> None:
+def test_all_errors_are_reported_together() -> None:
     with pytest.raises(ConfigError) as refused:
         read(goaway_chance="3", cors_allowed_origins="a")
     assert str(refused.value).startswith(f"[{GOAWAY}, {ORIGINS}")
 
 
 @pytest.mark.rows("AUT-001")
-def test_unusual_headers_are_told_of() -> None:
+def test_nonstandard_username_header_is_warned_about() -> None:
     warnings: list[str] = []
     _, found = read(warnings, requestheader_username_headers="X-User", requestheader_group_headers="x-remote-group")
     assert found.user_headers == ("X-User",)

@@ -15,18 +15,18 @@ def body(reply: Reply | None, *, guarded: bool = True) -> str:
     return b"".join(reply.parts).decode()
 
 
-def failing() -> Health:
+def failing_health() -> Health:
     return Health([Check("etcd", lambda: "gone"), Check("informer-sync", lambda: "", ("readyz",))])
 
 
-def test_well() -> None:
+def test_healthy_server_reports_ok() -> None:
     health = Health()
     assert body(health.answer("livez", "", {})) == "ok"
     assert body(health.answer("livez", "", {"verbose": [""]})) == "[+]ping ok\n[+]log ok\nlivez check passed\n"
 
 
-def test_failing() -> None:
-    reply = failing().answer("readyz", "", {})
+def test_failed_check_makes_readyz_return_500() -> None:
+    reply = failing_health().answer("readyz", "", {})
     assert reply is not None
     assert reply.code == 500
     assert body(reply) == (
@@ -35,13 +35,13 @@ def test_failing() -> None:
     )
 
 
-def test_excluded() -> None:
-    text = body(failing().answer("healthz", "", {"exclude": ["etcd", "nope"], "verbose": ["1"]}))
+def test_excluded_checks_are_ignored() -> None:
+    text = body(failing_health().answer("healthz", "", {"exclude": ["etcd", "nope"], "verbose": ["1"]}))
     assert text == (
         "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n"
         'warn: some health checks cannot be excluded: no matches for "nope"\nhealthz check passed\n'
     )
-    assert body(failing().answer("healthz", "", {"exclude": ["etcd"]})) == "ok"
+    assert body(failing_health().answer("healthz", "", {"exclude": ["etcd"]})) == "ok"
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_unknown_excluded_checks_are_reported(exclude: list[str], names: str) ->
     assert text == f"[+]ping ok\n[+]log ok\n{warning}livez check passed\n"
 
 
-def test_single() -> None:
+def test_single_checks_have_their_own_path() -> None:
     # upstream: only texts that may quote a client have the header
-    assert body(failing().answer("livez", "ping", {}), guarded=False) == "ok"
-    assert body(failing().answer("livez", "etcd", {})) == "internal server error: gone\n"
-    assert failing().answer("livez", "informer-sync", {}) is None
+    assert body(failing_health().answer("livez", "ping", {}), guarded=False) == "ok"
+    assert body(failing_health().answer("livez", "etcd", {})) == "internal server error: gone\n"
+    assert failing_health().answer("livez", "informer-sync", {}) is None
 
 
 @pytest.mark.rows("LIM-003")
@@ -70,7 +70,7 @@ def test_shutdown_fails_readiness_only() -> None:
 
 
 @pytest.mark.rows("DIS-109")
-def test_version() -> None:
+def test_version_document_fields() -> None:
     document = version_document("v1.35.2")
     assert (document["major"], document["minor"], document["gitVersion"]) == ("1", "35", "v1.35.2")
     assert document["minCompatibilityMinor"] == "34"

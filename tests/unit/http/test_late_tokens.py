@@ -69,7 +69,7 @@ class Late:
         ("elsewhere", "sa", 401, 0),
     ],
 )
-def test_the_store_is_asked_once_before_a_token_of_ours_is_refused(
+def test_cache_is_updated_once_before_own_token_is_refused(
     audited: bool, kind: str, stored: str, code: int, looks: int, tmp_path: Path
 ) -> None:
     @on_uvloop

@@ -41,7 +41,7 @@ def page(count: int, size: int) -> Page:
     return Page(1, segments=Segments(pieces, lambda raw, revision: raw))
 
 
-async def test_lists_that_are_made_count_for_those_that_come() -> None:
+async def test_lists_in_progress_reduce_the_budget() -> None:
     budget = ListBudget(Memory(Given(5_000), total=1 << 60))
     with budget.held(page(200, 10)), budget.held(Page(1, entries=[Entry("n", "a", 1, b"x" * 400)])):
         assert budget.fits(200)
@@ -57,13 +57,13 @@ async def test_lists_that_are_made_count_for_those_that_come() -> None:
     assert budget.fits(5_000)
 
 
-async def test_without_a_bound_nobody_counts() -> None:
+async def test_unlimited_memory_accepts_any_list() -> None:
     budget = ListBudget(Memory(FreeMemory([]), total=1 << 60))
     with budget.held(page(100, 1_000)):
         assert budget.fits(1 << 60)
 
 
-async def test_a_few_lists_are_made_at_a_time() -> None:
+async def test_concurrent_list_encodings_are_limited() -> None:
     budget = ListBudget(Memory(FreeMemory([]), total=1 << 60))
     running, most = 0, 0
 
@@ -95,7 +95,7 @@ class Endless:
         raise EOFError
 
 
-async def test_requests_for_the_same_segments_take_turns() -> None:
+async def test_concurrent_preparations_of_segments_are_limited() -> None:
     given: Any = SimpleNamespace(lists=ListBudget(Memory(FreeMemory([]), total=1 << 60)))
     nothing: Any = None
     segments: Any = Endless()

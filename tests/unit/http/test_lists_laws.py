@@ -50,7 +50,7 @@ def documents(asked: Page, subject: Subject) -> list[Any]:
 @pytest.mark.parametrize("typed", [False, True])
 @given(st.lists(SPECS, max_size=4))
 @example(["=", "_1", ".1_"])  # upstream quotes these, as some parsers read them as other types
-async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any]) -> None:
+async def test_encoded_list_equals_its_document(encoding: str, indent: bool, typed: bool, specs: list[Any]) -> None:
     served = NAMESPACES if typed else version()
     subject = Subject(served, endpoint(), Wanted(encoding, pretty=indent))
     asked = page(specs, served.names.kind, served.names.api_version)
@@ -80,7 +80,9 @@ async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any])
 @pytest.mark.parametrize("encoding", [JSON, YAML])
 @pytest.mark.parametrize("indent", [False, True])
 @given(st.lists(st.integers(0, 9), max_size=3))
-async def test_other_kinds(kind: str, encoding: str, indent: bool, specs: list[int]) -> None:
+async def test_encoded_table_and_metadata_list_equal_their_document(
+    kind: str, encoding: str, indent: bool, specs: list[int]
+) -> None:
     subject = Subject(version(), endpoint(), Wanted(encoding, kind, "v1", indent))
     asked = page(specs, "Widget", "example.com/v1")
     raw = b"".join((await lists.reply(subject, asked)).parts)
@@ -89,7 +91,7 @@ async def test_other_kinds(kind: str, encoding: str, indent: bool, specs: list[i
 
 
 @given(st.lists(st.integers(0, 9), max_size=3))
-async def test_protobuf(specs: list[int]) -> None:
+async def test_protobuf_list_contains_all_items(specs: list[int]) -> None:
     asked = page(specs, "Namespace", "v1")
     subject = Subject(NAMESPACES, endpoint(), Wanted(PROTOBUF))
     found = protobuf.decode(b"".join((await lists.reply(subject, asked)).parts))
@@ -100,7 +102,7 @@ async def test_protobuf(specs: list[int]) -> None:
     assert (partial["kind"], len(partial.get("items", []))) == ("PartialObjectMetadataList", len(specs))
 
 
-async def test_long_lists_come_in_pieces() -> None:
+async def test_long_lists_are_split_into_pieces() -> None:
     subject = Subject(version(), endpoint(), Wanted())
     reply = await lists.reply(subject, page(list(range(1000)), "Widget", "example.com/v1"))
     assert 10 < len(reply.parts) < 100
@@ -131,7 +133,7 @@ METADATA = st.fixed_dictionaries(
 
 
 @given(METADATA, st.dictionaries(TEXT, METADATA | SPECS, max_size=2), st.booleans(), st.none() | MANAGED)
-def test_metadata_found_in_a_view(
+def test_metadata_cut_from_bytes_equals_the_object_metadata(
     metadata: dict[str, Any], others: dict[str, Any], sort: bool, managed: list[Any] | None
 ) -> None:
     served = version()

@@ -53,7 +53,7 @@ def entries_of(sizes: Sequence[int]) -> list[Entry]:
     ]  # fmt: skip
 
 
-def shown_by(cell: Any, include: str, columns: int = 1, *, dated: bool = False, now: float = MOMENT) -> Subject:
+def table_subject(cell: Any, include: str, columns: int = 1, *, dated: bool = False, now: float = MOMENT) -> Subject:
     shown = (NAME, *[Column("X", "string", cell=Searching(cell), shows_age=dated)] * columns)
     wanted = Wanted(JSON, "Table", "v1")
     return Subject(version(), endpoint(model=replace(MODEL, columns=shown)), wanted, include, lambda: now)
@@ -67,9 +67,9 @@ def snapshot_of(entries: Sequence[Entry]) -> Snapshot:
 @pytest.mark.parametrize("include", ["", "Metadata", "Object", "None"])
 @pytest.mark.parametrize("remembered", [False, True])
 @pytest.mark.parametrize("dated", [False, True])
-async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, dated: bool) -> None:
+async def test_large_rows_are_computed_in_a_thread(include: str, remembered: bool, dated: bool) -> None:
     cell = Counted(dated=dated)
-    subject = shown_by(cell, include, dated=dated)
+    subject = table_subject(cell, include, dated=dated)
     entries = entries_of(SIZES)
     snapshot = snapshot_of(entries)
 
@@ -79,7 +79,7 @@ async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, d
     reply = await lists.reply(subject, page())
     small = [size for size in SIZES if size < LONG]
     assert set(cell.here) <= set(small)
-    assert sorted(cell.elsewhere) == sorted(set_aside(SIZES))
+    assert sorted(cell.elsewhere) == sorted(large_sizes(SIZES))
     found = orjson.loads(b"".join(reply.parts))
     items = [orjson.loads(entry.view(version().codec.view)) for entry in entries]
     assert found == orjson.loads(orjson.dumps(OF_LISTS["Table"](subject, items, lists.metadata_of(page()))))
@@ -88,12 +88,12 @@ async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, d
         again = await lists.reply(subject, page())
         assert b"".join(again.parts) == b"".join(reply.parts)
         assert (cell.here, cell.elsewhere) == ([], [])
-        earlier = await lists.reply(shown_by(cell, include, dated=dated, now=MOMENT - 3600), page())
+        earlier = await lists.reply(table_subject(cell, include, dated=dated, now=MOMENT - 3600), page())
         assert (b"".join(earlier.parts) == b"".join(reply.parts)) is not dated
         assert (cell.here, cell.elsewhere) == ([], []), "only the ages are written again"
 
 
-async def test_a_part_is_remembered_with_large_objects_of_others() -> None:
+async def test_table_of_a_namespace_excludes_other_namespaces() -> None:
     cell = Counted()
     entries = entries_of((LONG, *[10] * 60))
     snapshot = Snapshot(
@@ -104,30 +104,30 @@ async def test_a_part_is_remembered_with_large_objects_of_others() -> None:
         ]
     )
     page = Page(9, None, Segments(snapshot.pieces("d"), version().codec.view))
-    reply = await lists.reply(shown_by(cell, ""), page)
+    reply = await lists.reply(table_subject(cell, ""), page)
     assert len(orjson.loads(b"".join(reply.parts))["rows"]) == 60
 
 
-def set_aside(sizes: Sequence[int]) -> list[int]:
+def large_sizes(sizes: Sequence[int]) -> list[int]:
     return [size for size in sizes if size >= LONG]
 
 
 @pytest.mark.parametrize(("columns", "elsewhere"), [(1, 0), (4, 0), (40, 40)])
-async def test_smaller_ones_are_where_many_columns_search(columns: int, elsewhere: int) -> None:
+async def test_many_searching_columns_move_small_rows_to_a_thread(columns: int, elsewhere: int) -> None:
     cell = Counted()
-    await lists.reply(shown_by(cell, "", columns), Page(9, entries_of((LONG // 5,))))
+    await lists.reply(table_subject(cell, "", columns), Page(9, entries_of((LONG // 5,))))
     assert (len(cell.here), len(cell.elsewhere)) == (columns - elsewhere, elsewhere)
 
 
 @pytest.mark.parametrize(
     ("path", "elsewhere"), [(".spec", False), (".spec[0]", True), ("..x", True), (".a[?(@.b)]", True)]
 )
-def test_columns_that_search(path: str, elsewhere: bool) -> None:
+def test_complex_json_paths_make_searching_columns(path: str, elsewhere: bool) -> None:
     (_, column) = custom_columns([{"name": "X", "type": "string", "jsonPath": path}])
     assert isinstance(column.cell, Searching) is elsewhere
 
 
-async def test_what_metadata_tells_stays_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_metadata_columns_are_computed_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("asyncio.to_thread")
-    reply = await lists.reply(shown_by(None, "", 0), Page(9, entries_of((LONG * 2,))))
+    reply = await lists.reply(table_subject(None, "", 0), Page(9, entries_of((LONG * 2,))))
     assert orjson.loads(b"".join(reply.parts))["rows"][0]["cells"] == ["n000"]

@@ -23,20 +23,20 @@ class Request:
     promised: int = 0
 
 
-def refused(memory: Memory, request: Request, size: int) -> int:
+def refusal_code(memory: Memory, request: Request, size: int) -> int:
     with pytest.raises(StatusError) as error:
         memory.hold(request, size)
     return error.value.code
 
 
-def test_a_user_gets_a_share_and_all_get_what_there_is() -> None:
+def test_memory_is_limited_per_user_and_in_total() -> None:
     memory = Memory(FreeMemory([]), total=1_000)
     first, second, other = Request(User("a")), Request(User("a")), Request(User("b"))
     memory.hold(first, 700)
-    assert refused(memory, second, 100) == 429, "the share of the user"
-    assert refused(memory, other, 400) == 429, "all that there is"
+    assert refusal_code(memory, second, 100) == 429, "the share of the user"
+    assert refusal_code(memory, other, 400) == 429, "all that there is"
     memory.hold(other, 300)
-    assert refused(memory, second, 800) == 413, "it never fits"
+    assert refusal_code(memory, second, 800) == 413, "it never fits"
     memory.hold(first, 200)
     memory.hold(second, 500)
     assert (memory.promised, second.promised) == (1_000, 500)
@@ -50,7 +50,7 @@ def test_refused_requests_reserve_no_memory() -> None:
     memory = Memory(FreeMemory([]), total=1_000)
     request = Request(User("a"))
     memory.hold(request, 300)
-    assert refused(memory, request, 900) == 413
+    assert refusal_code(memory, request, 900) == 413
     assert (memory.promised, request.promised) == (300, 300)
 
 
@@ -59,7 +59,7 @@ def test_workers_share_the_memory() -> None:
     assert of_four.total == one.total // 4
 
 
-def listed(item: str, count: int) -> bytes:
+def json_list(item: str, count: int) -> bytes:
     """Return a list of items; N is replaced by the number of each."""
     return f"[{','.join(item.replace('N', f'{number:x}') for number in range(count))}]".encode()
 
@@ -82,11 +82,11 @@ def listed(item: str, count: int) -> bytes:
         ("1", 1_400_000, JSON, WHOLE, 41),
     ],
 )
-async def test_a_body_weighs_what_it_was_measured_to_take(
+async def test_body_weight_covers_the_measured_memory(
     item: str, count: int, encoding: str, prices: Prices, measured: int
 ) -> None:
     """Estimates cover ``measured``, the peak of a new server in MiB (docs/decisions/0030)."""
-    found = await weight(listed(item, count), encoding, prices) / 2**20
+    found = await weight(json_list(item, count), encoding, prices) / 2**20
     assert measured <= found <= 2.3 * measured
 
 
@@ -100,21 +100,21 @@ async def test_a_body_weighs_what_it_was_measured_to_take(
         (b"a: &a [b]\nc: [*a]", YAML, documents_limits.MAX_YAML_NODES * 500),
     ],
 )
-async def test_estimates_of_bodies(raw: bytes, encoding: str, least: int) -> None:
+async def test_body_weight_of_each_encoding_is_within_bounds(raw: bytes, encoding: str, least: int) -> None:
     assert least <= await weight(raw, encoding) <= 20 * least
 
 
-async def test_what_is_refused_when_it_is_decoded_weighs_no_more_than_what_is_not() -> None:
+async def test_body_over_the_container_limit_has_a_bounded_weight() -> None:
     most = documents_limits.MAX_CONTAINERS * 1_000
     assert await weight(b"\x0a\x00" * 1_400_000, PROTOBUF) < most
     assert await weight(b"- a\n" * 700_000, YAML) < most
 
 
-async def test_a_long_text_weighs_little() -> None:
+async def test_long_string_has_a_small_weight() -> None:
     assert await weight(b'{"a":"' + b"x" * documents_limits.MAX_BODY + b'"}', JSON) < 32 * 1024 * 1024
 
 
-def test_no_more_errors_are_made_than_are_told() -> None:
+def test_validation_errors_are_generated_up_to_the_limit() -> None:
     made = 0
 
     def errors(count: int) -> Iterator[FieldError]:

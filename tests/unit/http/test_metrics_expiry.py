@@ -16,7 +16,7 @@ from tests.unit.http.support import COLLECTION, GROUP, PLURAL, Shelf, catalog, c
 ONE = f"{COLLECTION}/a?resourceVersion=0"
 
 
-async def test_each_family_forgets_what_it_counted_of_a_resource() -> None:
+async def test_metrics_of_a_deleted_resource_expire() -> None:
     live, telemetry = LiveCatalog(catalog()), Telemetry()
     by_definition = Family("conversions", "counter", "", ("crd_name", "succeeded"))
     by_resource = Family("transformations", "counter", "", ("resource", "status"))
@@ -61,7 +61,7 @@ async def test_metrics_of_a_recreated_definition_continue() -> None:
     assert telemetry.watch_events.slot(GROUP, "v1", PLURAL) is number
 
 
-async def test_others_get_their_turn() -> None:
+async def test_expiry_of_many_metrics_yields_to_the_event_loop() -> None:
     family = Family("many", "counter", "", ("group", "resource"))
     for number in range(3 * STRETCH):
         family.slot(f"g{number}", "things")
@@ -69,7 +69,7 @@ async def test_others_get_their_turn() -> None:
     assert not list(family.lines())
 
 
-async def test_documents_of_a_group_are_forgotten() -> None:
+async def test_published_documents_of_a_deleted_group_expire() -> None:
     live = LiveCatalog(catalog())
     publisher = Publisher("1.37", Telemetry())
     conditional, made = publisher._conditional, publisher._regenerations._made
@@ -92,7 +92,7 @@ def _changes(conditional: Conditional) -> dict[str, tuple[str, int, str]]:
     return conditional._changes
 
 
-async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gate_drops_its_counters_before_the_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     def drop_deleted(telemetry: Telemetry, gone: IsDeleted) -> Iterator[None]:
@@ -111,7 +111,7 @@ async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch)
 
 
 @on_uvloop
-async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_expires_metrics_periodically(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_expiry, "EXPIRE_EVERY", 0.02)
     shelf = Shelf()
     shelf.put("a")
@@ -129,7 +129,7 @@ async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
             shelf.catalog.current = shelf.catalog.current.with_resource(served)
 
 
-async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_expiry_check_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_expiry, "EXPIRE_EVERY", 0.001)
     looks = list[str]()
 

@@ -18,7 +18,7 @@ SHORT = {"json": JSON, "yaml": YAML, "pb": PROTOBUF}
 
 @pytest.mark.rows("NEG-001", "NEG-002", "NEG-004", "TAB-001", "PAR-001", "ERR-15")
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_accept(case: dict[str, Any]) -> None:
+def test_accept_selects_encoding_and_kind(case: dict[str, Any]) -> None:
     typed = case.get("typed", False)
     if case["then"] == 406:
         with pytest.raises(StatusError) as caught:
@@ -33,7 +33,7 @@ def test_accept(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("TAB-001", "ERR-15")
-def test_kinds_without_tables() -> None:
+def test_table_is_refused_for_kinds_without_tables() -> None:
     table = f"{JSON};as=Table;v=v1;g=meta.k8s.io"
     assert negotiation.output(f"{table},{YAML}", typed=True, tables=False).encoding == YAML
     with pytest.raises(StatusError):
@@ -41,7 +41,7 @@ def test_kinds_without_tables() -> None:
 
 
 @pytest.mark.rows("NEG-008", "RV-010")
-def test_streams() -> None:
+def test_watch_accept_allows_json_and_protobuf_only() -> None:
     assert negotiation.stream("application/json;stream=watch", typed=False).encoding == JSON
     assert negotiation.stream(f"{PROTOBUF};stream=watch", typed=True).encoding == PROTOBUF
     with pytest.raises(StatusError) as caught:
@@ -90,7 +90,7 @@ def test_a_status_is_no_table() -> None:
         ("application/", None),
     ],
 )
-def test_body_encoding(header: str, encoding: str | None) -> None:
+def test_content_type_selects_the_body_encoding(header: str, encoding: str | None) -> None:
     if encoding is not None:
         assert negotiation.body_encoding(header) == encoding
         return
@@ -112,7 +112,7 @@ def test_body_encoding(header: str, encoding: str | None) -> None:
         ("", False, False),
     ],
 )
-def test_patch_type(header: str, typed: bool, accepted: bool) -> None:
+def test_content_type_selects_the_patch_type(header: str, typed: bool, accepted: bool) -> None:
     if accepted:
         assert negotiation.patch_type(header, typed=typed) == header.partition(";")[0]
         return
@@ -139,12 +139,12 @@ def test_patch_type(header: str, typed: bool, accepted: bool) -> None:
         (("",), "curl/8", True),
     ],
 )
-def test_pretty(values: tuple[str, ...], agent: str, pretty: bool) -> None:
+def test_pretty_depends_on_query_and_user_agent(values: tuple[str, ...], agent: str, pretty: bool) -> None:
     assert negotiation.wants_pretty(values, agent) is pretty
 
 
 @given(st.text(alphabet="application/json*;,=q 0.1xv-+", max_size=60))
-def test_any_header_is_read(header: str) -> None:
+def test_any_accept_header_is_parsed(header: str) -> None:
     found = negotiation.parse_accept(header)
     assert all(clause.type is not None for clause in found)
     qualities = [clause.quality for clause in found if "*" not in (clause.type, clause.subtype)]

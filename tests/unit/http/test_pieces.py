@@ -82,14 +82,14 @@ async def test_creates_with_equal_heads_have_their_own_bodies() -> None:
     ]
 
 
-def sent(target: str, body: bytes = b"{}", *fields: str) -> bytes:
+def post(target: str, body: bytes = b"{}", *fields: str) -> bytes:
     lines = [f"POST {target} HTTP/1.1", "Host: x", *fields, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 PART = b"GET /livez HTTP/1.1\r\nHost: x\r\nX: "
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
-BODY = sent(OTHER, b"{" + b" " * len(sent(COLLECTION, created("a"))))[: -len(sent(COLLECTION, created("a")))]
+BODY = post(OTHER, b"{" + b" " * len(post(COLLECTION, created("a"))))[: -len(post(COLLECTION, created("a")))]
 UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
 
@@ -102,7 +102,7 @@ UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2
         BODY,
         LIVEZ + PART,
         LIVEZ + BODY,
-        sent(COLLECTION, created("b")) + PART,
+        post(COLLECTION, created("b")) + PART,
         UPGRADE + PART,
     ],
     ids=["head", "body", "get-head", "get-body", "create-head", "upgrade"],
@@ -110,7 +110,7 @@ UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2
 @on_uvloop
 async def test_no_create_begins_inside_another_request(before: bytes, first: bool, busy: bool) -> None:
     """Requests on one connection are never mixed: a proxy may send requests of many clients over it."""
-    shelf, known = Shelf(), sent(COLLECTION, created("a"))
+    shelf, known = Shelf(), post(COLLECTION, created("a"))
     async with wired(shelf) as wire:
         if not first:
             await wire.give(known)
@@ -128,7 +128,7 @@ async def test_no_create_begins_inside_another_request(before: bytes, first: boo
     assert [body.raw for body in shelf.bodies].count(created("a")) == (0 if first else 2)
 
 
-def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
+def misleading_create(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
     """Return a head, and its body with half of another head; together they look like one create."""
     body = b"x\r\nContent-Length: %d\r\n\r\n" % (len(PART) + 7 * chunked)
     head = f"POST {OTHER} HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n".replace("LENGTH", str(len(body)))
@@ -138,18 +138,18 @@ def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     "pieces",
     [
-        behind("Content-Length: LENGTH"),
-        behind("Content-Length:LENGTH"),
-        behind("content-length:\tLENGTH"),
-        behind("Content-Length: 0000000LENGTH"),
-        behind("Transfer-Encoding: chunked", chunked=True),
+        misleading_create("Content-Length: LENGTH"),
+        misleading_create("Content-Length:LENGTH"),
+        misleading_create("content-length:\tLENGTH"),
+        misleading_create("Content-Length: 0000000LENGTH"),
+        misleading_create("Transfer-Encoding: chunked", chunked=True),
         (b"GET",),
     ],
 )
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 @on_uvloop
 async def test_a_body_is_never_taken_for_a_create(pieces: tuple[bytes, ...], busy: bool) -> None:
-    shelf, known = Shelf(), sent(COLLECTION, created("a"))
+    shelf, known = Shelf(), post(COLLECTION, created("a"))
     async with wired(shelf) as wire:
         await wire.give(known)
         await wire.give(known)
@@ -172,30 +172,30 @@ async def test_a_body_is_never_taken_for_a_create(pieces: tuple[bytes, ...], bus
 async def test_an_idle_connection_keeps_no_body(path: str) -> None:
     async with wired(Shelf()) as wire:
         for number in range(3):
-            await wire.give(sent(path, created(f"a{number}", 100_000)))
+            await wire.give(post(path, created(f"a{number}", 100_000)))
             request = wire.connection.request
             assert request is not None
             assert not request.payload._buffer
 
 
 @on_uvloop
-async def test_a_large_body_that_the_parser_hands_over_in_parts() -> None:
+async def test_large_body_parsed_in_parts_is_read_completely() -> None:
     shelf = Shelf()
     async with wired(shelf) as wire:
         for number, size in enumerate((100, 400_000, 100, 400_000)):
-            await wire.give(sent(COLLECTION, created(f"a{number}", size)))
+            await wire.give(post(COLLECTION, created(f"a{number}", size)))
             assert not wire.connection._reading_paused
             await wire.give(LIVEZ)
         assert [(await wire.client.receive()).code for _ in range(8)] == [201, 200] * 4
     assert [len(body.raw) > 400_000 for body in shelf.bodies] == [False, True] * 2
 
 
-@pytest.mark.parametrize("before", [LIVEZ, sent(COLLECTION, created("a"))], ids=["get", "create"])
+@pytest.mark.parametrize("before", [LIVEZ, post(COLLECTION, created("a"))], ids=["get", "create"])
 @pytest.mark.parametrize("left", [1, 2, 3, 4])
 @on_uvloop
-async def test_the_end_of_a_head_is_seen_in_pieces_also_behind_another_request(before: bytes, left: int) -> None:
+async def test_split_end_of_a_head_after_a_request_is_detected(before: bytes, left: int) -> None:
     """A body that arrives after its head is processed, and not taken for a part of the head."""
-    shelf, large = Shelf(), sent(OTHER, created("b", 150_000))
+    shelf, large = Shelf(), post(OTHER, created("b", 150_000))
     at = large.index(b"\r\n\r\n") + left
     async with wired(shelf) as wire:
         await wire.give(before + large[:at])
@@ -205,7 +205,7 @@ async def test_the_end_of_a_head_is_seen_in_pieces_also_behind_another_request(b
 
 
 @on_uvloop
-async def test_a_head_that_is_kept_back_stays_in_order_when_writing_pauses() -> None:
+async def test_buffered_head_is_answered_after_writing_resumes() -> None:
     shelf = Shelf()
     asked = f"GET {COLLECTION} HTTP/1.1\r\nHost: x\r\n".encode() + b"X: " + b"x" * 5_000
     async with wired(shelf) as wire:
@@ -220,10 +220,10 @@ async def test_a_head_that_is_kept_back_stays_in_order_when_writing_pauses() -> 
 
 @pytest.mark.parametrize("together", [True, False])
 @on_uvloop
-async def test_a_body_of_many_chunks_does_not_stop_the_next(together: bool) -> None:
+async def test_requests_after_a_body_of_many_chunks_are_answered(together: bool) -> None:
     """A connection continues after a body whose last chunks pause the parser."""
     most = limits.BODY_BUFFER // 16  # maximum of chunks that aiohttp queues
-    shelf, next_one = Shelf(), sent(OTHER, created("b", 100))
+    shelf, next_one = Shelf(), post(OTHER, created("b", 100))
     body = created("a", most + 1 - len(created("a")))
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body)
     many = f"POST {COLLECTION} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
@@ -240,9 +240,9 @@ async def test_a_body_of_many_chunks_does_not_stop_the_next(together: bool) -> N
 
 @pytest.mark.parametrize("late", [1, 40])
 @on_uvloop
-async def test_requests_behind_bodies_that_come_late_are_all_answered(late: int) -> None:
+async def test_requests_after_late_bodies_are_all_answered(late: int) -> None:
     """The parser pauses after 32 unprocessed requests, including requests whose bodies arrive late."""
-    shelf, body = Shelf(), sent(COLLECTION, created("a", 100))
+    shelf, body = Shelf(), post(COLLECTION, created("a", 100))
     async with wired(shelf) as wire:
         for _ in range(late):
             await wire.give(body[:-1])
@@ -252,12 +252,12 @@ async def test_requests_behind_bodies_that_come_late_are_all_answered(late: int)
 
 
 @on_uvloop
-async def test_a_client_that_left_creates_nothing() -> None:
+async def test_request_of_a_disconnected_client_creates_nothing() -> None:
     shelf = Shelf()
     async with wired(shelf) as wire:
         for number in range(2):
-            await wire.give(sent(COLLECTION, created(f"a{number}")))
-        wire.connection.data_received(sent(COLLECTION, created("b")))
+            await wire.give(post(COLLECTION, created(f"a{number}")))
+        wire.connection.data_received(post(COLLECTION, created("b")))
         turns = wire.connection._task_handler
         wire.connection.force_close()
         assert turns is not None
@@ -279,7 +279,7 @@ class Asked:
         if self.body is None:
             return LIVEZ
         if not self.chunked:
-            return sent(self.target, self.content, *self.fields)
+            return post(self.target, self.content, *self.fields)
         head = f"POST {self.target} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
         return head.encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(self.content), self.content)
 
@@ -308,7 +308,9 @@ _ASKED = st.builds(
     cuts=st.lists(st.tuples(st.integers(0, 4000) | st.integers(0, 400_000), st.booleans()), max_size=12),
     apart=st.booleans(),
 )
-def test_requests_mean_the_same_in_any_pieces(requests: list[Asked], cuts: list[tuple[int, bool]], apart: bool) -> None:
+def test_requests_in_any_split_get_the_same_responses(
+    requests: list[Asked], cuts: list[tuple[int, bool]], apart: bool
+) -> None:
     async def run() -> None:
         shelf = Shelf()
         async with wired(shelf) as wire:

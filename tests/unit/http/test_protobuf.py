@@ -70,7 +70,7 @@ DEFINITION = {
 
 
 @pytest.mark.parametrize("document", [NAMESPACE, DEFINITION], ids=["namespace", "definition"])
-def test_there_and_back(document: dict[str, Any]) -> None:
+def test_objects_survive_encoding_and_decoding(document: dict[str, Any]) -> None:
     raw = protobuf.encode(document)
     assert raw.startswith(b"k8s\x00")
     assert protobuf.decode(raw) == document
@@ -78,7 +78,7 @@ def test_there_and_back(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("NEG-003")
-def test_a_null_of_a_schema_has_no_text() -> None:
+def test_null_of_a_schema_is_encoded_without_text() -> None:
     schema = {"openAPIV3Schema": {"type": "string", "enum": ["a", None], "default": "a"}}
     spec = {"versions": [{"name": "v1", "schema": schema}]}
     raw = protobuf.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec})
@@ -88,7 +88,7 @@ def test_a_null_of_a_schema_has_no_text() -> None:
 
 
 @pytest.mark.parametrize("levels", [3, 240, 249, 253, 500, 1_000, 5_000])
-def test_json_within_nests_as_deep_as_a_body_may(levels: int) -> None:
+def test_embedded_json_has_the_depth_limit_of_bodies(levels: int) -> None:
     text = b'"f:deep":' + b"[" * (levels - 1) + b'"mark"' + b"]" * (levels - 1)
     fields = b"{%b}" % text
     managed = b"\x3a" + varint(len(fields) + 1 + len(varint(len(fields)))) + b"\x0a" + varint(len(fields)) + fields
@@ -106,7 +106,7 @@ def test_json_within_nests_as_deep_as_a_body_may(levels: int) -> None:
     ("text", "value"),
     [(b"18446744073709551615", 18446744073709551615.0), (b'"\xff"', "\ufffd"), (b'{"a":1,"a":2}', {"a": 2})],
 )
-def test_json_within_is_read_as_bodies_are(text: bytes, value: Any) -> None:
+def test_embedded_json_is_decoded_like_bodies(text: bytes, value: Any) -> None:
     schema = {"openAPIV3Schema": {"type": "string", "default": "a" * (len(text) - 2)}}
     spec = {"versions": [{"name": "v1", "schema": schema}]}
     raw = protobuf.encode({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec})
@@ -128,7 +128,7 @@ def test_zero_values_of_gogo_are_dropped() -> None:
     }
 
 
-def test_delete_options() -> None:
+def test_delete_options_are_decoded() -> None:
     empty = b"k8s\x00" + b"\x0a\x13" + b"\x0a\x02v1" + b"\x12\x0dDeleteOptions"
     assert protobuf.decode_delete_options(empty) == {"apiVersion": "v1", "kind": "DeleteOptions"}
     full = empty + b"\x12\x0e" + b"\x08\x00" + b"\x22\x0aBackground"
@@ -141,7 +141,7 @@ def test_delete_options() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"hello", b"k8s\x00\xff\xff", b"k8s\x00\x0a\x02\x12\x00"])
-def test_values_that_are_not_objects(raw: bytes) -> None:
+def test_invalid_envelopes_raise_decode_error(raw: bytes) -> None:
     with pytest.raises(DecodeError):
         protobuf.decode(raw)
 
@@ -153,7 +153,7 @@ def test_events_are_framed_by_length() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused_or_read(raw: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(raw: bytes) -> None:
     try:
         found = protobuf.decode(b"k8s\x00" + raw)
     except DecodeError:
@@ -165,7 +165,9 @@ LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), min_size=1, m
 
 
 @given(LABELS, st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=3), st.integers(1, 2**62))
-def test_metadata_survives(labels: dict[str, str], finalizers: list[str], generation: int) -> None:
+def test_metadata_survives_encoding_and_decoding(
+    labels: dict[str, str], finalizers: list[str], generation: int
+) -> None:
     metadata = {"name": "n", "labels": labels, "finalizers": finalizers, "generation": generation}
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     assert protobuf.decode(protobuf.encode(document)) == document
@@ -186,6 +188,6 @@ def test_metadata_survives(labels: dict[str, str], finalizers: list[str], genera
         ("MicroTime", None, b""),
     ],
 )
-def test_values_that_are_messages(message: str, value: Any, raw: bytes) -> None:
+def test_scalar_messages_are_encoded_and_decoded(message: str, value: Any, raw: bytes) -> None:
     assert encode_message(message, value) == raw
     assert document(parse(message, raw)) == value

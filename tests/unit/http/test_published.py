@@ -41,7 +41,7 @@ async def test_waiting_requests_share_one_build() -> None:
     builder.close()
 
 
-async def test_nothing_waits_for_documents_about_everything() -> None:
+async def test_slow_builds_do_not_wait_for_large_builds() -> None:
     builder, catalog, let_go = Builder(), Catalog(), threading.Event()
 
     def make_large(_: Catalog) -> str:
@@ -70,7 +70,7 @@ async def test_small_documents_are_built_on_the_loop() -> None:
     builder.close()
 
 
-async def test_a_build_that_fails_fails_for_all_and_is_tried_again() -> None:
+async def test_failed_build_fails_all_waiters_and_is_retried() -> None:
     builder, catalog, calls = Builder(), Catalog(), list[int]()
 
     def make(_: Catalog) -> str:
@@ -91,20 +91,20 @@ class _Connection:
     holder = None
 
 
-def asking(**headers: str) -> Exchange:
+def exchange(**headers: str) -> Exchange:
     sent: Any = {name.replace("_", "-"): value for name, value in headers.items()}
     connection: Any = _Connection()
     return Exchange(Head("GET", "/x", sent, Sender(sent)), connection, 0.0)
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")
-def test_two_states_of_one_second_have_different_dates() -> None:
+def test_changes_within_one_second_get_different_dates() -> None:
     clock = [1000.0]
     conditional = Conditional(lambda: clock[0])
     assert dict(conditional.headers("a", '"1"'))["Last-Modified"] == formatdate(1000, usegmt=True)
     assert dict(conditional.headers("a", '"2"'))["Last-Modified"] == formatdate(1001, usegmt=True)
-    assert conditional.unchanged(asking(If_Modified_Since=formatdate(1000, usegmt=True)), "a", '"2"') is None
-    same = conditional.unchanged(asking(If_Modified_Since=formatdate(1001, usegmt=True)), "a", '"2"')
+    assert conditional.unchanged(exchange(If_Modified_Since=formatdate(1000, usegmt=True)), "a", '"2"') is None
+    same = conditional.unchanged(exchange(If_Modified_Since=formatdate(1001, usegmt=True)), "a", '"2"')
     assert same is not None
     assert same.code == 304
     clock[0] = 2000.5
@@ -113,14 +113,14 @@ def test_two_states_of_one_second_have_different_dates() -> None:
 
 
 @pytest.mark.rows("OAS-002")
-def test_an_etag_goes_before_a_date() -> None:
+def test_if_none_match_takes_precedence_over_a_date() -> None:
     conditional = Conditional(lambda: 1000.0)
     late = formatdate(9000, usegmt=True)
-    assert conditional.unchanged(asking(If_None_Match='"other"', If_Modified_Since=late), "a", '"1"') is None
-    assert conditional.unchanged(asking(If_Modified_Since=late), "a", '"1"') is not None
+    assert conditional.unchanged(exchange(If_None_Match='"other"', If_Modified_Since=late), "a", '"1"') is None
+    assert conditional.unchanged(exchange(If_Modified_Since=late), "a", '"1"') is not None
 
 
-def test_only_so_many_dates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_cached_dates_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PUBLISHED_PATHS", 3)
     conditional = Conditional(lambda: 1000.0)
     for number in range(10):

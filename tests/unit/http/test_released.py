@@ -25,7 +25,7 @@ def request(choice: random.Random) -> bytes:
     return f"{method} {target} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode() + body
 
 
-async def leave_somewhere(server: HttpServer, choice: random.Random) -> None:
+async def send_and_disconnect(server: HttpServer, choice: random.Random) -> None:
     """Send some requests, the last perhaps in part, read some of the responses, and close or abort the connection."""
     with suppress(ConnectionError, RuntimeError):  # uvloop raises RuntimeError on a closed transport
         async with connected(server) as client:
@@ -45,7 +45,7 @@ async def leave_somewhere(server: HttpServer, choice: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 2_000_000, 8_000_000])
 @on_uvloop
-async def test_nothing_is_held_after_any_requests(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_slots_and_memory_are_released_after_requests(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Resources] = []
     before = Resources.__init__
 
@@ -60,7 +60,7 @@ async def test_nothing_is_held_after_any_requests(memory: int, monkeypatch: pyte
         if memory:
             server.service.memory.total, server.service.memory.share = memory, memory // 4 * 3
         for _ in range(15):
-            await asyncio.gather(*(leave_somewhere(server, choice) for _ in range(10)))
+            await asyncio.gather(*(send_and_disconnect(server, choice) for _ in range(10)))
         await until(lambda: not server.service.in_flight.count and not server.connections)
         gate = server._gate
         assert (server.service.memory.promised, server.service.memory._users) == (0, {})

@@ -13,19 +13,19 @@ from tests.unit.http.support import endpoint, version
 pytestmark = pytest.mark.rows("PAR-001", "TAB-001")
 
 
-def shown(document: dict[str, Any], kind: str) -> Any:
+def convert(document: dict[str, Any], kind: str) -> Any:
     reply = document_reply(Subject(version(), endpoint(), Wanted(JSON, kind, "v1")), document)
     return orjson.loads(b"".join(reply.parts))
 
 
 @pytest.mark.parametrize("wanted", ["Table", PARTIAL])
-def test_objects_whose_kind_has_the_name_of_another(wanted: str) -> None:
+def test_custom_kinds_named_like_builtin_kinds_are_converted(wanted: str) -> None:
     for kind in ("Widget", "Status", "DeleteOptions", "Table", "List"):
         assert (
-            shown({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "a"}}, wanted)["kind"] == wanted
+            convert({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "a"}}, wanted)["kind"] == wanted
         )
 
 
 @pytest.mark.parametrize("wanted", ["Table", PARTIAL])
-def test_a_status_stays_what_it_is(wanted: str) -> None:
-    assert shown(status.success({"name": "a"}), wanted) == status.success({"name": "a"})
+def test_status_is_not_converted(wanted: str) -> None:
+    assert convert(status.success({"name": "a"}), wanted) == status.success({"name": "a"})

@@ -13,7 +13,7 @@ from apiext.meta import status
 
 
 @pytest.mark.rows("AUT-008")
-def test_usual_head() -> None:
+def test_head_of_a_plain_response() -> None:
     head = responses.head(Reply(200), b"Date: now\r\n", "id-1", close=False, length=5)
     assert head.split(b"\r\n") == [
         b"HTTP/1.1 200 OK",
@@ -27,7 +27,7 @@ def test_usual_head() -> None:
     ]
 
 
-def test_head_with_more() -> None:
+def test_head_with_extra_headers_and_close() -> None:
     reply = Reply(429, headers=[("Retry-After", "1"), ("Cache-Control", "no-store")])
     head = responses.head(reply, b"Date: now\r\n", "x", close=True, length=0).decode()
     assert head.startswith("HTTP/1.1 429 Too Many Requests\r\n")
@@ -37,7 +37,7 @@ def test_head_with_more() -> None:
     assert head.endswith("Content-Length: 0\r\n\r\n")
 
 
-def test_old_clients_are_told_that_the_connection_stays() -> None:
+def test_http_1_0_head_announces_keep_alive() -> None:
     head = responses.head(Reply(200), b"", "x", close=False, length=0, version=(1, 0))
     assert head.startswith(b"HTTP/1.0 200 OK\r\n")
     assert b"Connection: keep-alive\r\n" in head
@@ -60,7 +60,7 @@ def test_date_is_formatted_once_per_second() -> None:
 
 
 @pytest.mark.rows("WRI-014", "WRI-013")
-def test_warnings() -> None:
+def test_warning_values_are_quoted_and_deduplicated() -> None:
     assert responses.warning_values(['unknown field "spec.foo"']) == [r'299 - "unknown field \"spec.foo\""']
     assert responses.warning_values(["a", "b", "a", ""]) == ['299 - "a"', '299 - "b"']
     # upstream: texts with control characters are left out
@@ -69,7 +69,7 @@ def test_warnings() -> None:
 
 
 @pytest.mark.rows("WRI-014")
-def test_warnings_are_cut_when_they_are_too_long_together() -> None:
+def test_warnings_over_the_total_limit_are_truncated() -> None:
     texts = [f"{number:04}" + "x" * 400 for number in range(40)]
     values = responses.warning_values(texts)
     assert len(values) == limits.MAX_WARNINGS // limits.MAX_WARNING
@@ -82,7 +82,7 @@ def test_warnings_are_cut_when_they_are_too_long_together() -> None:
 
 
 @pytest.mark.rows("WRI-014")
-def test_the_last_of_many_warnings_tells_how_many_more_there_are() -> None:
+def test_last_warning_counts_the_omitted_warnings() -> None:
     texts = [f"w{number}" for number in range(300)]
     assert responses.warning_values(texts[:64]) == [f'299 - "{text}"' for text in texts[:64]]
     wanted = [*texts[:63], "237 more warnings are not shown"]
@@ -116,16 +116,16 @@ def test_no_warning_breaks_the_head(texts: list[str]) -> None:
         ("gzipped", False),
     ],
 )
-def test_accept_encoding(header: str, taken: bool) -> None:
+def test_accept_encoding_selects_gzip(header: str, taken: bool) -> None:
     assert responses.accepts_gzip(header) is taken
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
-def test_gzip_can_be_read(parts: list[bytes]) -> None:
+def test_gzip_output_decompresses_to_the_input(parts: list[bytes]) -> None:
     assert gzip.decompress(b"".join(responses.gzip(parts))) == b"".join(parts)
 
 
-def test_only_the_status_of_the_server_is_small_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_v1_status_is_small_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MEMBERS_INLINE", 3)
     told = status.success({"name": "a", "group": "example.com", "kind": "widgets"})
     assert is_small(told)

@@ -38,7 +38,7 @@ def _is_as_in(case: dict[str, Any], body: str) -> bool:
 @pytest.mark.rows("SRV-001", "SRV-002", "SRV-003", "SRV-017", "ERR-03", "ERR-14", "RV-015", "DIS-101", "DIS-105")
 @pytest.mark.parametrize("case", CASES, ids=[f"{case.get('method', 'GET')} {case['path']}" for case in CASES])
 @on_uvloop
-async def test_route(case: dict[str, Any]) -> None:
+async def test_route_returns_the_listed_response(case: dict[str, Any]) -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     method = case.get("method", "GET")
@@ -65,7 +65,7 @@ async def test_the_cache_of_routes_changes_no_response() -> None:
 
 @pytest.mark.rows("MTR-002")
 @on_uvloop
-async def test_patches_are_counted_by_what_they_are() -> None:
+async def test_metrics_count_apply_separately_from_patch() -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     async with serving(shelf) as server, connected(server) as client:
@@ -94,7 +94,7 @@ async def test_new_definitions_of_other_servers_are_served() -> None:
     ids=["new", "none", "built in"],
 )
 @on_uvloop
-async def test_a_subresource_that_another_server_has_just_added_is_served(path: str, code: int, settled: int) -> None:
+async def test_new_subresource_of_another_server_is_served(path: str, code: int, settled: int) -> None:
     class Behind(Shelf):
         settled = 0
 
@@ -129,7 +129,7 @@ async def test_a_subresource_that_another_server_has_just_added_is_served(path: 
     ],
 )
 @on_uvloop
-async def test_what_another_worker_has_told_of_is_shown(path: str, shown: str) -> None:
+async def test_discovery_shows_definitions_of_other_workers(path: str, shown: str) -> None:
     class Behind(Shelf):
         async def catch_up(self) -> None:
             self.catalog.current = catalog()
@@ -172,7 +172,7 @@ async def test_aggregated_discovery() -> None:
         ("*/*", False),
     ],
 )
-def test_requests_for_aggregated_discovery(accept: str, wanted: bool) -> None:
+def test_accept_selects_aggregated_discovery(accept: str, wanted: bool) -> None:
     assert bool(published.wants_aggregated(accept)) is wanted
 
 
@@ -181,13 +181,13 @@ def test_requests_for_aggregated_discovery(accept: str, wanted: bool) -> None:
     [("2026-11-28", "2027-11-28"), ("2027-03-01", "2028-03-01"), ("2028-02-28", "2029-02-28"),
      ("2028-02-29", "2029-03-01")],
 )  # fmt: skip
-def test_a_year_is_one_of_the_calendar(at: str, until: str) -> None:
+def test_expiry_is_one_calendar_year_later(at: str, until: str) -> None:
     assert published.in_a_year(datetime.fromisoformat(at)) == datetime.fromisoformat(until)
 
 
 @pytest.mark.rows("OAS-001", "OAS-002")
 @on_uvloop
-async def test_openapi() -> None:
+async def test_openapi_documents_are_cached_and_redirected() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         index = (await client.ask("GET", "/openapi/v3")).json["paths"]
         url = index["apis/example.com/v1"]["serverRelativeURL"]
@@ -220,14 +220,14 @@ async def test_deprecated_versions_warn() -> None:
         assert "Warning" in (await client.head())[1]
 
 
-async def kinds(client: Client, accept: str, path: str) -> str:
+async def read_kind(client: Client, accept: str, path: str) -> str:
     found: str = (await client.ask("GET", path, Accept=accept)).json["kind"]
     return found
 
 
 @pytest.mark.rows("TAB-001", "TAB-004", "PAR-001", "SRV-018", "NEG-007")
 @on_uvloop
-async def test_representations() -> None:
+async def test_representations_follow_accept() -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     shelf.put("b", x=2)
@@ -249,8 +249,8 @@ async def test_representations() -> None:
             'Unable to convert to Table as requested: includeObject: Invalid value: "All": '
             "must be 'Metadata', 'Object', 'None', or empty",
         )
-        assert await kinds(client, partial.format(""), one) == "PartialObjectMetadata"
-        assert await kinds(client, partial.format("List"), COLLECTION) == "PartialObjectMetadataList"
+        assert await read_kind(client, partial.format(""), one) == "PartialObjectMetadata"
+        assert await read_kind(client, partial.format("List"), COLLECTION) == "PartialObjectMetadataList"
         wrong = await client.ask("GET", COLLECTION, Accept=partial.format(""))
         assert (wrong.code, wrong.json["message"]) == (
             406,
@@ -274,7 +274,7 @@ async def test_representations() -> None:
 
 @pytest.mark.rows("SRV-018", "NEG-002")
 @on_uvloop
-async def test_lists() -> None:
+async def test_lists_are_encoded_as_accepted() -> None:
     shelf = Shelf()
     for name in ("a", "b"):
         shelf.put(name, "", "namespaces")

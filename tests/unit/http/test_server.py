@@ -53,7 +53,7 @@ async def test_get_from_the_cache() -> None:
 
 
 @on_uvloop
-async def test_gets_of_a_cached_object_in_other_ways() -> None:
+async def test_cached_object_is_served_in_each_representation() -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     async with serving(shelf) as server, connected(server) as client:
@@ -80,7 +80,7 @@ HARDLY = "application/vnd.kubernetes.protobuf;q=0.8,application/json;q=0.9"
 @pytest.mark.rows("NEG-002", "NEG-003")
 @pytest.mark.parametrize("first", ["typed", "custom"])
 @on_uvloop
-async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(first: str) -> None:
+async def test_protobuf_depends_on_the_kind_not_on_earlier_requests(first: str) -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     shelf.put("n", "", "namespaces")
@@ -129,7 +129,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 @on_uvloop
-async def test_requests_in_pieces() -> None:
+async def test_split_requests_are_answered() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -143,7 +143,7 @@ async def test_requests_in_pieces() -> None:
 
 @pytest.mark.rows("ERR-19", "AUT-002", "AUT-003")
 @on_uvloop
-async def test_tokens() -> None:
+async def test_bearer_tokens_authenticate_requests() -> None:
     shelf = Shelf()
     shelf.put("a")
     known = Credentials({"secret": authenticated("alice")})
@@ -164,7 +164,7 @@ async def test_tokens() -> None:
 
 @pytest.mark.rows("ERR-18")
 @on_uvloop
-async def test_forbidden() -> None:
+async def test_denied_requests_get_403_with_upstream_message() -> None:
     seen: list[Attributes] = []
 
     def deny(attributes: Attributes) -> Decision:
@@ -187,7 +187,7 @@ async def test_forbidden() -> None:
 
 @pytest.mark.rows("AUT-001")
 @on_uvloop
-async def test_client_certificates(tmp_path: Path) -> None:
+async def test_client_certificates_authenticate_requests(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     serving_pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = tmp_path / "ca.crt"
@@ -261,7 +261,7 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("proxied", [False, True], ids=["alone", "proxied"])
-def test_a_client_certificate_ends_by_the_wall_clock(
+def test_client_certificate_expires_by_the_wall_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: bool
 ) -> None:
     """A client certificate expires on time, also if the machine slept or its clock was set, unnoticed by the loop's
@@ -299,7 +299,7 @@ def test_a_client_certificate_ends_by_the_wall_clock(
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("proxied", [False, True], ids=["alone", "proxied"])
-def test_a_client_certificate_that_cannot_be_read_is_refused(
+def test_unreadable_client_certificate_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, proxied: bool
 ) -> None:
     """A client certificate is refused that OpenSSL accepts but Python's library cannot read, such as one with the
@@ -336,7 +336,7 @@ def test_a_client_certificate_that_cannot_be_read_is_refused(
 
 @pytest.mark.rows("ERR-16", "WRI-025")
 @on_uvloop
-async def test_large_bodies() -> None:
+async def test_bodies_over_the_size_limit_get_413() -> None:
     shelf = Shelf()
     async with serving(shelf) as server:
         async with connected(server) as client:
@@ -358,7 +358,7 @@ async def test_large_bodies() -> None:
 
 
 @on_uvloop
-async def test_expect_continue() -> None:
+async def test_expect_continue_gets_100_before_the_body() -> None:
     shelf = Shelf()
     body = b'{"metadata": {"name": "a"}}'
     async with serving(shelf) as server:
@@ -386,7 +386,7 @@ async def test_compressed_bodies_are_refused() -> None:
 @pytest.mark.rows("WRI-024", "LIM-002", "ERR-20")
 @pytest.mark.parametrize(("query", "settings"), [("?timeout=10ms", {}), ("", {"timeout": 0.01})])
 @on_uvloop
-async def test_deadline(query: str, settings: dict[str, float]) -> None:
+async def test_requests_past_their_deadline_get_504(query: str, settings: dict[str, float]) -> None:
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf, **settings) as server, connected(server) as client:
         answer = await client.ask("GET", f"{COLLECTION}/a{query}")
@@ -408,7 +408,7 @@ async def test_deadline(query: str, settings: dict[str, float]) -> None:
     ],
 )
 @on_uvloop
-async def test_a_write_may_try_until_the_earlier_end(seconds: float, query: str, wanted: float) -> None:
+async def test_call_deadline_is_the_earlier_of_two_limits(seconds: float, query: str, wanted: float) -> None:
     shelf = Shelf()
     async with serving(shelf, timeout=seconds) as server, connected(server) as client:
         before = asyncio.get_running_loop().time()
@@ -418,7 +418,7 @@ async def test_a_write_may_try_until_the_earlier_end(seconds: float, query: str,
 
 @pytest.mark.rows("WRI-024")
 @on_uvloop
-async def test_timeout_that_is_none() -> None:
+async def test_invalid_timeout_gets_400() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         answer = await client.ask("GET", f"{COLLECTION}?timeout=abc")
         assert answer.code == 400
@@ -427,7 +427,7 @@ async def test_timeout_that_is_none() -> None:
 
 @pytest.mark.rows("AUT-007")
 @on_uvloop
-async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exceptions_are_logged_and_get_500(caplog: pytest.LogCaptureFixture) -> None:
     async with serving(Shelf(fails=ZeroDivisionError("oops"))) as server, connected(server) as client:
         answer = await client.ask("GET", COLLECTION, Audit_Id="find-me")
         assert answer.code == 500
@@ -452,14 +452,14 @@ async def test_bugs_are_logged_and_answered(caplog: pytest.LogCaptureFixture) ->
     ],
 )
 @on_uvloop
-async def test_objects_that_cannot_be_encoded_are_errors(error: Exception, message: str) -> None:
+async def test_conversion_errors_of_objects_get_500(error: Exception, message: str) -> None:
     async with serving(Shelf(fails=error)) as server, connected(server) as client:
         answer = await client.ask("GET", COLLECTION)
         assert (answer.code, answer.json["message"]) == (500, message)
 
 
 @on_uvloop
-async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
+async def test_disconnected_clients_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf) as server:
         async with connected(server) as client:

@@ -30,7 +30,7 @@ def _is_closed(port: int) -> bool:
 
 @pytest.mark.rows("LIM-003")
 @on_uvloop
-async def test_shutdown_finishes_what_is_under_way() -> None:
+async def test_shutdown_finishes_running_requests() -> None:
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client, connected(server) as idle:
@@ -53,7 +53,7 @@ async def test_shutdown_finishes_what_is_under_way() -> None:
 
 @pytest.mark.rows("LIM-003")
 @on_uvloop
-async def test_shutdown_serves_who_has_just_come() -> None:
+async def test_shutdown_serves_connections_accepted_before_it() -> None:
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -67,7 +67,7 @@ async def test_shutdown_serves_who_has_just_come() -> None:
 
 @pytest.mark.rows("LIM-003")
 @on_uvloop
-async def test_shutdown_tells_who_takes_too_long() -> None:
+async def test_shutdown_ends_slow_requests_with_504() -> None:
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf) as server, connected(server) as one, connected(server) as two:
         one.send("GET", f"{COLLECTION}/a")
@@ -82,7 +82,7 @@ async def test_shutdown_tells_who_takes_too_long() -> None:
 
 @pytest.mark.rows("LIM-003")
 @on_uvloop
-async def test_shutdown_waits_for_no_watch_and_no_reader(
+async def test_shutdown_does_not_wait_for_watches_and_slow_readers(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(limits, "SHUTDOWN_CLOSE", 0.01)
@@ -105,7 +105,7 @@ async def test_shutdown_waits_for_no_watch_and_no_reader(
 
 @pytest.mark.rows("LIM-003", "RV-010")
 @on_uvloop
-async def test_shutdown_ends_watches_properly() -> None:
+async def test_shutdown_ends_watches_with_a_last_chunk() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", f"{COLLECTION}?watch=true")

@@ -50,7 +50,7 @@ def group(subject: Subject) -> tuple[streams.Frames, WatchGroup]:
 @pytest.mark.rows("RV-010", "NEG-002")
 @pytest.mark.parametrize("wanted", WAYS, ids=str)
 @pytest.mark.parametrize("initial", [True, False])
-async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> None:
+async def test_events_encoded_in_a_thread_equal_those_of_the_loop(wanted: Wanted, initial: bool) -> None:
     where: set[int] = set()
 
     def view(raw: bytes, revision: int) -> bytes:
@@ -92,7 +92,7 @@ async def test_events_that_cannot_be_encoded_end_the_watch() -> None:
     await until(lambda: sink.data.endswith(b"END"))
 
 
-async def test_what_nobody_takes_is_forgotten() -> None:
+async def test_unused_encoded_events_are_dropped_when_idle() -> None:
     ahead = EncodedAhead(lambda entry: b"here", lambda entry: b"there")
     entries = [
         Entry("", f"o{number}", 1, b"x" * server_limits.WORK_INLINE) for number in range(2 * storage_limits.SEGMENT + 1)
@@ -108,6 +108,6 @@ async def test_what_nobody_takes_is_forgotten() -> None:
     assert ahead.now(entries[2]) is None
 
 
-def test_custom_objects_need_no_thread() -> None:
+def test_custom_objects_are_encoded_on_the_loop() -> None:
     subject = Subject(replace(NAMESPACES, model=MODEL), endpoint(), Wanted(JSON))
     assert group(subject)[0].stage is None

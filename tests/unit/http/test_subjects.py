@@ -33,7 +33,7 @@ async def _answer(client: Client, path: str, headers: dict[str, str]) -> tuple[i
 
 @pytest.mark.rows("NEG-001", "NEG-005", "TAB-004")
 @on_uvloop
-async def test_each_is_answered_as_if_it_was_the_first() -> None:
+async def test_response_form_is_independent_of_earlier_requests() -> None:
     alone = []
     for path, headers in WAYS:
         async with serving(Shelf()) as server, connected(server) as client:

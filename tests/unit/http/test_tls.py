@@ -28,7 +28,7 @@ def contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @on_uvloop
-async def test_a_plain_request_is_told_that_tls_is_spoken(tmp_path: Path) -> None:
+async def test_plain_http_on_a_tls_port_gets_400(tmp_path: Path) -> None:
     tls, ours = contexts(tmp_path)
     shelf = Shelf()
     async with serving(shelf, tls=tls) as listening:
@@ -47,7 +47,7 @@ async def test_a_plain_request_is_told_that_tls_is_spoken(tmp_path: Path) -> Non
     "sent", [b"GET / HTTP/1.1\r\n\r\n", b"\x80\x01nonsense that is no record", b"PRI * HTTP/2.0\r\n"]
 )
 @on_uvloop
-async def test_a_connection_without_tls_has_an_end(
+async def test_connection_without_a_handshake_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(limits, "HANDSHAKE", 0.3)
@@ -106,7 +106,7 @@ async def test_a_failed_handshake_is_logged_and_counted(
 
 
 @on_uvloop
-async def test_a_client_certificate_that_does_not_verify_is_logged_and_told_by_an_alert(
+async def test_untrusted_client_certificate_gets_an_alert_and_a_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener._LINES._due = 0.0

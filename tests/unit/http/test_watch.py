@@ -22,7 +22,7 @@ PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 @pytest.mark.rows("RV-010", "RV-014", "LIM-004")
 @on_uvloop
-async def test_events() -> None:
+async def test_watch_sends_events_bookmarks_and_errors() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", f"{WATCH}&timeoutSeconds=600")
@@ -58,7 +58,7 @@ async def test_events() -> None:
 
 @pytest.mark.rows("RV-014")
 @on_uvloop
-async def test_timeout_ends_the_stream_properly() -> None:
+async def test_watch_timeout_ends_the_stream_with_a_last_chunk() -> None:
     shelf = Shelf()
     async with serving(shelf, timeout=0.5) as server, connected(server) as client:
         assert (await client.ask("GET", COLLECTION)).code == 200  # its deadline does not affect later requests
@@ -99,7 +99,9 @@ async def test_watches_without_a_timeout_get_one_to_two_times_the_minimum(monkey
     ],
 )
 @on_uvloop
-async def test_a_long_timeout_counts(monkeypatch: pytest.MonkeyPatch, given: str, meant: float | None) -> None:
+async def test_long_watch_timeout_is_capped_at_1e9_seconds(
+    monkeypatch: pytest.MonkeyPatch, given: str, meant: float | None
+) -> None:
     """The loop's timer accepts a long timeout, and the watch stays open longer than a watch without a timeout."""
     ends: list[float] = []
     end_after = WatchSink.end_after
@@ -122,7 +124,7 @@ async def test_a_long_timeout_counts(monkeypatch: pytest.MonkeyPatch, given: str
 
 
 @on_uvloop
-async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> None:
+async def test_disconnect_before_a_watch_opens_leaves_no_watch() -> None:
     shelf = Shelf(gate=asyncio.Event())
     async with serving(shelf) as server:
         async with connected(server) as client:
@@ -137,7 +139,7 @@ async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> N
 
 
 @on_uvloop
-async def test_a_user_has_so_many_watches_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_over_the_user_limit_get_429(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WATCHES_OF_A_USER", 1)
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as second:
@@ -154,7 +156,7 @@ async def test_a_user_has_so_many_watches_at_a_time(monkeypatch: pytest.MonkeyPa
 
 
 @on_uvloop
-async def test_a_watch_may_be_the_last_of_its_connection() -> None:
+async def test_watch_with_connection_close_ends_the_connection() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", WATCH, Connection="close")
@@ -190,7 +192,7 @@ async def test_tables_have_columns_in_the_first_event_only() -> None:
 
 @pytest.mark.rows("PAR-001")
 @on_uvloop
-async def test_metadata_only() -> None:
+async def test_watch_of_partial_object_metadata() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", WATCH, Accept=PARTIAL)
@@ -207,7 +209,7 @@ async def test_metadata_only() -> None:
 
 @pytest.mark.rows("RV-010", "NEG-002")
 @on_uvloop
-async def test_protobuf_stream() -> None:
+async def test_protobuf_watch_frames_are_length_prefixed() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", "/api/v1/namespaces?watch=1", Accept="application/vnd.kubernetes.protobuf, */*")
@@ -226,7 +228,7 @@ async def test_protobuf_stream() -> None:
                         (status.bad_request("no"), 400), (status.too_many_requests("wait"), 429)]
 )  # fmt: skip
 @on_uvloop
-async def test_errors_at_the_start(error: status.StatusError, code: int) -> None:
+async def test_watch_errors_at_start_are_events_or_responses(error: status.StatusError, code: int) -> None:
     async with serving(Shelf(fails=error)) as server, connected(server) as client:
         answer = await client.ask("GET", WATCH)
         assert answer.code == code
@@ -237,7 +239,7 @@ async def test_errors_at_the_start(error: status.StatusError, code: int) -> None
 
 @pytest.mark.rows("NEG-008", "RV-016")
 @on_uvloop
-async def test_not_acceptable() -> None:
+async def test_watch_with_unsupported_accept_gets_406() -> None:
     async with serving(Shelf()) as server, connected(server) as client:
         answer = await client.ask("GET", WATCH, Accept="application/yaml")
         assert (answer.code, answer.headers["Content-Type"]) == (406, "application/yaml")
@@ -246,7 +248,7 @@ async def test_not_acceptable() -> None:
 
 
 @on_uvloop
-async def test_a_client_that_leaves_is_forgotten() -> None:
+async def test_disconnect_closes_the_watch() -> None:
     shelf = Shelf()
     async with serving(shelf) as server:
         async with connected(server) as client:
@@ -262,7 +264,7 @@ def _has_watches(shelf: Shelf, count: int) -> bool:
 
 
 @on_uvloop
-async def test_many_watches_of_a_user_keep_less_unread_each(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watches_of_a_user_share_the_limit_of_unread_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unread bytes of a user's watches are limited; once, 5,000 unread watches took 35 s of CPU for 50 writes of 100
     KB."""
     monkeypatch.setattr(limits, "UNREAD_OF_A_USER", 4 * limits.WATCH_HIGH_WATER)
@@ -287,7 +289,7 @@ async def test_many_watches_of_a_user_keep_less_unread_each(monkeypatch: pytest.
 
 
 @on_uvloop
-async def test_a_client_that_does_not_read_is_paused_and_catches_up() -> None:
+async def test_slow_watcher_is_paused_and_gets_all_events() -> None:
     shelf = Shelf()
     async with serving(shelf) as server:
         sock = socket.socket()
@@ -313,7 +315,7 @@ async def test_a_client_that_does_not_read_is_paused_and_catches_up() -> None:
         writer.close()
 
 
-async def unread(port: int) -> socket.socket:
+async def open_unread_watch(port: int) -> socket.socket:
     """Open a watch with a small receive buffer, which is not read."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -326,10 +328,10 @@ async def unread(port: int) -> socket.socket:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="other systems have other ways")
 @on_uvloop
-async def test_a_reader_may_pause_for_minutes() -> None:
+async def test_unread_watch_has_a_tcp_timeout_of_minutes() -> None:
     shelf = Shelf()
     async with serving(shelf) as server:
-        with await unread(server.port):
+        with await open_unread_watch(server.port):
             await until(lambda: bool(shelf.watches))
             for number in range(30):
                 shelf.put(f"n{number}", t="x" * 50_000)
@@ -350,7 +352,7 @@ async def test_watches_that_are_never_read_are_closed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(limits, "UNREAD_TIMEOUT", 0.5)
     shelf = Shelf()
     async with serving(shelf) as server:
-        with await unread(server.port):
+        with await open_unread_watch(server.port):
             await until(lambda: bool(shelf.watches))
             for number in range(4):
                 shelf.put(f"n{number}", t="x" * size)
@@ -359,7 +361,7 @@ async def test_watches_that_are_never_read_are_closed(monkeypatch: pytest.Monkey
 
 @pytest.mark.rows("RV-012")
 @on_uvloop
-async def test_a_bookmark_before_the_end() -> None:
+async def test_watch_sends_a_bookmark_before_its_timeout() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", f"{WATCH}&allowWatchBookmarks=true&timeoutSeconds=5")
@@ -384,7 +386,7 @@ class Wire:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("closed"), ConnectionResetError()])
-async def test_a_sink_outlives_its_transport(error: Exception) -> None:
+async def test_sink_closes_when_its_transport_fails(error: Exception) -> None:
     wire = Wire()
     sink = WatchSink(wire, b"HEAD", b"", asyncio.get_running_loop().create_future())
     sink.start()

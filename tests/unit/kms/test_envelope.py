@@ -37,7 +37,7 @@ def test_packed_values_are_unpacked(
 
 
 @given(raw=st.binary(max_size=60))
-def test_nothing_is_taken_apart_that_is_not_whole(raw: bytes) -> None:
+def test_invalid_envelopes_are_not_split(raw: bytes) -> None:
     parts = split(raw)
     if parts is not None:
         assert packed(*parts) == raw or raw[1] >= 128  # a length may have more bytes than necessary

@@ -35,13 +35,13 @@ async def plugin(server: kms_plugin.Plugin) -> AsyncIterator[Plugin]:
     await made.close()
 
 
-async def refused(plugin: Plugin) -> PluginError:
+async def decrypt_error(plugin: Plugin) -> PluginError:
     with pytest.raises(PluginError) as found:
         await plugin.decrypt("u", turned("key-1", b"s" * 32), "key-1", NOTES)
     return found.value
 
 
-def places(directory: Path, where: str) -> tuple[str, str]:
+def socket_paths(directory: Path, where: str) -> tuple[str, str]:
     """Return the configured and the real path of a socket; they differ as servers cannot listen at long paths."""
     path = f"@apiext-{uuid.uuid4()}" if where == "@" else str(directory / where)
     if where in ("@", "kms.sock"):
@@ -53,8 +53,8 @@ def places(directory: Path, where: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("where", ["kms.sock", "d" * 60 + "/" + "e" * 60 + "/kms.sock", "@"])
-async def test_calls(tmp_path: Path, where: str) -> None:
-    path, reached = places(tmp_path, where)
+async def test_calls_reach_sockets_at_any_path(tmp_path: Path, where: str) -> None:
+    path, reached = socket_paths(tmp_path, where)
     with running_plugin(reached) as server:
         endpoint = server.endpoint if path == reached else f"unix://{path}"
         plugin = Plugin("wire", endpoint, 3.0)
@@ -73,36 +73,36 @@ async def test_many_calls_share_a_connection(server: kms_plugin.Plugin, plugin: 
     assert found == keys
 
 
-async def test_the_word_of_a_plugin_is_told(server: kms_plugin.Plugin, plugin: Plugin) -> None:
+async def test_error_text_of_a_plugin_is_reported(server: kms_plugin.Plugin, plugin: Plugin) -> None:
     server.fault = (grpc.StatusCode.PERMISSION_DENIED, "not you: \u00fc\n")
-    error = await refused(plugin)
+    error = await decrypt_error(plugin)
     assert str(error) == "rpc error: code = PermissionDenied desc = not you: \u00fc\n"
     assert error.reached
     server.fault = (grpc.StatusCode.UNKNOWN, "x" * 3000)
-    assert len((await refused(plugin)).message) == limits.KMS_TEXT
+    assert len((await decrypt_error(plugin)).message) == limits.KMS_TEXT
     counted = metrics.CALLS.slot("wire", DECRYPT, "PermissionDenied")
     assert counted.count == 1
 
 
 async def test_invalid_messages_are_errors(server: kms_plugin.Plugin, plugin: Plugin) -> None:
     server.garbage = b"\xff\xff\xff"
-    error = await refused(plugin)
+    error = await decrypt_error(plugin)
     assert error.message == (
         "grpc: failed to unmarshal the received message: proto: cannot parse invalid wire-format data"
     )
     assert error.reached
 
 
-async def test_a_slow_plugin_has_its_time(server: kms_plugin.Plugin, plugin: Plugin) -> None:
+async def test_slow_call_fails_at_its_deadline(server: kms_plugin.Plugin, plugin: Plugin) -> None:
     server.delay, plugin.timeout = 0.6, 0.3
-    error = await refused(plugin)
+    error = await decrypt_error(plugin)
     assert str(error) == "rpc error: code = DeadlineExceeded desc = context deadline exceeded"
     assert not error.reached
     server.delay, plugin.timeout = 0.0, 20.0
     assert await plugin.decrypt("u", turned("key-1", b"s" * 32), "key-1", NOTES)
 
 
-async def test_a_plugin_may_go_and_come_back(
+async def test_client_reconnects_to_a_restarted_plugin(
     server: kms_plugin.Plugin, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin_module, "KMS_DIAL_EVERY", 0.02)
@@ -112,7 +112,7 @@ async def test_a_plugin_may_go_and_come_back(
     assert (await plugin.status()).healthz == "ok"  # on a new connection
     server.stop()
     plugin.timeout = 0.3
-    error = await refused(plugin)
+    error = await decrypt_error(plugin)
     assert str(error) == (
         'rpc error: code = DeadlineExceeded desc = latest balancer error: connection error: desc = "transport: Error '
         f'while dialing: dial unix {server.path}: connect: no such file or directory"'
@@ -124,7 +124,7 @@ async def test_a_plugin_may_go_and_come_back(
     assert (await waiting)[0].healthz == "ok"
 
 
-async def test_an_answer_has_its_size(
+async def test_response_over_the_size_limit_is_refused(
     server: kms_plugin.Plugin, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "KMS_ANSWER", 1000)
@@ -136,7 +136,7 @@ async def test_an_answer_has_its_size(
 
 
 @pytest.mark.parametrize("junk", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 1000, b""])
-async def test_servers_that_are_not_plugins(tmp_path: Path, junk: bytes) -> None:
+async def test_server_without_grpc_is_reported_as_not_ready(tmp_path: Path, junk: bytes) -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(junk)
         await writer.drain()
@@ -146,7 +146,7 @@ async def test_servers_that_are_not_plugins(tmp_path: Path, junk: bytes) -> None
     listening = await asyncio.start_unix_server(answer, path)
     async with listening:
         plugin = Plugin("wire", f"unix://{path}", 0.2)
-        error = await refused(plugin)
+        error = await decrypt_error(plugin)
     assert error.message == "context deadline exceeded while waiting for connections to become ready"
     assert not error.reached
 
@@ -165,11 +165,11 @@ async def test_servers_that_are_not_plugins(tmp_path: Path, junk: bytes) -> None
         ("unix://host", ""),
     ],
 )
-def test_sockets(endpoint: str, path: str) -> None:
+def test_socket_path_is_parsed_from_the_endpoint(endpoint: str, path: str) -> None:
     assert socket_of(endpoint) == path
 
 
-def test_names_of_statuses() -> None:
+def test_status_codes_have_grpc_names() -> None:
     assert [code_name(code) for code in (0, 1, 14, 16, 17, -1)] == [
         "OK",
         "Canceled",

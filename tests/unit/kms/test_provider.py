@@ -49,7 +49,7 @@ def hashed(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-async def test_a_key_is_made_at_the_start_and_kept_while_the_plugin_keeps_its_own(rig: Rig) -> None:
+async def test_seed_is_kept_while_the_plugin_key_id_is_unchanged(rig: Rig) -> None:
     await rig.start()
     first = rig.provider.current_key()
     assert first.key_id == "key-1"
@@ -62,7 +62,7 @@ async def test_a_key_is_made_at_the_start_and_kept_while_the_plugin_keeps_its_ow
     assert "seed=" not in repr(last)
 
 
-async def test_a_new_key_of_the_plugin_makes_a_new_seed(rig: Rig) -> None:
+async def test_new_key_id_of_the_plugin_creates_a_new_seed(rig: Rig) -> None:
     await rig.start()
     before = rig.provider.current_key()
     old = packed(DATA, before.tail)
@@ -75,7 +75,7 @@ async def test_a_new_key_of_the_plugin_makes_a_new_seed(rig: Rig) -> None:
     assert rig.plugin.count("Decrypt") == 0
 
 
-async def test_a_key_seals_for_three_minutes_without_a_good_status(rig: Rig) -> None:
+async def test_key_encrypts_for_three_minutes_without_a_status(rig: Rig) -> None:
     await rig.start()
     rig.plugin.die()
     await asyncio.sleep(limits.KMS_WRITES - 1)
@@ -106,7 +106,7 @@ FAULTS: list[tuple[dict[str, dict[str, Any]], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "why"), FAULTS, ids=range(len(FAULTS)))
-async def test_errors_of_a_status(rig: Rig, changed: dict[str, dict[str, Any]], why: str) -> None:
+async def test_invalid_status_responses_are_unhealthy(rig: Rig, changed: dict[str, dict[str, Any]], why: str) -> None:
     await rig.start()
     rig.plugin.changed = changed
     await asyncio.sleep(provider_module.KMS_POLL + 1)
@@ -128,9 +128,7 @@ ROTATIONS: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("changed", "why", "told"), ROTATIONS, ids=range(len(ROTATIONS)))
-async def test_a_new_key_that_cannot_be_had_leaves_the_last_one(
-    rig: Rig, changed: dict[str, Any], why: str, told: str
-) -> None:
+async def test_failed_key_rotation_keeps_the_last_key(rig: Rig, changed: dict[str, Any], why: str, told: str) -> None:
     await rig.start()
     rig.plugin.key_id = "key-2"
     rig.plugin.changed = {"Encrypt": changed}
@@ -145,7 +143,7 @@ async def test_a_new_key_that_cannot_be_had_leaves_the_last_one(
     assert rig.provider.current_key().key_id == "key-2"
 
 
-async def test_without_a_first_key_nothing_is_sealed_or_opened() -> None:
+async def test_missing_first_key_prevents_encrypt_and_decrypt() -> None:
     async with asyncio.TaskGroup() as group:
         rig = Rig(group)
         rig.plugin.changed = {"Encrypt": {"key_id": "other"}}
@@ -160,7 +158,7 @@ async def test_without_a_first_key_nothing_is_sealed_or_opened() -> None:
         await rig.provider.stop()
 
 
-async def test_health_is_asked_for_anew_when_the_answer_is_old(rig: Rig) -> None:
+async def test_probe_refreshes_an_expired_health_status(rig: Rig) -> None:
     await rig.start()
     rig.plugin.die()
     assert rig.provider.probe() == ""
@@ -177,7 +175,7 @@ async def test_health_is_asked_for_anew_when_the_answer_is_old(rig: Rig) -> None
     assert rig.provider.probe() == ""
 
 
-async def test_a_key_of_others_is_asked_for_once_by_all(rig: Rig) -> None:
+async def test_concurrent_fetches_decrypt_a_foreign_key_once(rig: Rig) -> None:
     await rig.start()
     rig.plugin.gate.clear()
     stored = rig.stored()
@@ -193,7 +191,7 @@ async def test_a_key_of_others_is_asked_for_once_by_all(rig: Rig) -> None:
     assert len(uids[0]) == 36
 
 
-async def test_a_refusal_is_remembered_for_seconds(rig: Rig) -> None:
+async def test_failed_decrypt_is_cached_for_seconds(rig: Rig) -> None:
     await rig.start()
     stored, other = rig.stored(), rig.stored(b"t" * 32)
     rig.plugin.fault = PluginError(5, "no such key", reached=True)
@@ -213,7 +211,7 @@ async def test_a_refusal_is_remembered_for_seconds(rig: Rig) -> None:
     assert rig.provider.data_and_key(stored)[0] == DATA
 
 
-async def test_a_plugin_that_is_gone_is_not_asked_for_each_key(rig: Rig) -> None:
+async def test_unresponsive_plugin_limits_decrypt_calls(rig: Rig) -> None:
     await rig.start()
     rig.plugin.gate.clear()
     began = asyncio.get_running_loop().time()
@@ -238,7 +236,7 @@ async def test_a_plugin_that_is_gone_is_not_asked_for_each_key(rig: Rig) -> None
         (KEY, b"k" * 40, "crypto/aes: invalid key size 40"),
     ],
 )
-async def test_a_key_must_be_one(rig: Rig, kind: int, key: bytes, why: str) -> None:
+async def test_keys_of_invalid_size_are_refused(rig: Rig, kind: int, key: bytes, why: str) -> None:
     await rig.start()
     stored = rig.stored(key, kind=kind)
     await rig.provider.fetch([stored])
@@ -246,7 +244,7 @@ async def test_a_key_must_be_one(rig: Rig, kind: int, key: bytes, why: str) -> N
         rig.provider.data_and_key(stored)
 
 
-async def test_as_many_keys_are_kept_as_may_be(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_number_of_cached_keys_is_limited(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.start()
     monkeypatch.setattr(limits, "KMS_KEYS", 10)
     for number in range(30):
@@ -258,7 +256,7 @@ async def test_as_many_keys_are_kept_as_may_be(rig: Rig, monkeypatch: pytest.Mon
     assert rig.provider.data_and_key(first)[0] == DATA
 
 
-async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_ends_with_the_next_poll(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.start()
 
     async def broken(*_: object) -> bytes:
@@ -276,7 +274,7 @@ async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: py
     assert rig.provider.fault == ""
 
 
-async def test_names_of_keys_in_metrics_are_bounded() -> None:
+async def test_number_of_key_labels_in_metrics_is_limited() -> None:
     for number in range(3 * limits.KMS_LABELS):
         metrics.used(metrics.TO_STORAGE, "many", hashed(str(number)))
     lines = list(metrics.USED.lines())

@@ -19,7 +19,7 @@ from tests.unit.managedfields.support import applied, configuration, owners_of, 
 CASES = cases.load(__file__, "applies")
 
 
-def play(steps: list[dict[str, Any]]) -> Any:
+def run_steps(steps: list[dict[str, Any]]) -> Any:
     live: Any = None
     for step in steps:
         if "put" in step:
@@ -33,48 +33,48 @@ def play(steps: list[dict[str, Any]]) -> Any:
 
 @pytest.mark.rows("SSA-006", "SSA-008", "SSA-009", "SSA-010", "SSA-011", "SSA-012")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_case(case: cases.Case) -> None:
+def test_apply_and_update_steps(case: cases.Case) -> None:
     if case.conflict:
         with pytest.raises(Conflicts) as met:
-            play(case.steps)
+            run_steps(case.steps)
         assert (
             sorted(f"conflict with {owner}: {path.printed(way)}" for owner, way in met.value.paths()) == case.conflict
         )
         return
     if case.error:
         with pytest.raises((ApplyError, BadApply)) as wrong:
-            play(case.steps)
+            run_steps(case.steps)
         assert str(wrong.value) == case.error
         return
-    found = play(case.steps)
+    found = run_steps(case.steps)
     if case.spec is not None:
         assert found["spec"] == case.spec
     if case.owners is not None:
         assert owners_of(found) == case.owners
 
 
-def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
+def test_long_set_with_duplicates_merges_in_one_pass() -> None:
     of = list_of(Type(STRING), is_set=True)
     live = [str(number) for number in range(100_000)]  # would exceed a budget per pair of items
     assert merge(of, [*live, "0"], ["new"]) == [*live, "0", "new"]
 
 
-def test_faults_are_told_as_far_as_an_answer_has_room() -> None:
+def test_type_errors_are_reported_up_to_a_limit() -> None:
     of, value = Type(NUMERIC), {f"a{number}": "x" for number in range(3 * meta_limits.MAX_FIELD_ERRORS)}
     of = map_of(of)
     few = dict(list(value.items())[: meta_limits.MAX_FIELD_ERRORS])
-    assert faults_of(of, few) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few)]
-    assert faults_of(of, value) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few), f"  {NOT_SHOWN}"]
+    assert type_errors(of, few) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few)]
+    assert type_errors(of, value) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few), f"  {NOT_SHOWN}"]
     deep: Any = value
     for _ in range(100):
         of, deep = map_of(of), {"k" * 1_100: deep}
     way = f".{'k' * documents_limits.MAX_PATH_NAME}…" * 100
-    assert faults_of(of, deep) == [
+    assert type_errors(of, deep) == [
         "errors:",
         *(f"  {way}.a{number}: {MISFIT}" for number in range(10)),
         f"  {NOT_SHOWN}",
     ]
-    assert faults_of(of, {"k": 1}) == [".k: expected map, got &{1}"]
+    assert type_errors(of, {"k": 1}) == [".k: expected map, got &{1}"]
 
 
 MISFIT = "expected numeric (int or float), got string"
@@ -85,7 +85,7 @@ def map_of(of: Type) -> Type:
     return Type(map=MapType({}, of))
 
 
-def faults_of(of: Type, value: Any) -> list[str]:
+def type_errors(of: Type, value: Any) -> list[str]:
     with pytest.raises(TypeFault) as wrong:
         check(of, value)
     return str(wrong.value).split("\n")

@@ -49,7 +49,7 @@ def by_name(spec: View) -> dict[tuple[str, ...], Any]:
 
 
 @given(SPECS, SPECS)
-def test_the_same_again_changes_nothing(first: View, second: View) -> None:
+def test_repeated_apply_changes_nothing(first: View, second: View) -> None:
     once = applied(applied(None, "m1", first), "m2", second, force=True)
     assert applied(once, "m2", second, now="2027-01-01T00:00:00Z") == once
 
@@ -67,14 +67,14 @@ def test_applied_fields_are_stored_and_no_others_are_lost(first: View, second: V
 
 
 @given(SPECS)
-def test_applying_nothing_leaves_nothing(spec: View) -> None:
+def test_empty_apply_removes_all_fields_of_its_manager(spec: View) -> None:
     after = applied(applied(None, "m1", spec), "m1", {})
     assert by_name(after.get("spec") or {}) == {}
     assert "managedFields" not in after["metadata"]
 
 
 @given(SPECS, SPECS)
-def test_conflicts_are_about_other_values(first: View, second: View) -> None:
+def test_conflicts_arise_only_from_different_values(first: View, second: View) -> None:
     live = applied(None, "m1", first)
     found: list[Any] = []
     after = live
@@ -93,7 +93,7 @@ def test_conflicts_are_about_other_values(first: View, second: View) -> None:
 
 
 @given(SPECS, SPECS)
-def test_appliers_of_different_fields_may_come_in_any_order(first: View, second: View) -> None:
+def test_applies_of_different_fields_commute(first: View, second: View) -> None:
     mine = {name: value for name, value in first.items() if name in ("a", "map", "list")}
     yours = {name: value for name, value in second.items() if name in ("b", "set", "items", "free")}
     one = applied(applied(None, "m1", mine), "m2", yours)
@@ -103,7 +103,7 @@ def test_appliers_of_different_fields_may_come_in_any_order(first: View, second:
 
 
 @given(SPECS, SPECS, SPECS)
-def test_an_update_takes_what_it_changes(first: View, second: View, third: View) -> None:
+def test_update_keeps_the_times_of_other_managers(first: View, second: View, third: View) -> None:
     live = updated(applied(None, "m1", first), "m2", second)
     after = updated(live, "m3", third, now="2026-01-02T00:00:00Z")
     owners = {entry["manager"]: entry for entry in after["metadata"].get("managedFields", ())}

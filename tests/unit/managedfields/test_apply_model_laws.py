@@ -34,7 +34,7 @@ SPECS = st.fixed_dictionaries(
 STORIES = st.lists(st.tuples(st.sampled_from(("m1", "m2", "m3")), SPECS, st.booleans()), min_size=1, max_size=8)
 
 
-def shown(place: tuple[str, ...]) -> str:
+def format_path(place: tuple[str, ...]) -> str:
     """Return a path of the model as conflicts format it."""
     text = ".spec"
     for name in place:
@@ -44,7 +44,7 @@ def shown(place: tuple[str, ...]) -> str:
 
 @given(STORIES)
 @examples(60)
-def test_a_story_of_applies(story: list[tuple[str, dict[str, Any], bool]]) -> None:
+def test_sequences_of_applies_equal_the_model(story: list[tuple[str, dict[str, Any], bool]]) -> None:
     live: Any = None
     model = Model()
     for manager, spec, force in story:
@@ -53,7 +53,7 @@ def test_a_story_of_applies(story: list[tuple[str, dict[str, Any], bool]]) -> No
             live = applied(live, manager, spec, force=force)
         except Conflicts as conflicts:
             told = {(owner.name, path.printed(way)) for owner, way in conflicts.paths()}
-            assert told == {(other, shown(place)) for other, place in expected}
+            assert told == {(other, format_path(place)) for other, place in expected}
             assert not model.apply(manager, spec)
             continue
         assert model.apply(manager, spec, force=force), expected

@@ -21,7 +21,9 @@ LATER = "2026-01-02T00:00:00Z"
 RESETS: list[FieldSet] = [EMPTY, {"f:status": {}}, {"f:spec": {"f:a": {}}}]
 
 
-def born(spec: Any, *, reset: FieldSet = EMPTY, live: View = BASE, subresource: str = "", now: str = NOW) -> Any:
+def track_create(
+    spec: Any, *, reset: FieldSet = EMPTY, live: View = BASE, subresource: str = "", now: str = NOW
+) -> Any:
     new: Document = {**BASE, "metadata": {"name": "o"}, "spec": clone(spec)}
     who = writer("m", now, subresource=subresource, ignored=reset)
     return manager.track(who, live, new, creating=True)
@@ -46,31 +48,31 @@ WRITES = st.fixed_dictionaries(
 
 
 @given(st.lists(WRITES, max_size=6))
-def test_like_objects_are_owned_as_if_each_was_the_first(writes: list[dict[str, Any]]) -> None:
+def test_cached_ownership_equals_computed_ownership(writes: list[dict[str, Any]]) -> None:
     warm: dict[Any, Any] = {}
     for write in (*writes, *writes):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(manager, "_CREATED", {})
-            expected = born(**write)
+            expected = track_create(**write)
             patched.setattr(manager, "_CREATED", warm)
-            assert born(**write) == expected
+            assert track_create(**write) == expected
 
 
 NUMBERS = {"a": 1, "b": 2.5, "map": {"x": 1}, "list": [1, 2], "free": {"deep": [{"x": None}]}, "items": []}
 
 
-def refuse(*_: Any) -> Any:
+def fail_on_compute(*_: Any) -> Any:
     raise AssertionError("worked out again")
 
 
-def test_the_second_of_its_kind_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    (first,) = born(NUMBERS)
-    monkeypatch.setattr(updater, "compared", refuse)
+def test_second_object_of_equal_shape_is_a_cache_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = track_create(NUMBERS)
+    monkeypatch.setattr(updater, "compared", fail_on_compute)
     other = {"a": 7, "b": 0.0, "map": {"x": 9}, "list": [3, 4], "free": {"deep": [{"x": None}]}, "items": []}
-    (second,) = born(other, now=LATER)
+    (second,) = track_create(other, now=LATER)
     assert second == {**first, "time": LATER}
     second["fieldsV1"]["f:more"] = {}
-    assert "f:more" not in born(other)[0]["fieldsV1"]
+    assert "f:more" not in track_create(other)[0]["fieldsV1"]
 
 
 @pytest.mark.parametrize(
@@ -84,44 +86,48 @@ def test_the_second_of_its_kind_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
     ids=["class", "length", "deep", "empty", "order"],
 )
-def test_others_are_worked_out(other: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    born(NUMBERS)
-    monkeypatch.setattr(updater, "compared", refuse)
+def test_object_of_another_shape_is_a_cache_miss(other: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    track_create(NUMBERS)
+    monkeypatch.setattr(updater, "compared", fail_on_compute)
     with pytest.raises(AssertionError, match="worked out again"):
-        born(other)
+        track_create(other)
 
 
-def test_endpoints_are_told_apart() -> None:
-    whole, part, other = born(NUMBERS), born(NUMBERS, reset=RESETS[2]), born(NUMBERS, subresource="status")
+def test_ownership_cache_separates_endpoints() -> None:
+    whole, part, other = (
+        track_create(NUMBERS),
+        track_create(NUMBERS, reset=RESETS[2]),
+        track_create(NUMBERS, subresource="status"),
+    )
     assert "f:a" in whole[0]["fieldsV1"]["f:spec"]
     assert "f:a" not in part[0]["fieldsV1"]["f:spec"]
     assert other == [{**whole[0], "subresource": "status"}]
 
 
-def test_what_does_not_fit_has_no_owners() -> None:
-    born(NUMBERS)
-    assert born({**NUMBERS, "a": True}) == born({**NUMBERS, "more": 1}) == []
+def test_object_that_violates_its_schema_has_no_owners() -> None:
+    track_create(NUMBERS)
+    assert track_create({**NUMBERS, "a": True}) == track_create({**NUMBERS, "more": 1}) == []
 
 
 @pytest.mark.parametrize("spec", [{"set": [1, 2]}, {"items": [{"k": 1}]}, {"ports": [{}]}])
-def test_items_that_are_owned_one_by_one_are_named_by_their_values(spec: View, cache: dict[Any, Any]) -> None:
-    born(spec)
+def test_ownership_of_associative_lists_is_not_cached(spec: View, cache: dict[Any, Any]) -> None:
+    track_create(spec)
     assert not cache
 
 
-def test_only_so_much_is_remembered(cache: dict[Any, Any]) -> None:
+def test_ownership_cache_is_bounded(cache: dict[Any, Any]) -> None:
     for number in range(2 * managedfields_limits.OWNERSHIPS_SEEN):
-        born({"map": {f"n{number}": 1}})
+        track_create({"map": {f"n{number}": 1}})
         assert len(cache) <= managedfields_limits.OWNERSHIPS_SEEN
     assert cache
     cache.clear()
-    born({"map": {f"n{number}": 1 for number in range(schema_limits.SHAPE_MEMBERS)}})
-    born({"list": [1] * schema_limits.SHAPE_MEMBERS})
+    track_create({"map": {f"n{number}": 1 for number in range(schema_limits.SHAPE_MEMBERS)}})
+    track_create({"list": [1] * schema_limits.SHAPE_MEMBERS})
     deep: Any = 1
     for _ in range(schema_limits.SHAPE_MEMBERS):
         deep = [deep]
-    born({"free": deep})
+    track_create({"free": deep})
     long = "x" * (managedfields_limits.OWNERSHIP_BYTES // 2)
-    born({"map": {f"{long}1": 1, f"{long}2": 1}})
-    born({"free": [{long: {long: 1}}]})
+    track_create({"map": {f"{long}1": 1, f"{long}2": 1}})
+    track_create({"free": [{long: {long: 1}}]})
     assert not cache

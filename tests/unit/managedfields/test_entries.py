@@ -21,7 +21,7 @@ SCALE = endpoints.scale({"specReplicasPath": ".spec.a", "statusReplicasPath": ".
 
 
 @pytest.mark.rows("SSA-003")
-def test_appliers_come_first_then_the_older() -> None:
+def test_entries_are_sorted_by_operation_and_time() -> None:
     managers = {
         Manager("b", UPDATE, "g/v1"): Owned("g/v1", A, "2026-01-01T00:00:00Z"),
         Manager("c", APPLY): Owned("g/v1", A, LATER),
@@ -44,7 +44,7 @@ def test_appliers_come_first_then_the_older() -> None:
         ({"fieldsV1": {"q": {}}}, "error decoding set: unsupported element: 'q'"),
     ],
 )
-def test_broken_entries_are_told(change: dict[str, Any], text: str) -> None:
+def test_invalid_entries_are_reported(change: dict[str, Any], text: str) -> None:
     good = {"manager": "m", "operation": UPDATE, "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": A}
     with pytest.raises(entries.EntryError) as wrong:
         entries.decode([{**good, **change}])
@@ -53,7 +53,7 @@ def test_broken_entries_are_told(change: dict[str, Any], text: str) -> None:
 
 @pytest.mark.rows("SSA-007")
 @pytest.mark.parametrize("given", [[], [{}]])
-def test_a_reset_forgets_all_managers(given: list[Any]) -> None:
+def test_empty_managed_fields_reset_all_managers(given: list[Any]) -> None:
     live = updated(None, "m", {"a": 1})
     new = {**live, "metadata": {**live["metadata"], "managedFields": given}}
     assert manager.track(writer("m"), live, new, creating=False) == []
@@ -61,7 +61,7 @@ def test_a_reset_forgets_all_managers(given: list[Any]) -> None:
 
 
 @pytest.mark.rows("SSA-007")
-def test_broken_entries_of_a_request_are_ignored() -> None:
+def test_invalid_entries_of_a_request_are_ignored() -> None:
     live = updated(None, "m", {"a": 1})
     new = {**live, "metadata": {**live["metadata"], "managedFields": [{"manager": "x"}]}}
     assert manager.track(writer("m"), live, new, creating=False) == live["metadata"]["managedFields"]
@@ -87,7 +87,7 @@ def test_the_oldest_of_more_than_ten_updaters_are_merged() -> None:
 
 
 @pytest.mark.rows("SSA-006")
-def test_names_before_that_of_the_merged_ones_count_as_well() -> None:
+def test_merging_updaters_of_equal_time_loses_no_field() -> None:
     live = updated(None, "M00", {"free": {"f00": 1}})
     for number in range(1, 25):  # all in one second, so only names determine the order
         spec = {"free": {f"f{other:02}": 1 for other in range(number + 1)}}
@@ -99,7 +99,7 @@ def test_names_before_that_of_the_merged_ones_count_as_well() -> None:
 
 
 @pytest.mark.rows("SSA-015")
-def test_a_time_changes_with_the_set_only() -> None:
+def test_update_without_a_change_keeps_its_time() -> None:
     live = updated(None, "m", {"a": 1})
     same = updated(live, "m", {"a": 1}, now=LATER)
     assert same == live
@@ -111,7 +111,7 @@ def test_a_time_changes_with_the_set_only() -> None:
 
 
 @pytest.mark.rows("SSA-004", "SSA-005")
-def test_names_and_system_fields_are_owned_by_nobody() -> None:
+def test_names_and_system_fields_have_no_owner() -> None:
     metadata = {"name": "o", "namespace": "n", "uid": "u", "generation": 1, "labels": {"l": "1"}}
     owned = manager.track(writer(""), BASE, {**BASE, "metadata": metadata}, creating=True)
     assert owned[0]["manager"] == "unknown"
@@ -119,7 +119,7 @@ def test_names_and_system_fields_are_owned_by_nobody() -> None:
 
 
 @pytest.mark.rows("SSA-013")
-def test_an_endpoint_gives_only_what_it_writes() -> None:
+def test_status_update_owns_only_status_fields() -> None:
     live = updated(None, "m", {"a": 1})
     new = {**live, "spec": {"a": 2}, "status": {"p": 1}}
     of_status = writer("m", subresource="status", ignored={"f:spec": {}, "f:metadata": {}})
@@ -141,13 +141,13 @@ def test_an_endpoint_gives_only_what_it_writes() -> None:
         ({"metadata": {"managedFields": []}}, "metadata.managedFields must be nil"),
     ],
 )
-def test_foreign_bodies_are_refused(change: dict[str, Any], text: str) -> None:
+def test_invalid_apply_bodies_are_refused(change: dict[str, Any], text: str) -> None:
     with pytest.raises(BadApply) as wrong:
         manager.apply(writer("m"), BASE, {**configuration({"a": 1}), **change}, BASE, force=False)
     assert str(wrong.value) == text
 
 
-def made_by_kubectl(spec: dict[str, Any], last: dict[str, Any]) -> Any:
+def client_side_applied(spec: dict[str, Any], last: dict[str, Any]) -> Any:
     live = updated(None, "kubectl-client-side-apply", spec)
     live["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(configuration(last)).decode()}
     return live
@@ -166,8 +166,8 @@ def test_many_updaters_are_merged_in_little_time() -> None:
 
 
 @pytest.mark.rows("SSA-016")
-def test_kubectl_takes_over_what_it_applied_before() -> None:
-    live = made_by_kubectl({"a": 1, "b": 1}, {"a": 1})
+def test_kubectl_apply_takes_over_client_side_fields() -> None:
+    live = client_side_applied({"a": 1, "b": 1}, {"a": 1})
     after = applied(live, "kubectl", {"a": 2})
     assert after["spec"] == {"a": 2, "b": 1}
     kept = after["metadata"]["annotations"][LAST_APPLIED]
@@ -198,19 +198,19 @@ SCALED = owner("k", UPDATE, REPLICAS, "scale", "")
 @pytest.mark.parametrize(
     ("before", "count", "after"),
     [
-        pytest.param([], 2, [], id="nobody"),
-        pytest.param([owner("m", UPDATE, OTHERS)], 2, [owner("m", UPDATE, OTHERS)], id="nobody owned the replicas"),
+        pytest.param([], 2, [], id="no entries"),
+        pytest.param([owner("m", UPDATE, OTHERS)], 2, [owner("m", UPDATE, OTHERS)], id="replicas without an owner"),
         pytest.param([BOTH], 2, [SCALED, owner("m", UPDATE, OTHERS)], id="taken over"),
-        pytest.param([BOTH], 1, [owner("m", UPDATE, REPLICAS, "", ""), owner("m", UPDATE, OTHERS)], id="parted"),
+        pytest.param([BOTH], 1, [owner("m", UPDATE, REPLICAS, "", ""), owner("m", UPDATE, OTHERS)], id="two entries"),
         pytest.param([owner("m", UPDATE, REPLICAS, "", ""), owner("m", UPDATE, OTHERS)], 2,
-                     [owner("m", UPDATE, OTHERS)], id="of two entries of one manager the last counts"),
+                     [owner("m", UPDATE, OTHERS)], id="last of two entries of one manager"),
         # upstream: a Scale omits zero, so it has no owner
         pytest.param([BOTH], 0, [owner("m", UPDATE, OTHERS)], id="to zero"),
         pytest.param([APPLIER], 2, [SCALED], id="taken from an applier"),
-        pytest.param([APPLIER], 1, [APPLIER], id="an applier stays"),
-        pytest.param([owner("k", UPDATE, REPLICAS, "scale")], 2, [SCALED], id="again"),
+        pytest.param([APPLIER], 1, [APPLIER], id="unchanged count keeps the applier"),
+        pytest.param([owner("k", UPDATE, REPLICAS, "scale")], 2, [SCALED], id="scaled again"),
         pytest.param([{**BOTH, "apiVersion": "g/v0"}], 2, [], id="an unknown version"),
-        pytest.param([{**BOTH, "apiVersion": "g/v2"}], 2, [{**BOTH, "apiVersion": "g/v2"}], id="no scale there"),
+        pytest.param([{**BOTH, "apiVersion": "g/v2"}], 2, [{**BOTH, "apiVersion": "g/v2"}], id="version without scale"),
     ],
 )  # fmt: skip
 def test_owners_of_replicas_after_writes_of_scale(before: Any, count: int, after: Any) -> None:

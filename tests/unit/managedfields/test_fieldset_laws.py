@@ -23,14 +23,14 @@ def as_set(tree: fieldset.FieldSet, prefix: tuple[str, ...] = ()) -> set[tuple[s
 
 
 @given(PATHS)
-def test_a_set_holds_its_paths(paths: set[tuple[str, ...]]) -> None:
+def test_field_set_contains_its_paths(paths: set[tuple[str, ...]]) -> None:
     tree = fieldset.of(sorted(paths))
     assert as_set(tree) == paths
     assert all(fieldset.contains(tree, one) for one in paths)
 
 
 @given(PATHS, PATHS)
-def test_the_algebra_is_that_of_sets(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
+def test_field_set_operations_equal_set_operations(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
     a, b = fieldset.of(sorted(left)), fieldset.of(sorted(right))
     assert as_set(fieldset.union(a, b)) == left | right
     assert as_set(fieldset.intersection(a, b)) == left & right
@@ -41,7 +41,7 @@ def test_the_algebra_is_that_of_sets(left: set[tuple[str, ...]], right: set[tupl
 
 
 @given(st.lists(PATHS, max_size=7))
-def test_the_union_of_many_is_that_of_sets(several: list[set[tuple[str, ...]]]) -> None:
+def test_union_of_many_field_sets_equals_set_union(several: list[set[tuple[str, ...]]]) -> None:
     trees = [fieldset.of(sorted(paths)) for paths in several]
     assert as_set(fieldset.union_of(trees)) == set().union(*several)
     assert trees == [fieldset.of(sorted(paths)) for paths in several], "operands are not changed"
@@ -49,14 +49,14 @@ def test_the_union_of_many_is_that_of_sets(several: list[set[tuple[str, ...]]]) 
 
 
 @given(PATHS, PATHS)
-def test_recursive_difference_takes_whole_branches(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
+def test_recursive_difference_removes_whole_branches(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> None:
     kept = {one for one in left if not any(one[:n] in right for n in range(1, len(one) + 1))}
     found = fieldset.recursive_difference(fieldset.of(sorted(left)), fieldset.of(sorted(right)))
     assert as_set(found) == kept
 
 
 @given(PATHS, PATHS, PATHS)
-def test_what_nobody_may_own_is_left_out_before_or_after(
+def test_ignored_fields_are_removed_before_or_after_a_union(
     left: set[tuple[str, ...]], right: set[tuple[str, ...]], ignored: set[tuple[str, ...]]
 ) -> None:
     a, b, c = (fieldset.of(sorted(paths)) for paths in (left, right, ignored))
@@ -67,19 +67,19 @@ def test_what_nobody_may_own_is_left_out_before_or_after(
 
 
 @given(PATHS)
-def test_the_wire_form_is_the_set(paths: set[tuple[str, ...]]) -> None:
+def test_field_set_survives_encoding_and_decoding(paths: set[tuple[str, ...]]) -> None:
     tree = fieldset.of(sorted(paths))
     wire = orjson.dumps(tree)
     assert as_set(fieldsv1.decode(orjson.loads(wire))) == paths
 
 
 @pytest.mark.parametrize("bad", [[], {"x-y": {}}, {"v:{": {}}, {"k:1": {}}, {"f:a": 1}])
-def test_broken_fields_are_refused(bad: object) -> None:
+def test_invalid_fields_are_refused(bad: object) -> None:
     with pytest.raises(fieldsv1.FieldsError):
         fieldsv1.decode(bad)
 
 
-def test_paths_are_shown_as_upstream_shows_them() -> None:
+def test_paths_are_formatted_like_upstream() -> None:
     steps = [path.field("spec"), path.field("list"), path.key({"name": "a", "port": 1}), path.value("x"), path.index(3)]
     assert path.printed(steps) == '.spec.list[name="a",port=1][="x"][3]'
     # upstream: prints an object without separators and braces
@@ -91,7 +91,7 @@ def test_paths_are_shown_as_upstream_shows_them() -> None:
     assert path.printed(large, owned=True) == "[a=1e+06,b=[7,9.223372036854776e+18,true]][=9.007199254740992e+15]"
 
 
-def test_names_of_items_are_written_as_go_writes_json() -> None:
+def test_list_item_names_are_encoded_like_go_json() -> None:
     assert path.key({"b": "x<1&2", "a": 1.0}) == r'k:{"a":1,"b":"x\u003c1\u00262"}'
     assert path.value("1.5") == 'v:"1.5"'
     assert [path.value(number) for number in (1e-7, -2.5e-9, 1e-6, 1e-10, 1e21)] == [

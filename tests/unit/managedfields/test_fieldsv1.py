@@ -5,7 +5,7 @@ import pytest
 from apiext.managedfields import fieldsv1
 
 
-def test_elements_that_were_met_before_are_still_checked() -> None:
+def test_cached_elements_are_still_validated() -> None:
     known = {"f:a": {".": {}, "f:b": {}, "f:c": {}}}
     assert fieldsv1.decode(known) == known
     assert fieldsv1.decode(known)["f:a"] is known["f:a"]  # not parsed again
@@ -21,14 +21,14 @@ def test_elements_that_were_met_before_are_still_checked() -> None:
         fieldsv1.decode({"f:a": {"f:b": {}, "xc": {}}})
 
 
-def test_elements_of_a_kind_that_is_not_known_are_dropped() -> None:
+def test_elements_of_unknown_kind_are_dropped() -> None:
     # upstream: a future version may have a meaning for them
     assert fieldsv1.decode({"f:a": {"f:b": {}, "x:c": {"f:d": {}}}, "y:": 5}) == {"f:a": {"f:b": {}}}
     assert fieldsv1.decode({"f:a": {"x:c": {}}, "f:b": None}) == {"f:a": {}, "f:b": {}}
     assert fieldsv1.decode({"x:y": {}}) == {}
 
 
-def test_elements_are_read_as_they_would_be_written() -> None:
+def test_elements_are_normalized_when_decoded() -> None:
     assert fieldsv1.decode({"f:a": {"i:007": {}, "v:1e2": {}, 'k:{"b":1.0,"a":"x"}': {}}}) == {
         "f:a": {"i:7": {}, "v:100": {}, 'k:{"a":"x","b":1}': {}}
     }

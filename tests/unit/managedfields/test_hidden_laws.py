@@ -91,59 +91,59 @@ def places(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     return {path}
 
 
-def shown(document: Any) -> Any:
+def pruned(document: Any) -> Any:
     """Return an object as the version with fewer fields serves it."""
     found = clone(document)
     LESS.prune(found)
     return found
 
 
-def kept(stored: Any, new: Any) -> Any:
+def restored(stored: Any, new: Any) -> Any:
     """Return a changed object with the hidden fields."""
-    return hidden.restore(TYPE, clone(stored), shown(stored), clone(new), EMPTY)
+    return hidden.restore(TYPE, clone(stored), pruned(stored), clone(new), EMPTY)
 
 
-def holder(place: tuple[str, ...]) -> tuple[str, ...]:
+def parent_path(place: tuple[str, ...]) -> tuple[str, ...]:
     """Return the path of the object that has a hidden field."""
     return place[: min(place.index(name) for name in ("h", "hidden") if name in place)]
 
 
-def emptied(value: Any) -> Any:
+def without_empty_objects(value: Any) -> Any:
     """Return a value without empty objects, which clients may omit."""
     if isinstance(value, dict):
-        found = {name: emptied(item) for name, item in value.items()}
+        found = {name: without_empty_objects(item) for name, item in value.items()}
         return {name: item for name, item in found.items() if item != {}}
-    return [emptied(item) for item in value] if isinstance(value, list) else value
+    return [without_empty_objects(item) for item in value] if isinstance(value, list) else value
 
 
 @given(parts(True), parts(False))
-def test_a_change_keeps_what_is_hidden(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+def test_update_by_an_older_version_keeps_hidden_fields(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
     before, new = {"spec": stored}, {"spec": wanted}
-    found = kept(before, new)
-    assert emptied(shown(found)) == emptied(new)
+    found = restored(before, new)
+    assert without_empty_objects(pruned(found)) == without_empty_objects(new)
     left, there = hidden_leaves(found), places(new)
     before_leaves = hidden_leaves(before)
-    assert {place: leaf for place, leaf in before_leaves.items() if holder(place) in there}.items() <= left.items()
+    assert {place: leaf for place, leaf in before_leaves.items() if parent_path(place) in there}.items() <= left.items()
     assert set(left) <= set(before_leaves)
 
 
 @given(parts(True))
-def test_no_change_keeps_all(stored: dict[str, Any]) -> None:
+def test_unchanged_update_keeps_the_object(stored: dict[str, Any]) -> None:
     before = {"spec": stored}
-    assert kept(before, shown(before)) == before
+    assert restored(before, pruned(before)) == before
 
 
 @given(parts(True), st.data())
-def test_one_changed_field_keeps_all_else(stored: dict[str, Any], data: st.DataObject) -> None:
+def test_changed_field_keeps_all_other_fields(stored: dict[str, Any], data: st.DataObject) -> None:
     before = {"spec": stored}
-    new = shown(before)
+    new = pruned(before)
     objects = [new["spec"]]
     for one in objects:
         objects += [item for item in one.values() if isinstance(item, dict)]
         objects += [item for value in one.values() if isinstance(value, list) for item in value]
     data.draw(st.sampled_from(objects))["v"] = "w"
-    wanted, found = clone(before), kept(before, new)
-    assert shown(found) == new
+    wanted, found = clone(before), restored(before, new)
+    assert pruned(found) == new
     assert _without_v(found) == _without_v(wanted)
 
 
@@ -154,11 +154,11 @@ def _without_v(value: Any) -> Any:
 
 
 @given(parts(True), st.randoms(use_true_random=False))
-def test_items_in_another_order_keep_theirs(stored: dict[str, Any], random: Any) -> None:
+def test_reordered_items_keep_their_hidden_fields(stored: dict[str, Any], random: Any) -> None:
     before = {"spec": {"list": stored.get("list", []), "keyed": stored.get("keyed", [])}}
-    new = shown(before)
+    new = pruned(before)
     for items in new["spec"].values():
         random.shuffle(items)
-    found = kept(before, new)["spec"]
+    found = restored(before, new)["spec"]
     for name, items in found.items():
         assert sorted(map(encode, items)) == sorted(map(encode, before["spec"][name]))

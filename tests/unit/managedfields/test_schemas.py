@@ -9,7 +9,7 @@ from apiext.managedfields.types import DEDUCED
 
 
 @pytest.mark.rows("SSA-010")
-def test_a_text_with_a_format_is_any_scalar() -> None:
+def test_string_with_another_format_merges_as_any_scalar() -> None:
     # upstream: strings of any other format merge like untyped scalars
     properties = {
         "plain": {"type": "string"},
@@ -25,7 +25,7 @@ def test_a_text_with_a_format_is_any_scalar() -> None:
 
 @pytest.mark.rows("SSA-010")
 @pytest.mark.parametrize(("schema", "takes"), [({}, False), ({"properties": {}}, False), ({PRESERVE: True}, True)])
-def test_an_object_without_properties_takes_no_field(schema: dict[str, Any], takes: bool) -> None:
+def test_object_without_properties_accepts_no_fields(schema: dict[str, Any], takes: bool) -> None:
     # upstream: the root always has ``properties``, so types of unknown fields are not deduced
     made = merge_type({"type": "object", **schema})
     assert made.map is not None

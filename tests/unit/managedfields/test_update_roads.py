@@ -38,9 +38,7 @@ def fits(value: Any, of: Any = TYPE) -> bool:
 
 
 @given(SPECS, SPECS, SPECS)
-def test_who_writes_again_owns_what_is_left_and_what_a_stranger_would_take(
-    first: View, second: View, third: View
-) -> None:
+def test_repeated_update_owns_kept_and_changed_fields(first: View, second: View, third: View) -> None:
     live = updated(applied(None, "m1", first), "m2", second)
     again, others = owners_of(updated(live, "m2", third)), owners_of(updated(live, "stranger", third))
     left, taken = others.pop("m2", {}), others.pop("stranger", {})
@@ -48,7 +46,7 @@ def test_who_writes_again_owns_what_is_left_and_what_a_stranger_would_take(
     assert again == others
 
 
-def test_who_writes_again_loses_what_nobody_owns() -> None:
+def test_repeated_update_drops_owned_system_fields() -> None:
     owned = {"f:metadata": {"f:generation": {}, "f:labels": {".": {}, "f:a": {}}}}
     entry = {"manager": "m", "operation": "Update", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": owned}
     live = {**BASE, "metadata": {"name": "o", "generation": 1, "labels": {"a": "1"}, "managedFields": [entry]}}
@@ -59,7 +57,7 @@ def test_who_writes_again_loses_what_nobody_owns() -> None:
 
 
 @given(MISFITS | SPECS, SPECS, st.booleans())
-def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, same: bool) -> None:
+def test_invalid_stored_object_fails_the_comparison(before: Any, after: View, same: bool) -> None:
     live = {**BASE, "spec": {**after, **before} if same else before}
     write = Write(OneVersion(), "g/v1", TYPE, manager_of("m", UPDATE, "g/v1", ""))
     if fits(live):
@@ -69,7 +67,7 @@ def test_a_stored_object_that_does_not_fit_is_noticed(before: Any, after: View, 
             updater.compared(write, live, {**BASE, "spec": after})
 
 
-def test_a_member_for_another_is_one_that_went_and_one_that_came() -> None:
+def test_replaced_field_is_a_removal_and_an_addition() -> None:
     found = compare(TYPE, {"spec": {"a": 1}}, {"spec": {"b": 1}})
     assert (found.removed, found.modified, found.added) == ({"f:spec": {"f:a": {}}}, {}, {"f:spec": {"f:b": {}}})
 
@@ -100,7 +98,7 @@ def test_the_failed_conversion_is_reported(owner: str, text: str) -> None:
 
 
 @given(st.lists(MISFITS, max_size=3))
-def test_what_is_remembered_of_like_objects_is_so(specs: list[Any]) -> None:
+def test_cached_type_checks_equal_uncached_checks(specs: list[Any]) -> None:
     found = []
     for few in (-1, 1_000):
         of = merge_type(SCHEMA)
@@ -134,7 +132,7 @@ WHOLE: View = {}
         ("map", None, {"p": 1}, {}, {}, {"f:p": {}}),
     ],
 )
-def test_elements_that_are_there_twice_come_and_go_as_one(
+def test_duplicate_elements_change_as_one(
     field: str, before: Any, after: Any, removed: View, modified: View, added: View
 ) -> None:
     found = compare(TYPE, {"spec": {field: before}}, {"spec": {field: after}})
@@ -146,12 +144,12 @@ def test_elements_that_are_there_twice_come_and_go_as_one(
     ("field", "before", "after", "removed"),
     [("map", None, {}, {}), ("map", {}, None, {}), ("free", {"a": {}}, [1], {"f:spec": {"f:free": {"f:a": {}}}})],
 )
-def test_a_value_of_another_sort_is_modified(field: str, before: Any, after: Any, removed: View) -> None:
+def test_value_of_another_type_is_modified(field: str, before: Any, after: Any, removed: View) -> None:
     found = compare(TYPE, {"spec": {field: before}}, {"spec": {field: after}})
     assert (found.removed, found.modified, found.added) == (removed, {"f:spec": {f"f:{field}": {}}}, {})
 
 
-def test_what_is_one_value_is_equal() -> None:
+def test_equal_distinguishes_numbers_from_booleans() -> None:
     both: list[Any] = [1, "text", {"a": [None, True]}]
     assert equal(both, both)
     assert equal([1, "text"], [1, "text"])
@@ -159,7 +157,7 @@ def test_what_is_one_value_is_equal() -> None:
 
 
 @pytest.mark.parametrize("above", ["f:map", "f:list"])
-def test_what_became_atomic_is_owned_as_one_wherever_it_is(above: str) -> None:
+def test_nested_map_that_became_atomic_is_owned_as_a_whole(above: str) -> None:
     one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "integer"}}
     item = {"type": "object", "properties": {"k": {"type": "integer"}, "one": one}}
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
@@ -183,21 +181,21 @@ def test_what_became_atomic_is_owned_as_one_wherever_it_is(above: str) -> None:
         ({"type": "object"}, False),
     ],
 )
-def test_what_holds_any_scalars_stays_owned_by_member_where_it_became_atomic(element: View, kept: bool) -> None:
+def test_atomic_map_of_untyped_values_stays_owned_by_field(element: View, kept: bool) -> None:
     one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": element}
     of = merge_type({"type": "object", "properties": {"one": one}})
     before: FieldSet = {"f:one": {"f:p": {}}}
     assert typed.reconciled(before, of) == (before if kept else {"f:one": {}})
 
 
-def test_what_is_below_a_root_that_became_atomic_stays_as_it_is() -> None:
+def test_fields_below_an_atomic_root_are_unchanged() -> None:
     one = {"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": {"type": "integer"}}
     of = merge_type({"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"one": one}})
     before: FieldSet = {"f:one": {"f:p": {}}}
     assert typed.reconciled(before, of) is before
 
 
-def test_many_members_that_became_atomic_are_reconciled_in_little_time() -> None:
+def test_many_atomic_fields_are_reconciled_in_little_time() -> None:
     atomic = {**MAP_OF_TEXTS, "x-kubernetes-map-type": "atomic"}
     of = merge_type({"type": "object", "properties": {"m": {"type": "object", "additionalProperties": atomic}}})
     names = [f"f:k{number}" for number in range(24_000)]

@@ -24,7 +24,7 @@ def test_coerce_and_repair(case: Case) -> None:
     assert objectmeta.repair(case.given) == case.then
 
 
-def test_coerce_says_where_it_reads() -> None:
+def test_coerce_reports_the_path_of_errors() -> None:
     assert objectmeta.coerce({"zzz": 1}, "spec.emb.metadata")[1] == ["spec.emb.metadata.zzz"]
     text = "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
     with pytest.raises(DecodeError) as refused:
@@ -34,7 +34,7 @@ def test_coerce_says_where_it_reads() -> None:
 
 @pytest.mark.rows("WRI-003", "VAL-013")
 @pytest.mark.parametrize("case", load(__file__, "metadata_rules"), ids=case_name)
-def test_validate(case: Case) -> None:
+def test_metadata_is_validated(case: Case) -> None:
     assert [str(error) for error in objectmeta.validate(case.given, not case.cluster)] == case.errors
 
 
@@ -65,31 +65,31 @@ LENGTHS = [
 
 @pytest.mark.rows("WRI-003")
 @pytest.mark.parametrize(("metadata", "text", "value"), LENGTHS, ids=range(len(LENGTHS)))
-def test_lengths(metadata: dict[str, Any], text: str, value: str) -> None:
+def test_metadata_over_length_limits_is_refused(metadata: dict[str, Any], text: str, value: str) -> None:
     assert [str(error) for error in objectmeta.validate(metadata, False)] == [text.format(value)]
 
 
-def test_annotations_up_to_the_limit_are_right() -> None:
+def test_annotations_up_to_the_limit_are_valid() -> None:
     assert objectmeta.validate({"name": "a", "annotations": {"a": "b" * (limits.MAX_ANNOTATIONS - 1)}}, False) == []
 
 
 OLD = {"name": "a", "namespace": "d", "uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z", "generation": 2}
 CHANGES = [
-    ("nothing", {}, {}, []),
+    ("no change", {}, {}, []),
     (
-        "the rules of a change run twice (once for all resources, once for the kind), so each appears twice.",
+        "a changed uid is reported by the rules of all resources and of the kind",
         {"uid": "v"},
         {},
         ['metadata.uid: Invalid value: "v": field is immutable'] * 2,
     ),
     (
-        "the generation goes back",
+        "a decremented generation",
         {"generation": 1},
         {},
         ["metadata.generation: Invalid value: 1: must not be decremented"] * 2,
     ),
     (
-        "deletion is not the client's to set",
+        "deletion fields set by a client",
         {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 9},
         {},
         [
@@ -99,7 +99,7 @@ CHANGES = [
         * 2,
     ),
     (
-        "a finalizer for what is being deleted",
+        "a finalizer added during the deletion",
         {"finalizers": ["example.com/b", "example.com/a"]},
         {"finalizers": ["example.com/a"], "deletionTimestamp": "2020-01-01T00:00:00Z"},
         [
@@ -113,7 +113,9 @@ CHANGES = [
 
 @pytest.mark.rows("WRI-003", "WRI-004")
 @pytest.mark.parametrize(("name", "change", "before", "errors"), CHANGES, ids=[row[0] for row in CHANGES])
-def test_validate_update(name: str, change: dict[str, Any], before: dict[str, Any], errors: list[str]) -> None:
+def test_metadata_updates_are_validated(
+    name: str, change: dict[str, Any], before: dict[str, Any], errors: list[str]
+) -> None:
     new = {
         **OLD,
         **({"deletionTimestamp": before["deletionTimestamp"]} if "deletionTimestamp" in before else {}),
@@ -123,7 +125,7 @@ def test_validate_update(name: str, change: dict[str, Any], before: dict[str, An
 
 
 @pytest.mark.rows("WRI-003")
-def test_a_bad_label_of_an_update_is_told_three_times() -> None:
+def test_invalid_label_of_an_update_is_reported_three_times() -> None:
     found = objectmeta.validate_update({**OLD, "labels": {"a b": "c"}}, OLD, True)
     assert [error.field for error in found] == ["metadata.labels"] * 3
 
@@ -159,17 +161,17 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("check", "text", "right"), NAMES)
-def test_names(check: Any, text: str, right: bool) -> None:
+def test_name_syntax_is_validated(check: Any, text: str, right: bool) -> None:
     assert (check(text) == []) == right
 
 
 @given(st.text("aA1-_.é/ ", max_size=6))
-def test_a_plain_name_is_right_everywhere(text: str) -> None:
+def test_plain_text_is_a_valid_name_and_label_value(text: str) -> None:
     if syntax.is_plain(text):
         assert syntax.qualified_name(text) == syntax.label_value(text) == []
 
 
-def test_managers_of_characters_that_do_not_print_are_told_of_as_far_as_an_answer_goes() -> None:
+def test_errors_of_unprintable_managers_are_limited() -> None:
     entry = {"manager": "\1" * 100, "operation": "Update", "fieldsType": "FieldsV1"}
     found = objectmeta.validate({"name": "a", "managedFields": [entry] * 100}, False)
     assert limits.MAX_FIELD_ERRORS <= len(found) < limits.MAX_FIELD_ERRORS + 100
@@ -201,17 +203,17 @@ FIELDS = st.sampled_from(
 
 @pytest.mark.parametrize("name", ["name", "generateName", "namespace", "selfLink", "uid", "resourceVersion"])
 @pytest.mark.parametrize("text", ["", "a", "2020-01-01T00:00:00Z", "é/"])
-def test_texts_stay_as_they_are_and_empty_ones_go(name: str, text: str) -> None:
+def test_coerce_keeps_strings_and_drops_empty_ones(name: str, text: str) -> None:
     assert objectmeta.coerce({name: text}) == ({name: text} if text else {}, [])
 
 
-def test_members_of_owners_stay_even_empty() -> None:
+def test_coerce_keeps_empty_fields_of_owner_references() -> None:
     owner = {"apiVersion": "", "kind": "Widget", "name": "", "uid": "u"}
     assert objectmeta.coerce({"ownerReferences": [owner]}) == ({"ownerReferences": [owner]}, [])
 
 
 @given(st.dictionaries(FIELDS, ANY))
-def test_coercing_twice_is_coercing_once(metadata: dict[str, Any]) -> None:
+def test_coerce_and_repair_are_idempotent(metadata: dict[str, Any]) -> None:
     repaired = objectmeta.repair(metadata)
     assert objectmeta.coerce(repaired) == (repaired, [])
     assert objectmeta.repair(repaired) == repaired

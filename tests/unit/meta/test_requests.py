@@ -17,7 +17,7 @@ from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 
 @pytest.mark.rows("SRV-001", "AUT-004", "RV-015", "RV-016", "SEL-006")
 @pytest.mark.parametrize("case", load(__file__, "requestinfo"), ids=case_name)
-def test_requestinfo(case: Case) -> None:
+def test_request_info_is_parsed_from_the_url(case: Case) -> None:
     info = parse(case.method or "GET", case.path, case.query or {})
     found = info._asdict() | {"rest": list(info.rest)}
     assert {key: found[key] for key in case.then} == case.then
@@ -50,7 +50,7 @@ def test_field_selectors(case: Case) -> None:
     assert selector.terms == tuple(tuple(term) for term in case.terms)
 
 
-def test_a_selector_document_selects_as_its_text_does() -> None:
+def test_selector_document_equals_its_text_form() -> None:
     document = {
         "matchLabels": {"a": "b"},
         "matchExpressions": [
@@ -96,7 +96,7 @@ def term_holds(labels: dict[str, str], key: str, sign: str, value: Any) -> bool:
 
 
 @given(st.lists(TERMS, max_size=4), LABELS)
-def test_label_selectors_against_a_plain_model(terms: list[tuple[str, str, Any]], labels: dict[str, str]) -> None:
+def test_label_selectors_match_like_a_simple_model(terms: list[tuple[str, str, Any]], labels: dict[str, str]) -> None:
     selector = LabelSelector.parse(",".join(term_text(*term) for term in terms))
     assert selector.matches(labels) == all(term_holds(labels, *term) for term in terms)
 
@@ -104,7 +104,7 @@ def test_label_selectors_against_a_plain_model(terms: list[tuple[str, str, Any]]
 @given(
     st.from_regex(r"[aB1./-]{1,6}==?[aB1._-]{0,6}", fullmatch=True) | st.text("aB1./-=", max_size=9), st.integers(1, 70)
 )
-def test_the_usual_label_selector_is_read_as_every_other(text: str, times: int) -> None:
+def test_fast_path_of_label_selectors_equals_the_slow_path(text: str, times: int) -> None:
     for selector in (text, text.replace("a", "a" * times)):
         found: list[Any] = []
         for same in (selector, f"{selector} "):  # spaces are ignored, and parsed on another path
@@ -116,7 +116,7 @@ def test_the_usual_label_selector_is_read_as_every_other(text: str, times: int) 
 
 
 @given(st.text("ab=!(),<> in\\é", max_size=12))
-def test_parsing_raises_nothing_but_its_own_error(text: str) -> None:
+def test_selector_parsing_raises_only_selector_error(text: str) -> None:
     for parse_text in (LabelSelector.parse, FieldSelector.parse):
         try:
             parse_text(text)
@@ -125,12 +125,12 @@ def test_parsing_raises_nothing_but_its_own_error(text: str) -> None:
 
 
 @given(st.text("a,=!\\\\", max_size=6))
-def test_escaped_values_are_read_back(value: str) -> None:
+def test_escaped_field_selector_values_are_unescaped(value: str) -> None:
     escaped = value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
     assert FieldSelector.parse(f"f={escaped}").terms == (("f", "=", value),)
 
 
-def test_selectors_are_bounded() -> None:
+def test_selectors_over_the_length_limit_are_refused() -> None:
     before = time.perf_counter()
     long = "a in (" + ",".join("b" for _ in range(30_000)) + ")"
     assert LabelSelector.parse(long).matches({"a": "b"})
@@ -144,7 +144,7 @@ def test_selectors_are_bounded() -> None:
 
 @pytest.mark.rows("RV-004", "RV-014")
 @pytest.mark.parametrize("case", load(__file__, "options"), ids=case_name)
-def test_list_options(case: Case) -> None:
+def test_list_options_are_validated(case: Case) -> None:
     if case.refused is not None:
         with pytest.raises(OptionsError) as refused:
             ListOptions.parse(case.query)
@@ -156,7 +156,7 @@ def test_list_options(case: Case) -> None:
 
 
 @pytest.mark.rows("RV-016")
-def test_list_options_are_read() -> None:
+def test_list_options_are_parsed() -> None:
     query = {
         "labelSelector": ["a=b", "ignored"],
         "fieldSelector": ["c=d"],
@@ -208,14 +208,14 @@ WRITES: list[tuple[str, dict[str, list[str]], bool, list[str]]] = [
 
 @pytest.mark.rows("WRI-011", "WRI-012")
 @pytest.mark.parametrize(("name", "query", "apply", "errors"), WRITES)
-def test_write_options(name: str, query: dict[str, list[str]], apply: bool, errors: list[str]) -> None:
+def test_write_options_are_validated(name: str, query: dict[str, list[str]], apply: bool, errors: list[str]) -> None:
     options = WriteOptions.parse(name, query)
     assert [str(error) for error in options.errors(apply=apply)] == errors
     assert options.dry_run == ("dryRun" in query)
     assert str(options.kind) == f"{name}.meta.k8s.io"
 
 
-def test_a_manager_of_characters_that_do_not_print_is_quoted_no_more_often_than_an_answer_shows() -> None:
+def test_errors_of_an_unprintable_field_manager_are_limited() -> None:
     began = time.process_time()
     found = WriteOptions.parse("CreateOptions", {"fieldManager": ["\1" * 5000]}).errors()
     prompt(time.process_time() - began, 2)  # quoting each character in a separate error would take half a minute
@@ -226,7 +226,7 @@ def test_a_manager_of_characters_that_do_not_print_is_quoted_no_more_often_than_
 
 
 @pytest.mark.rows("WRI-018", "WRI-019", "WRI-020")
-def test_delete_options_are_read_from_either_place() -> None:
+def test_delete_options_are_parsed_from_query_and_body() -> None:
     query = {
         "dryRun": ["All"],
         "gracePeriodSeconds": ["5"],
@@ -278,7 +278,7 @@ BODIES: list[tuple[Any, str]] = [
 
 @pytest.mark.rows("WRI-020")
 @pytest.mark.parametrize(("body", "error"), BODIES)
-def test_delete_options_of_wrong_types(body: Any, error: str) -> None:
+def test_delete_options_of_wrong_types_are_refused(body: Any, error: str) -> None:
     with pytest.raises(OptionsError) as refused:
         DeleteOptions.from_document(body)
     assert str(refused.value) == error

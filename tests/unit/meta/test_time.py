@@ -36,7 +36,7 @@ RANGES = [
 
 @pytest.mark.rows("MET-003")
 @pytest.mark.parametrize(("text", "normal"), TIMES)
-def test_times_are_utc_and_seconds(text: str, normal: str) -> None:
+def test_times_are_normalized_to_utc_seconds(text: str, normal: str) -> None:
     assert time.normalize(text) == normal
 
 
@@ -46,7 +46,7 @@ def test_times_are_utc_and_seconds(text: str, normal: str) -> None:
     [(text, f'parsing time "{text}" {error}') for text, error in FAULTS]
     + [(text, f'parsing time "{text}": {error}') for text, error in RANGES],
 )
-def test_times_that_are_none(text: str, error: str) -> None:
+def test_invalid_times_are_refused(text: str, error: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is checked below
         time.normalize(text)
     assert str(refused.value) == error
@@ -61,7 +61,7 @@ def test_rendered_times_are_read_back(moment: datetime) -> None:
     assert time.normalize(text) == text
 
 
-def test_now_is_a_time() -> None:
+def test_now_is_the_current_time() -> None:
     assert abs(time.parse(time.now()) - datetime.now(UTC)) < timedelta(seconds=5)
     assert time.Ages(datetime.now(UTC).timestamp()).of(time.now()) in ("0s", "1s", "2s")
 
@@ -89,7 +89,7 @@ AGES = [
 
 @pytest.mark.rows("TAB-003")
 @pytest.mark.parametrize(("seconds", "text"), AGES)
-def test_ages(seconds: int, text: str) -> None:
+def test_ages_are_formatted_like_upstream(seconds: int, text: str) -> None:
     assert time.human_duration(seconds) == text
     at = datetime(2020, 1, 1, tzinfo=UTC)
     assert time.Ages(at.timestamp()).of(time.render(at - timedelta(seconds=seconds))) == text
@@ -105,7 +105,7 @@ STAMPS = ("2020-01-01T00:00:00Z", "2019-12-31T23:59:30.25Z", "2019-12-31T20:59:5
     st.floats(-5.0, 12 * 365 * 86_400.0) | st.floats(-5.0, 700.0) | st.integers(-5, 700),
     st.floats(0, 1),
 )
-def test_ages_hold_for_their_period(stamps: set[str], seconds: float, part: float) -> None:
+def test_ages_are_constant_within_their_period(stamps: set[str], seconds: float, part: float) -> None:
     """Ages are constant within their period, and one of them changes right after it."""
     ages = time.Ages(CREATED.timestamp() + seconds)
     shown = {stamp: ages.of(stamp) for stamp in stamps}
@@ -125,14 +125,14 @@ def test_ages_hold_for_their_period(stamps: set[str], seconds: float, part: floa
     (0.5, (-1, 1)), (119.9, (119, 120)), (130, (130, 131)), (700, (660, 720)), (4 * 3600 + 90, (14_460, 14_520)),
     (9 * 3600 + 90, (32_400, 36_000)), (100 * 3600, (360_000, 363_600)), (20 * 86_400 + 5, (1_728_000, 1_814_400)),
 ])  # fmt: skip
-def test_old_ages_hold_for_long(seconds: float, period: tuple[int, int]) -> None:
+def test_period_of_an_age_grows_with_the_age(seconds: float, period: tuple[int, int]) -> None:
     created = CREATED.timestamp()
     ages = time.Ages(created + seconds)
     assert ages.of(STAMPS[0]) == time.human_duration(seconds)
     assert (ages.since - created, ages.until - created) == period
 
 
-def test_a_long_text_is_no_key_of_a_cache() -> None:
+def test_long_time_text_is_not_cached() -> None:
     text = f"2020-01-01T00:00:00.{'0' * limits.TIME_TEXT}Z"
     known = time._timestamp.cache_info().currsize
     assert time.Ages(CREATED.timestamp() + 5).of(text) == "5s"
@@ -153,7 +153,7 @@ DURATIONS = [
 
 @pytest.mark.rows("WRI-024")
 @pytest.mark.parametrize(("text", "seconds"), DURATIONS)
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert time.parse_duration(text) == pytest.approx(seconds)
 
 
@@ -167,7 +167,7 @@ def test_durations(text: str, seconds: float) -> None:
         ("9999999h", 'time: invalid duration "9999999h"'),
     ],
 )
-def test_durations_that_are_none(text: str, error: str) -> None:
+def test_invalid_durations_are_refused(text: str, error: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is checked below
         time.parse_duration(text)
     assert str(refused.value) == error

@@ -145,7 +145,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("validation", "more", "text"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_validations(
+def test_policy_validations_allow_or_deny_creates(
     api: Client, widgets: Resource, validation: dict[str, Any], more: dict[str, Any], text: str | None
 ) -> None:
     wanted = widgets.make("a", color="red")
@@ -163,13 +163,13 @@ def test_validations(
 
 
 @pytest.mark.parametrize(("reason", "code"), [("Forbidden", 403), ("Invalid", 422), ("RequestEntityTooLarge", 413)])
-def test_reasons(api: Client, widgets: Resource, reason: str, code: int) -> None:
+def test_reason_of_a_denial_sets_the_status_code(api: Client, widgets: Resource, reason: str, code: int) -> None:
     with policy(api, widgets, {"expression": "false", "reason": reason}):
         found = api.post(widgets.path(), widgets.make("a")).expect(code)
     assert found["reason"] == reason
 
 
-def test_warnings_instead_of_denials(api: Client, widgets: Resource) -> None:
+def test_warn_action_returns_warnings_instead_of_denials(api: Client, widgets: Resource) -> None:
     bound = {"validationActions": ["Warn", "Audit"]}
     with policy(api, widgets, {"expression": "false", "message": "mind"}, binding=bound) as name:
         answer = api.post(widgets.path(), widgets.make("a"))
@@ -178,7 +178,7 @@ def test_warnings_instead_of_denials(api: Client, widgets: Resource) -> None:
     assert answer.warnings == [f'299 - "{text}"']
 
 
-def test_updates_and_deletes(api: Client, widgets: Resource) -> None:
+def test_policies_validate_updates_and_deletes(api: Client, widgets: Resource) -> None:
     widgets.create("a", size=3)
     grows = {"expression": "request.operation != 'UPDATE' || object.spec.size >= oldObject.spec.size"}
     stays = {"expression": "request.operation != 'DELETE' || object == null && oldObject.spec.size == 0"}
@@ -189,7 +189,7 @@ def test_updates_and_deletes(api: Client, widgets: Resource) -> None:
     api.delete(widgets.path("a")).expect(200)
 
 
-def test_denials_of_an_object_without_a_name(api: Client, widgets: Resource) -> None:
+def test_denial_of_deletecollection_names_the_object_unknown(api: Client, widgets: Resource) -> None:
     widgets.create("a")
     # upstream: a denial calls an object without a name Unknown
     with policy(api, widgets, {"expression": "request.operation != 'DELETE'"}) as name:
@@ -198,7 +198,7 @@ def test_denials_of_an_object_without_a_name(api: Client, widgets: Resource) -> 
     assert found["details"]["name"] == "Unknown"
 
 
-def test_without_a_binding_nothing_is_judged(api: Client, widgets: Resource) -> None:
+def test_policy_without_binding_does_not_apply(api: Client, widgets: Resource) -> None:
     spec = {"matchConstraints": {"resourceRules": [rule(widgets)]}, "validations": [{"expression": "false"}]}
     with stored(api, POLICIES, document(POLICIES, spec=spec)):
         widgets.create("a")
@@ -219,7 +219,7 @@ MATCHES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
 @pytest.mark.parametrize(
     ("match", "narrow", "judged"), [case[1:] for case in MATCHES], ids=[case[0] for case in MATCHES]
 )
-def test_cases_of_the_slow_path(
+def test_policy_applies_only_to_matching_requests(
     api: Client, widgets: Resource, match: dict[str, Any], narrow: dict[str, Any], judged: bool
 ) -> None:
     def rules(given: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_cases_of_the_slow_path(
 
 @pytest.mark.rows("ADM-005")
 @pytest.mark.parametrize(("group", "there", "asked"), [("", "message", "events.k8s.io"), ("events.k8s.io", "note", "")])
-def test_events_are_the_same_in_both_of_their_groups(
+def test_policy_applies_to_events_of_both_groups(
     api: Client, widgets: Resource, group: str, there: str, asked: str
 ) -> None:
     about = {"operations": ["*"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
@@ -270,7 +270,7 @@ def until_known(api: Client, resource: Resource) -> None:
     soon(api, lambda: "paramKind" not in api.post(resource.path(), probe, dryRun="All").text, "the kind is known")
 
 
-def test_parameters_by_name(api: Client, widgets: Resource, bounds: Resource) -> None:
+def test_policy_reads_parameters_by_name(api: Client, widgets: Resource, bounds: Resource) -> None:
     small = {
         "expression": "object.spec.size <= params.spec.size",
         "messageExpression": "'most is ' + string(params.spec.size)",
@@ -285,7 +285,7 @@ def test_parameters_by_name(api: Client, widgets: Resource, bounds: Resource) ->
         soon(api, lambda: api.post(widgets.path(), larger).status == 201, "the parameter is seen")
 
 
-def test_parameters_by_labels_are_all_asked(api: Client, widgets: Resource, bounds: Resource) -> None:
+def test_policy_validates_with_all_selected_parameters(api: Client, widgets: Resource, bounds: Resource) -> None:
     small = {"expression": "object.spec.size <= params.spec.size"}
     with policy(api, widgets, small, **with_limit(bounds, selector={"matchLabels": {"kind": "limit"}})):
         until_known(api, widgets)
@@ -293,7 +293,7 @@ def test_parameters_by_labels_are_all_asked(api: Client, widgets: Resource, boun
         widgets.create("a", size=2)
 
 
-def test_parameters_that_are_missing(api: Client, widgets: Resource, bounds: Resource) -> None:
+def test_missing_parameters_follow_parameter_not_found_action(api: Client, widgets: Resource, bounds: Resource) -> None:
     text = "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"
     with policy(api, widgets, {"expression": "true"}, **with_limit(bounds, name="nope")) as name:
         until_known(api, widgets)
@@ -305,7 +305,7 @@ def test_parameters_that_are_missing(api: Client, widgets: Resource, bounds: Res
         widgets.create("a")
 
 
-def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource) -> None:
+def test_unserved_param_kind_denies_requests(api: Client, widgets: Resource) -> None:
     unknown = {"paramKind": {"apiVersion": "nope.example.com/v1", "kind": "Nope"}}
     ref = {"paramRef": {"name": "x", "parameterNotFoundAction": "Deny"}}
     with policy(api, widgets, {"expression": "true"}, binding=ref, **unknown) as name:
@@ -325,7 +325,7 @@ def status_of(api: Client, name: str, generation: int) -> dict[str, Any]:
     return until(checked, f"types of {name} to be checked")
 
 
-def test_types_are_checked_and_told_in_the_status(api: Client, widgets: Resource) -> None:
+def test_status_has_type_checking_warnings(api: Client, widgets: Resource) -> None:
     rules = [rule(widgets), rule(widgets, apiGroups=[""], resources=["configmaps"])]
     about = {"matchConstraints": {"resourceRules": rules}}
     published = f"apis/{widgets.group}/v1"
@@ -351,7 +351,7 @@ def test_types_are_checked_and_told_in_the_status(api: Client, widgets: Resource
     ]
 
 
-def test_types_of_a_rule_without_a_group_are_those_of_any(api: Client, widgets: Resource) -> None:
+def test_type_checking_of_an_empty_group_covers_all_groups(api: Client, widgets: Resource) -> None:
     # upstream: an empty group matches any group, and names may be singular
     about = {"matchConstraints": {"resourceRules": [rule(widgets, apiGroups=[""], resources=["events", "secret"])]}}
     with policy(api, widgets, {"expression": "object.nope == 1"}, **about) as name:
@@ -361,7 +361,7 @@ def test_types_of_a_rule_without_a_group_are_those_of_any(api: Client, widgets: 
     assert kinds == ["/v1, Kind=Event", "/v1, Kind=Secret", "events.k8s.io/v1, Kind=Event"]
 
 
-def test_policies_judge_webhook_configurations_and_not_each_other(api: Client, widgets: Resource) -> None:
+def test_policies_apply_to_webhook_configurations_only(api: Client, widgets: Resource) -> None:
     name = f"judged-{secrets.token_hex(4)}"
     every = {
         "operations": ["*"],

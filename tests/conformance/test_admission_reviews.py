@@ -78,7 +78,7 @@ def test_no_webhook_is_called_for_a_review(api: Client, hook: Webhook, path: str
     (["authorization.k8s.io"], ["*/*"], []),
     (["example.com"], ["subjectaccessreviews"], []),
 ])  # fmt: skip
-def test_a_rule_about_reviews_has_no_effect(
+def test_webhook_rule_for_reviews_returns_a_warning(
     api: Client, hook: Webhook, path: str, groups: list[str], resources: list[str], told: list[str]
 ) -> None:
     rules = [about("configmaps"), {**OF_ALL, "apiGroups": groups, "resources": resources}]
@@ -90,7 +90,7 @@ def test_a_rule_about_reviews_has_no_effect(
 
 
 @pytest.mark.rows("ADM-001", "AUT-002")
-def test_a_request_for_a_token_is_put_to_webhooks(api: Client, hook: Webhook, account: str) -> None:
+def test_webhooks_mutate_and_deny_token_requests(api: Client, hook: Webhook, account: str) -> None:
     body = {"kind": "TokenRequest", "spec": {"audiences": []}}
     path = f"{ACCOUNTS}/{account}/token"
     uid = api.get(f"{ACCOUNTS}/{account}").expect(200)["metadata"]["uid"]
@@ -142,7 +142,7 @@ def test_managed_fields_of_a_token_request(
 
 
 @pytest.mark.rows("ADM-004", "AUT-002")
-def test_a_request_for_a_token_is_validated_after_webhooks(api: Client, hook: Webhook, account: str) -> None:
+def test_token_request_is_validated_after_webhooks(api: Client, hook: Webhook, account: str) -> None:
     path, body = f"{ACCOUNTS}/{account}/token", {"kind": "TokenRequest", "spec": {}}
     with configured(api, MUTATING, webhook("m", hook.client_config(), about("serviceaccounts/token"))):
         hook.answer = patch({"op": "add", "path": "/metadata/namespace", "value": "x"})
@@ -162,7 +162,7 @@ def test_a_request_for_a_token_is_validated_after_webhooks(api: Client, hook: We
 
 
 @pytest.mark.rows("ADM-020")
-def test_policies_are_about_tokens_and_about_no_question(api: Client, account: str) -> None:
+def test_policies_apply_to_token_requests_but_not_reviews(api: Client, account: str) -> None:
     name = f"p-{secrets.token_hex(4)}"
     rules = [about("serviceaccounts/token", *(plural for _, plural, _, _ in QUESTIONS))]
     spec = {"matchConstraints": {"resourceRules": rules}, "validations": [{"expression": "false"}]}
@@ -180,7 +180,7 @@ def test_policies_are_about_tokens_and_about_no_question(api: Client, account: s
 
 
 @pytest.mark.rows("NSP-003", "NSP-004")
-def test_a_namespace_must_be_there_for_a_token_and_not_for_a_question(api: Client) -> None:
+def test_token_request_needs_a_namespace_and_review_does_not(api: Client) -> None:
     place, name = f"nosuch-{secrets.token_hex(4)}", f"going-{secrets.token_hex(4)}"
     local = f"/apis/authorization.k8s.io/v1/namespaces/{place}/localsubjectaccessreviews"
     asked = {"resourceAttributes": {**ASKED["resourceAttributes"], "namespace": place}, "user": "joe"}
@@ -203,7 +203,7 @@ def test_a_namespace_must_be_there_for_a_token_and_not_for_a_question(api: Clien
 
 
 @pytest.mark.rows("AUT-002")
-def test_a_token_is_for_the_account_that_was_meant(api: Client, account: str) -> None:
+def test_token_request_with_another_uid_conflicts(api: Client, account: str) -> None:
     uid = api.get(f"{ACCOUNTS}/{account}").expect(200)["metadata"]["uid"]
     path = f"{ACCOUNTS}/{account}/token"
     labelled = {"uid": uid, "labels": {"a": "b"}, "generateName": "x"}

@@ -27,7 +27,7 @@ def flags(own_etcd: Etcd, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.rows("ADM-002")
-def test_a_configuration_stored_through_another_server_counts_within_a_second(flags: list[str], tmp_path: Path) -> None:
+def test_webhook_configuration_of_a_peer_applies_within_a_second(flags: list[str], tmp_path: Path) -> None:
     with (
         running_server(flags, tmp_path / "one") as first,
         running_server(flags, tmp_path / "two") as second,
@@ -60,7 +60,7 @@ def test_configurations_survive_a_restart(flags: list[str], tmp_path: Path) -> N
 
 @pytest.mark.rows("LIM-003")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_server_that_ends_answers_who_waits_for_a_webhook(flags: list[str], tmp_path: Path, workers: int) -> None:
+def test_shutdown_returns_504_to_writes_waiting_for_a_webhook(flags: list[str], tmp_path: Path, workers: int) -> None:
     more = [f"--workers={workers}"]
     with running_webhook(tmp_path) as hook, running_server([*flags, *more], tmp_path / "server") as server:
         api = Client(server.url)
@@ -86,7 +86,7 @@ def test_a_server_that_ends_answers_who_waits_for_a_webhook(flags: list[str], tm
 
 @pytest.mark.rows("ADM-001")
 @pytest.mark.parametrize("plugin", ["MutatingAdmissionWebhook", "ValidatingAdmissionWebhook"])
-def test_plug_ins_can_be_turned_off(flags: list[str], tmp_path: Path, plugin: str) -> None:
+def test_disabled_webhook_plugin_calls_no_webhook(flags: list[str], tmp_path: Path, plugin: str) -> None:
     off = f"--disable-admission-plugins={plugin}"
     with running_server([*flags, off], tmp_path / "one") as server, running_webhook(tmp_path) as hook:
         api = Client(server.url)
@@ -98,7 +98,7 @@ def test_plug_ins_can_be_turned_off(flags: list[str], tmp_path: Path, plugin: st
 
 
 @pytest.mark.rows("ADM-008", "VER-009")
-def test_services_are_found_by_the_map(flags: list[str], tmp_path: Path) -> None:
+def test_service_resolver_locates_admission_webhooks(flags: list[str], tmp_path: Path) -> None:
     with running_webhook(tmp_path, ("hook.system.svc",)) as hook:
         services = tmp_path / "services.yaml"
         services.write_text(f"hook.system:8443: 127.0.0.1:{hook.port}\n")
@@ -115,7 +115,7 @@ def test_services_are_found_by_the_map(flags: list[str], tmp_path: Path) -> None
 
 @pytest.mark.differs("services of webhooks are found by DNS")
 @pytest.mark.rows("ADM-011", "VER-009")
-def test_a_service_that_nobody_knows(api: Client) -> None:
+def test_webhook_of_an_unknown_service_fails_with_dns_error(api: Client) -> None:
     widgets = serve(api)
     service = {"service": {"name": "hook", "namespace": "nowhere", "path": "/x"}}
     with configured(api, VALIDATING, webhook("v", service, rule(widgets))):
@@ -125,7 +125,7 @@ def test_a_service_that_nobody_knows(api: Client) -> None:
 
 
 @pytest.mark.rows("ADM-008", "VER-009")
-def test_admission_webhooks_are_called_as_the_user_that_is_meant_for_them(flags: list[str], tmp_path: Path) -> None:
+def test_webhook_calls_use_credentials_of_the_kubeconfig(flags: list[str], tmp_path: Path) -> None:
     with running_webhook(tmp_path) as hook:
         users = [{"name": f"127.0.0.1:{hook.port}", "user": {"token": "secret"}}]
         kubeconfig = tmp_path / "kubeconfig"
@@ -154,7 +154,7 @@ def test_admission_webhooks_are_called_as_the_user_that_is_meant_for_them(flags:
         assert [headers.get("authorization") for headers in hook.headers] == [None, "Bearer secret"]
 
 
-def test_a_configuration_of_admission_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+def test_start_fails_with_invalid_admission_configuration(tmp_path: Path) -> None:
     file = tmp_path / "admission.yaml"
     file.write_text("kind: Config")
     flags = [*FLAGS, f"--data-dir={tmp_path / 'data'}", f"--admission-control-config-file={file}"]
@@ -165,7 +165,7 @@ def test_a_configuration_of_admission_that_cannot_be_used_ends_the_start(tmp_pat
 
 
 @pytest.mark.rows("ADM-008")
-def test_a_webhook_that_says_when_to_come_back_is_asked_again(api: Client, tmp_path: Path) -> None:
+def test_webhook_call_with_retry_after_is_retried(api: Client, tmp_path: Path) -> None:
     widgets = serve(api)
     with (
         running_webhook(tmp_path) as hook,
@@ -193,7 +193,9 @@ def test_a_webhook_that_says_when_to_come_back_is_asked_again(api: Client, tmp_p
         (("a.svc", "10.0.0.1"), "certificate is valid for 10.0.0.1, not 127.0.0.1"),
     ],
 )
-def test_certificates_for_others(api: Client, tmp_path: Path, names: tuple[str, ...], why: str) -> None:
+def test_webhook_certificate_for_another_address_is_refused(
+    api: Client, tmp_path: Path, names: tuple[str, ...], why: str
+) -> None:
     widgets = serve(api)
     with (
         running_webhook(tmp_path, names) as hook,
@@ -205,7 +207,7 @@ def test_certificates_for_others(api: Client, tmp_path: Path, names: tuple[str, 
 
 @pytest.mark.rows("VER-010")
 @pytest.mark.parametrize("value", ["http://proxy:notaport", "http://[::1", "http://user:hush#ss@proxy:3128"])
-def test_a_proxy_that_cannot_be_used_is_told_once_and_no_more(flags: list[str], tmp_path: Path, value: str) -> None:
+def test_invalid_https_proxy_is_logged_once(flags: list[str], tmp_path: Path, value: str) -> None:
     with running_server([*flags, "--workers=2"], tmp_path, env={"HTTPS_PROXY": value}) as server:
         Client(server.url).get("/api").expect(200)
     log = (tmp_path / "server.log").read_text()

@@ -31,7 +31,7 @@ def named(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.rows("ADM-014")
-def test_built_in_kinds(api: Client, hook: Webhook) -> None:
+def test_webhook_cannot_change_type_of_built_in_kinds(api: Client, hook: Webhook) -> None:
     name = f"c-{secrets.token_hex(4)}"
     wanted = {"metadata": {"name": name, "labels": {"of": name}}, "data": {"a": "b"}}
     with configured(api, MUTATING, webhook("m", hook.client_config(), **named(name))):
@@ -58,7 +58,7 @@ def test_built_in_kinds(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("ADM-014")
-def test_custom_kinds(api: Client, hook: Webhook) -> None:
+def test_webhook_cannot_change_type_of_custom_objects(api: Client, hook: Webhook) -> None:
     widgets = serve(api)
     group = widgets.group
     unsuitable = f'is unstructured and is not suitable for converting to "{group}/v1"'
@@ -78,7 +78,7 @@ def test_custom_kinds(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("ADM-014", "VER-003")
-def test_another_version_of_its_own_is_converted_back(api: Client, hook: Webhook) -> None:
+def test_webhook_result_in_another_version_is_converted_back(api: Client, hook: Webhook) -> None:
     widgets = two_versions(api)
     to_second = {"op": "replace", "path": "/apiVersion", "value": f"{widgets.group}/v2"}
     hook.answer = patch(to_second, {"op": "add", "path": "/spec/color", "value": "green"})
@@ -92,7 +92,7 @@ def test_another_version_of_its_own_is_converted_back(api: Client, hook: Webhook
 
 
 @pytest.mark.rows("ADM-014", "VER-004")
-def test_another_version_of_its_own_is_converted_back_by_its_webhook(api: Client, hook: Webhook) -> None:
+def test_conversion_webhook_converts_admission_result_back(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     rules = {"operations": ["CREATE"], "apiGroups": [tabs.group], "apiVersions": ["v1"], "resources": ["crontabs"]}
     hook.answers["/convert"] = answer(crontab)
@@ -108,7 +108,7 @@ def test_another_version_of_its_own_is_converted_back_by_its_webhook(api: Client
 
 
 @pytest.mark.rows("ADM-014")
-def test_a_scale_is_of_no_version_of_its_resource(api: Client, hook: Webhook) -> None:
+def test_webhook_cannot_change_type_of_a_scale(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
     widgets.create("a", size=1)
     hook.answer = replaced("apiVersion", f"{widgets.group}/v9")
@@ -144,7 +144,7 @@ NO_SCALES = {
 
 # upstream: converts a Scale to its Go type only after the webhook call
 @pytest.mark.rows("ADM-014", "ADM-017")
-def test_a_webhook_that_breaks_a_scale_is_a_plain_500(api: Client, hook: Webhook) -> None:
+def test_invalid_scale_from_webhook_is_a_500_without_reason(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
     widgets.create("a", size=1)
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):

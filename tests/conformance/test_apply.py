@@ -103,7 +103,7 @@ WANTED = {
 
 
 @pytest.mark.rows("SSA-018", "SSA-002", "SSA-010")
-def test_a_client_reads_its_own_configuration_back(kind: Resource) -> None:
+def test_client_extracts_its_configuration_from_managed_fields(kind: Resource) -> None:
     apply(kind, "extract", "other", {"granular": {"b": "2"}, "labels": {"mine": "no"}, "set": ["c"],
                                      "ports": [{"port": 443, "protocol": "UDP", "name": "q"}]})  # fmt: skip
     after = apply(kind, "extract", "me", WANTED).expect(200)
@@ -125,7 +125,7 @@ def test_a_client_reads_its_own_configuration_back(kind: Resource) -> None:
 
 
 @pytest.mark.rows("SSA-010", "SSA-012")
-def test_a_key_that_is_left_out_is_its_default(kind: Resource) -> None:
+def test_omitted_list_map_key_gets_its_default(kind: Resource) -> None:
     first = apply(kind, "default", "m1", {"ports": [{"port": 80, "name": "web"}]}).expect(201)
     assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "name": "web"}]
     key = 'k:{"port":80,"protocol":"TCP"}'
@@ -139,7 +139,7 @@ def test_a_key_that_is_left_out_is_its_default(kind: Resource) -> None:
 
 
 @pytest.mark.rows("SSA-008", "SSA-009")
-def test_lists_inside_lists_have_owners_of_their_own(kind: Resource) -> None:
+def test_nested_list_items_have_owners(kind: Resource) -> None:
     def ports(*routes: dict[str, str]) -> dict[str, Any]:
         return {"ports": [{"port": 1, "protocol": "TCP", "routes": list(routes)}]}
 
@@ -162,7 +162,7 @@ def test_lists_inside_lists_have_owners_of_their_own(kind: Resource) -> None:
     ("mine", "yours", "same"),
     [("1", "1.0", True), ("0.5", "5e-1", True), ("100", "1e2", True), ("1", "1.5", False), ("0", "-0.0", True)],
 )
-def test_numbers_are_the_same_by_their_value(kind: Resource, mine: str, yours: str, same: bool) -> None:
+def test_equal_numbers_of_other_notation_do_not_conflict(kind: Resource, mine: str, yours: str, same: bool) -> None:
     name = f"float-{mine}-{yours}".replace("e", "x").replace("--", "-m").replace(".", "")
 
     def send(manager: str, number: str) -> Answer:
@@ -179,7 +179,7 @@ def test_numbers_are_the_same_by_their_value(kind: Resource, mine: str, yours: s
 
 
 @pytest.mark.rows("SSA-015", "WRI-006")
-def test_the_same_again_is_no_write(kind: Resource) -> None:
+def test_unchanged_apply_writes_nothing(kind: Resource) -> None:
     first = apply(kind, "again", "m", WANTED).expect(201)
     with kind.api.watch(
         kind.path(), resourceVersion=first["metadata"]["resourceVersion"], fieldSelector="metadata.name=again"
@@ -192,7 +192,7 @@ def test_the_same_again_is_no_write(kind: Resource) -> None:
 
 
 @pytest.mark.rows("SSA-006", "SSA-003")
-def test_many_managers(kind: Resource) -> None:
+def test_updates_over_10_managers_are_merged(kind: Resource) -> None:
     kind.api.post(kind.path(), kind.make("crowd"), fieldManager="first").expect(201)
     for number in range(14):
         patch = {"spec": {"labels": {f"l{number}": "x"}}}
@@ -212,7 +212,7 @@ def test_many_managers(kind: Resource) -> None:
 @pytest.mark.rows("SSA-007")
 @pytest.mark.parametrize("reset", [[], [{}]], ids=["empty list", "empty entry"])
 @pytest.mark.parametrize("way", ["put", "merge", "json"])
-def test_an_empty_entry_forgets_all_owners_and_an_empty_list_none(kind: Resource, reset: list[Any], way: str) -> None:
+def test_only_an_empty_entry_resets_managed_fields(kind: Resource, reset: list[Any], way: str) -> None:
     name = f"reset-{way}-{len(reset)}"
     made = apply(kind, name, "m", {"text": "x"}).expect(201)
     path, made_by = kind.path(name), made["metadata"]["managedFields"]
@@ -234,7 +234,7 @@ def test_an_empty_entry_forgets_all_owners_and_an_empty_list_none(kind: Resource
 
 
 @pytest.mark.rows("SSA-013", "SRV-005")
-def test_the_status_has_owners_of_its_own(kind: Resource) -> None:
+def test_status_fields_have_separate_owners(kind: Resource) -> None:
     apply(kind, "state", "m", {"text": "x"}).expect(201)
     body = {**kind.make("state"), "spec": {"text": "ignored"}, "status": {"phase": "Up"}}
     after = kind.api.patch(kind.path("state") + "/status", body, APPLY, fieldManager="m").expect(200)
@@ -252,7 +252,7 @@ def test_the_status_has_owners_of_its_own(kind: Resource) -> None:
 
 
 @pytest.mark.rows("SSA-010")
-def test_without_a_schema_fields_are_owned_as_they_come(api: Client) -> None:
+def test_fields_without_a_schema_are_owned_by_structure(api: Client) -> None:
     anything = serve(api, schema={"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}})
     spec = {"map": {"a": {"b": 1}}, "list": [{"name": "x"}], "text": "t"}
     first = apply(anything, "any", "m1", spec).expect(201)
@@ -267,7 +267,7 @@ def test_without_a_schema_fields_are_owned_as_they_come(api: Client) -> None:
 
 
 @pytest.mark.rows("SSA-012")
-def test_items_that_are_twice_in_the_store_are_tolerated(api: Client) -> None:
+def test_apply_accepts_stored_duplicate_list_items(api: Client) -> None:
     loose = {
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {"ports": {"type": "array", "items": PORT}}}},
@@ -303,7 +303,9 @@ TWICE = "{color: red, color: blue}"
         (TWICE, "Strict", 400, False),
     ],
 )
-def test_keys_that_are_there_twice_are_told(api: Client, spec: str, validation: str, code: int, warned: bool) -> None:
+def test_duplicate_yaml_keys_follow_field_validation(
+    api: Client, spec: str, validation: str, code: int, warned: bool
+) -> None:
     widgets = serve(api)
     body = f"apiVersion: {widgets.group}/v1\nkind: Widget\nmetadata: {{name: a}}\nspec: {spec}\n".encode()
     asked = {"fieldManager": "m", **({"fieldValidation": validation} if validation else {})}
@@ -319,7 +321,7 @@ def test_keys_that_are_there_twice_are_told(api: Client, spec: str, validation: 
     ("body", "says"),
     [(b"[", "error encoding patch: yaml: "), (b"{", "error decoding patch: error converting YAML to JSON: yaml: ")],
 )
-def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool, body: bytes, says: str) -> None:
+def test_apply_of_invalid_yaml_is_refused(api: Client, there: bool, body: bytes, says: str) -> None:
     # upstream: a body that begins with a brace is JSON, and is decoded after the read of the object
     widgets = serve(api)
     if there:
@@ -330,7 +332,7 @@ def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool
 
 @pytest.mark.rows("SSA-016")
 @pytest.mark.parametrize("annotations", [{"a": "b"}, {}, None])  # upstream: null is the same as absent
-def test_the_annotation_of_kubectl_follows_what_it_applies(api: Client, annotations: dict[str, str] | None) -> None:
+def test_kubectl_apply_updates_last_applied_annotation(api: Client, annotations: dict[str, str] | None) -> None:
     widgets, last = serve(api), "kubectl.kubernetes.io/last-applied-configuration"
     first = widgets.make("a", color="red")
     annotated = {**first, "metadata": {**first["metadata"], "annotations": {last: json.dumps(first)}}}
@@ -355,7 +357,7 @@ MISFITS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.rows("SSA-011", "ERR-22")
 @pytest.mark.parametrize("case", list(MISFITS))
-def test_a_configuration_that_does_not_fit_is_a_bad_request(kind: Resource, case: str) -> None:
+def test_apply_that_violates_the_schema_is_a_bad_request(kind: Resource, case: str) -> None:
     spec, text = MISFITS[case]
     for exists in (False, True):
         name = f"misfit-{exists}-{list(MISFITS).index(case)}".lower()
@@ -372,9 +374,7 @@ def test_a_configuration_that_does_not_fit_is_a_bad_request(kind: Resource, case
     ("content", "text"),
     [({"zz": 1}, ".zz: field not declared in schema"), ({"data": "a"}, ".data: expected map, got ")],
 )
-def test_a_configuration_that_does_not_fit_a_builtin_kind_is_a_bad_request(
-    api: Client, content: dict[str, Any], text: str
-) -> None:
+def test_apply_that_violates_a_builtin_schema_is_a_bad_request(api: Client, content: dict[str, Any], text: str) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "misfit"}, **content}
     refused = api.patch("/api/v1/namespaces/default/configmaps/misfit", body, APPLY, fieldManager="m").expect(400)
     assert refused["message"].startswith(f"failed to create typed patch object (/misfit; /v1, Kind=ConfigMap): {text}")

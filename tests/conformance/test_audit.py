@@ -48,7 +48,7 @@ def widgets(audited: Audited) -> Resource:
 # --- contents of events ---
 
 
-def test_a_create(audited: Audited, widgets: Resource) -> None:
+def test_create_event_has_request_and_response_objects(audited: Audited, widgets: Resource) -> None:
     sent = widgets.make("one", color="<red> & green", unknown=1)
     answer, events = audited.ask("POST", f"{widgets.path()}?fieldManager=me&pretty=false", sent)
     made = answer.expect(201)
@@ -93,7 +93,7 @@ def test_a_create(audited: Audited, widgets: Resource) -> None:
     assert b"\\u003cred\\u003e \\u0026 green" in raw
 
 
-def test_an_update_names_what_it_is_about(audited: Audited, widgets: Resource) -> None:
+def test_update_event_has_object_uid_and_resource_version(audited: Audited, widgets: Resource) -> None:
     made = widgets.create("updated")
     made["spec"]["size"] = 5
     last = audited.last("PUT", widgets.path("updated"), made)
@@ -140,13 +140,13 @@ def test_a_malformed_patch_is_not_logged(audited: Audited, widgets: Resource, ki
     assert last["responseStatus"]["code"] == 400
 
 
-def test_a_patch_of_a_type_that_is_not_there_is_not_read(audited: Audited, widgets: Resource) -> None:
+def test_patch_of_unsupported_media_type_is_not_logged(audited: Audited, widgets: Resource) -> None:
     last = audited.last("PATCH", widgets.path("patched"), "{}", Content_Type="application/strategic-merge-patch+json")
     assert "requestObject" not in last
     assert last["responseStatus"]["code"] == 415
 
 
-def test_deletes(audited: Audited, widgets: Resource) -> None:
+def test_delete_events_have_options_and_status(audited: Audited, widgets: Resource) -> None:
     made = widgets.create("deleted")
     options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "wrong"}}
     refused = audited.last("DELETE", widgets.path("deleted"), options)
@@ -174,7 +174,7 @@ def test_deletes(audited: Audited, widgets: Resource) -> None:
         ("", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
     ],
 )
-def test_an_answer_is_told_as_json_in_the_form_that_was_asked_for(
+def test_response_object_is_logged_as_json_of_the_requested_kind(
     audited: Audited, widgets: Resource, query: str, accept: str
 ) -> None:
     if audited.api.get(widgets.path("shown")).status == 404:
@@ -189,7 +189,7 @@ def test_an_answer_is_told_as_json_in_the_form_that_was_asked_for(
     assert events["ResponseComplete"]["verb"] == "get"
 
 
-def test_protobuf_is_told_as_json(audited: Audited) -> None:
+def test_protobuf_response_is_logged_as_json(audited: Audited) -> None:
     path = "/api/v1/namespaces/default/configmaps"
     audited.api.post(path, {"metadata": {"name": "told"}, "data": {"a": "1"}}).expect(201)
     for where in (path + "/told", path):
@@ -199,7 +199,7 @@ def test_protobuf_is_told_as_json(audited: Audited) -> None:
     assert missing["responseObject"]["reason"] == missing["responseStatus"]["reason"] == "NotFound"
 
 
-def test_lists_and_what_they_name(audited: Audited, widgets: Resource) -> None:
+def test_list_event_has_name_of_field_selector(audited: Audited, widgets: Resource) -> None:
     answer, events = audited.ask("GET", widgets.path() + "?fieldSelector=metadata.name%3Done&limit=1")
     last = events["ResponseComplete"]
     assert (last["verb"], last["objectRef"]["name"]) == ("list", "one")
@@ -208,7 +208,7 @@ def test_lists_and_what_they_name(audited: Audited, widgets: Resource) -> None:
     assert "namespace" not in across["objectRef"]
 
 
-def test_a_large_answer_is_told_whole(audited: Audited) -> None:
+def test_large_response_is_logged_completely(audited: Audited) -> None:
     large = serve(audited.api, "larges")
     for number in range(2):
         large.create(f"large-{number}", note="x" * 150_000)
@@ -216,7 +216,7 @@ def test_a_large_answer_is_told_whole(audited: Audited) -> None:
     assert [len(item["spec"]["note"]) for item in last["responseObject"]["items"]] == [150_000] * 2
 
 
-def test_a_watch_has_a_start_and_an_end(audited: Audited, widgets: Resource) -> None:
+def test_watch_logs_response_started_and_complete(audited: Audited, widgets: Resource) -> None:
     with audited.api.watch(widgets.path(), headers={"Audit-Id": "watched"}) as watch:
         assert watch.status == 200
         until(lambda: len(audited.events("watched")) > 1, "the start is told")
@@ -229,7 +229,7 @@ def test_a_watch_has_a_start_and_an_end(audited: Audited, widgets: Resource) -> 
     assert "apiserver.latency.k8s.io/total" not in audited.events("watched")["ResponseComplete"]["annotations"]
 
 
-def test_a_watch_that_is_refused_is_told_twice(audited: Audited, widgets: Resource) -> None:
+def test_refused_watch_logs_response_started_and_complete(audited: Audited, widgets: Resource) -> None:
     _, events = audited.ask("GET", widgets.path() + "?watch=1&labelSelector=a+in")
     assert list(events) == ["RequestReceived", "ResponseStarted", "ResponseComplete"]
     for stage in ("ResponseStarted", "ResponseComplete"):
@@ -254,7 +254,9 @@ def test_a_watch_that_is_refused_is_told_twice(audited: Audited, widgets: Resour
         ("POST", "/version", 405, "Status"),
     ],
 )
-def test_paths_that_are_no_resources(audited: Audited, method: str, path: str, code: int, shown: str) -> None:
+def test_events_of_non_resource_paths_have_no_object_ref(
+    audited: Audited, method: str, path: str, code: int, shown: str
+) -> None:
     last = audited.last(method, path)
     assert (last["requestURI"], last["verb"]) == (path, method.lower())
     assert last["responseStatus"]["code"] == code
@@ -262,19 +264,19 @@ def test_paths_that_are_no_resources(audited: Audited, method: str, path: str, c
     assert "objectRef" not in last
 
 
-def test_resources_that_are_not_there_are_referred_to(audited: Audited) -> None:
+def test_event_of_unknown_resource_has_object_ref(audited: Audited) -> None:
     last = audited.last("GET", "/apis/none.example.com/v1/things/a")
     assert last["objectRef"] == {"resource": "things", "name": "a", "apiGroup": "none.example.com", "apiVersion": "v1"}
     assert last["responseStatus"] == {"metadata": {}, "code": 404}
 
 
-def test_a_form_that_nobody_can_give_tells_the_code_only(audited: Audited, widgets: Resource) -> None:
+def test_event_of_406_response_has_only_the_code(audited: Audited, widgets: Resource) -> None:
     last = audited.last("GET", widgets.path("one"), Accept="application/nothing")
     assert last["responseStatus"] == {"metadata": {}, "code": 406}
     assert "responseObject" not in last
 
 
-def test_a_namespace_is_in_itself(audited: Audited) -> None:
+def test_object_ref_of_namespace_has_its_name_as_namespace(audited: Audited) -> None:
     last = audited.last("GET", "/api/v1/namespaces/default")
     assert last["objectRef"] == {
         "resource": "namespaces",
@@ -284,7 +286,7 @@ def test_a_namespace_is_in_itself(audited: Audited) -> None:
     }
 
 
-def test_bodies_that_are_refused(audited: Audited, widgets: Resource) -> None:
+def test_request_object_is_logged_only_if_decodable(audited: Audited, widgets: Resource) -> None:
     broken = audited.last("POST", widgets.path(), '{"apiVersion":', Content_Type="application/json")
     assert "requestObject" not in broken
     wrong = audited.last("POST", widgets.path(), widgets.make("wrong", size=-1))
@@ -293,7 +295,7 @@ def test_bodies_that_are_refused(audited: Audited, widgets: Resource) -> None:
     assert wrong["responseStatus"]["details"]["causes"] == wrong["responseObject"]["details"]["causes"]
 
 
-def test_where_from_and_by_what(audited: Audited) -> None:
+def test_event_has_source_ips_and_user_agent(audited: Audited) -> None:
     last = audited.last(
         "GET", "/version", X_Forwarded_For="10.0.0.1, 10.0.0.2", X_Real_Ip="10.0.0.3", User_Agent="a" * 1030
     )
@@ -314,7 +316,7 @@ def test_impersonated_users_in_events(audited: Audited, widgets: Resource) -> No
     assert "authenticationMetadata" not in older, "the oldest mode"
 
 
-def test_a_deprecated_version_is_told(audited: Audited) -> None:
+def test_event_of_deprecated_version_is_annotated(audited: Audited) -> None:
     made = establish(audited.api, definition(fresh_group(), deprecated=True))
     last = audited.last("GET", f"/apis/{made['spec']['group']}/v1/widgets")
     assert last["annotations"] == {**ALLOWED, "k8s.io/deprecated": "true"}
@@ -327,7 +329,7 @@ def test_a_deprecated_version_is_told(audited: Audited) -> None:
     assert watched["ResponseComplete"]["annotations"]["k8s.io/deprecated"] == "true"
 
 
-def test_what_is_asked_of_reviews_and_which_tokens_are_made(audited: Audited) -> None:
+def test_events_of_access_reviews_and_token_requests(audited: Audited) -> None:
     asked = {"resourceAttributes": {"verb": "get", "resource": "pods"}}
     last = audited.last("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": asked})
     assert last["requestObject"]["spec"] == asked
@@ -383,7 +385,7 @@ def test_annotations_of_webhooks_and_policies(audited: Audited, tmp_path: Path) 
     assert refused["responseStatus"]["code"] == 400
 
 
-def test_what_policies_tell(audited: Audited) -> None:
+def test_event_has_audit_annotations_of_policies(audited: Audited) -> None:
     api = audited.api
     things = serve(api, "things")
     content = {
@@ -414,7 +416,7 @@ def test_what_policies_tell(audited: Audited) -> None:
     assert told == {**ALLOWED, "audit-p/size": "size 7"}
 
 
-def test_one_annotation_tells_of_fifty_failures(audited: Audited) -> None:
+def test_annotation_lists_at_most_50_validation_failures(audited: Audited) -> None:
     api = audited.api
     things = serve(api, "things")
     content = {
@@ -436,7 +438,7 @@ def test_one_annotation_tells_of_fifty_failures(audited: Audited) -> None:
 
 
 @pytest.mark.rows("RV-020")
-def test_a_delete_without_reading_is_told_of(audited: Audited, widgets: Resource) -> None:
+def test_unsafe_delete_is_annotated(audited: Audited, widgets: Resource) -> None:
     widgets.create("readable")
     unsafe = "ignoreStoreReadErrorWithClusterBreakingPotential=true"
     last = audited.last("DELETE", f"{widgets.path('readable')}?{unsafe}")

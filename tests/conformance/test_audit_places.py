@@ -107,7 +107,7 @@ def test_levels_stages_and_managed_fields(start: Start) -> None:
     assert "ResponseStarted" not in watched
 
 
-def test_who_is_nobody_is_told_at_the_start_of_the_answer(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_unauthenticated_request_logs_only_response_started(tmp_path: Path, own_etcd: Etcd) -> None:
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('sesame,alice,1001,"devs"\n')
     rules = [{"level": "Metadata", "users": ["alice"]}, {"level": "RequestResponse"}]
@@ -142,7 +142,7 @@ def test_who_is_nobody_is_told_at_the_start_of_the_answer(tmp_path: Path, own_et
 # --- files ---
 
 
-def test_a_log_is_rotated_and_old_ones_are_compressed_and_removed(start: Start, tmp_path: Path) -> None:
+def test_log_is_rotated_compressed_and_pruned(start: Start, tmp_path: Path) -> None:
     audited = start("--audit-log-maxsize=1", "--audit-log-maxbackup=2", "--audit-log-compress")
     audited.api.post(MAPS, config_map("rotated", 700_000)).expect(201)
     for _ in range(6):
@@ -160,7 +160,7 @@ def test_a_log_is_rotated_and_old_ones_are_compressed_and_removed(start: Start, 
         assert all(json.loads(line)["kind"] == "Event" for line in lines)
 
 
-def test_a_log_goes_on_after_a_restart_and_is_for_its_owner_only(start: Start, tmp_path: Path) -> None:
+def test_restart_appends_to_log_with_mode_0600(start: Start, tmp_path: Path) -> None:
     for number in range(2):
         audited = start()
         audited.api.get("/version", {"Audit-Id": f"run-{number}"}).expect(200)
@@ -171,7 +171,7 @@ def test_a_log_goes_on_after_a_restart_and_is_for_its_owner_only(start: Start, t
     assert stat.S_IMODE(audited.log.stat().st_mode) == 0o600
 
 
-def test_standard_output_is_a_log_too(start: Start) -> None:
+def test_legacy_format_is_logged_to_standard_output(start: Start) -> None:
     audited = start("--audit-log-format=legacy", log="-")
     audited.api.get("/version", {"Audit-Id": "printed"}).expect(200)
     assert audited.server.log is not None
@@ -191,7 +191,7 @@ def test_a_full_disk_does_not_stop_the_server(start: Start) -> None:
     assert counted(audited, "apiserver_audit_requests_rejected_total") == 0
 
 
-def test_a_full_disk_refuses_requests_when_that_is_wanted(start: Start) -> None:
+def test_full_disk_fails_requests_in_blocking_strict_mode(start: Start) -> None:
     rules = [{"level": "None", "nonResourceURLs": ["*"]}, {"level": "Metadata"}]
     audited = start("--audit-log-mode=blocking-strict", log="/dev/full", rules=rules)
     refused = audited.api.post(MAPS, config_map("refused"))
@@ -201,7 +201,7 @@ def test_a_full_disk_refuses_requests_when_that_is_wanted(start: Start) -> None:
     audited.api.get("/readyz").raw.decode().startswith("ok")
 
 
-def test_a_place_that_takes_nothing_holds_nobody_in_batch_mode(start: Start, tmp_path: Path) -> None:
+def test_blocked_log_does_not_block_requests_in_batch_mode(start: Start, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -233,7 +233,7 @@ def kubeconfig(directory: Path, url: str, **cluster: Any) -> str:
     return str(path)
 
 
-def test_a_webhook_is_sent_lists_of_events(start: Start, tmp_path: Path) -> None:
+def test_webhook_receives_event_lists(start: Start, tmp_path: Path) -> None:
     with running_webhook(tmp_path) as hook:
         hook.answer = lambda _: page(200, b"")
         config = kubeconfig(tmp_path, hook.url("/audit"), **{"certificate-authority-data": hook.authority.bundle})
@@ -253,7 +253,7 @@ def test_a_webhook_is_sent_lists_of_events(start: Start, tmp_path: Path) -> None
         assert hook.headers[0]["authorization"] == "Bearer sesame"
 
 
-def test_a_webhook_that_is_gone_holds_nobody_and_is_counted(start: Start, tmp_path: Path) -> None:
+def test_failing_webhook_is_counted_and_blocks_no_request(start: Start, tmp_path: Path) -> None:
     with running_webhook(tmp_path, plain=True) as hook:
         hook.answer = lambda _: page(503, b"")
         config = kubeconfig(tmp_path, hook.url("/audit").replace("https:", "http:"))
@@ -298,7 +298,7 @@ def test_invalid_flags_are_refused_at_the_start(
     assert then in errors((tmp_path / "log").read_text())[-1]
 
 
-def test_without_a_policy_there_is_no_log(tmp_path: Path) -> None:
+def test_server_without_audit_policy_writes_no_log(tmp_path: Path) -> None:
     with running_server(
         ["--insecure", "--port=0", f"--audit-log-path={tmp_path / 'audit.log'}"], tmp_path / "s"
     ) as one:

@@ -71,13 +71,13 @@ def few(request: pytest.FixtureRequest) -> Resource:
 @pytest.mark.parametrize(
     ("opening", "leaf", "closing"), [('{"a":', "1", "}"), ("[", "", "]")], ids=["objects", "lists"]
 )
-def test_deep_json(widgets: Resource, levels: int, opening: str, leaf: str, closing: str) -> None:
+def test_deeply_nested_json_is_refused(widgets: Resource, levels: int, opening: str, leaf: str, closing: str) -> None:
     body = deep(levels, opening, leaf, closing)[: 3 * 1024 * 1024]
     assert widgets.api.request("POST", widgets.path(), body, JSON).status == 400
 
 
 @pytest.mark.parametrize("levels", [1_000, 10_000, 500_000])
-def test_deep_yaml(widgets: Resource, levels: int) -> None:
+def test_deeply_nested_yaml_is_refused(widgets: Resource, levels: int) -> None:
     assert widgets.api.request("POST", widgets.path(), deep(levels, "[", "", "]"), YAML).status == 400
 
 
@@ -85,7 +85,7 @@ def test_deep_yaml(widgets: Resource, levels: int) -> None:
     ("kind", "levels"),
     [pytest.param(MERGE, 1_000, marks=BOUNDS), (MERGE, 100_000), (JSON_PATCH, 1_000), (JSON_PATCH, 100_000)],
 )
-def test_deep_patches(widgets: Resource, kind: str, levels: int) -> None:
+def test_deeply_nested_patches_are_refused(widgets: Resource, kind: str, levels: int) -> None:
     widgets.api.post(widgets.path(), widgets.make("deep"))
     body = deep(levels, '{"spec":' if kind == MERGE else "[", "1", "}" if kind == MERGE else "]")
     assert widgets.api.patch(f"{widgets.path()}/deep", body.decode(), kind).status == 400
@@ -93,14 +93,14 @@ def test_deep_patches(widgets: Resource, kind: str, levels: int) -> None:
 
 @pytest.mark.rows("WRI-023")
 @BOUNDS
-def test_a_million_empty_lists(widgets: Resource) -> None:
+def test_body_with_too_many_lists_is_refused(widgets: Resource) -> None:
     body = with_spec(widgets, "empties", b'{"a": [' + b"[]," * 900_000 + b"[]]}")
     answer = widgets.api.request("POST", widgets.path(), body, JSON)
     assert "more than 400000 objects and lists" in answer.expect(400)["message"]
 
 
 @pytest.mark.rows("WRI-023")
-def test_more_than_etcd_takes(widgets: Resource) -> None:
+def test_object_over_etcd_size_limit_is_refused(widgets: Resource) -> None:
     body = with_spec(widgets, "long", b'{"a": "' + b"x" * 1_900_000 + b'"}')
     answer = widgets.api.request("POST", widgets.path(), body, JSON)
     assert answer.expect(500)["message"] == "etcdserver: request is too large"  # upstream's message
@@ -108,7 +108,7 @@ def test_more_than_etcd_takes(widgets: Resource) -> None:
 
 @pytest.mark.rows("PRU-008", "WRI-013", "WRI-014")
 @pytest.mark.parametrize("mode", ["Ignore", "Warn", pytest.param("Strict", marks=BOUNDS)])
-def test_many_unknown_fields(few: Resource, mode: str) -> None:
+def test_warnings_of_many_unknown_fields_are_limited(few: Resource, mode: str) -> None:
     first = "a" * 40  # long names, so that few warnings fit: Python's client reads at most 100 headers
     fields = b'"%s0":1,"%s1":1' % ((first.encode(),) * 2) + b"".join(b',"p%d":1' % number for number in range(200_000))
     fields = fields.replace(b'"p', b'"b' + b"b" * 30, 200)
@@ -122,7 +122,7 @@ def test_many_unknown_fields(few: Resource, mode: str) -> None:
 
 
 @pytest.mark.rows("WRI-023")
-def test_more_than_the_server_takes(widgets: Resource) -> None:
+def test_body_over_the_size_limit_is_refused(widgets: Resource) -> None:
     body = with_spec(widgets, "huge", b'{"a": ' + b"9" * 20_000_000 + b"}")
     try:
         answer = widgets.api.request("POST", widgets.path(), body, JSON)
@@ -141,7 +141,7 @@ def test_more_than_the_server_takes(widgets: Resource) -> None:
     ],
     ids=lambda it: it.decode(),
 )  # fmt: skip
-def test_whole_numbers(few: Resource, value: bytes, stored: bytes) -> None:
+def test_integer_field_accepts_only_64_bit_whole_numbers(few: Resource, value: bytes, stored: bytes) -> None:
     name = f"n{abs(hash(value))}"
     answer = few.api.request("POST", few.path(), with_spec(few, name, b'{"n": ' + value + b"}"), JSON)
     if not stored:
@@ -171,7 +171,7 @@ ODD: list[tuple[str, bytes, tuple[int, ...]]] = [
 
 @pytest.mark.rows("DEC-001", "DEC-002", "DEC-003")
 @pytest.mark.parametrize(("value", "codes"), [row[1:] for row in ODD], ids=[row[0] for row in ODD])
-def test_odd_values(widgets: Resource, value: bytes, codes: tuple[int, ...]) -> None:
+def test_special_json_values_are_stored_or_refused(widgets: Resource, value: bytes, codes: tuple[int, ...]) -> None:
     name = f"odd-{abs(hash(value))}"
     body = with_spec(widgets, name, b'{"a": ' + value + b"}")
     answer = widgets.api.request("POST", widgets.path(), body, JSON)
@@ -195,7 +195,7 @@ def test_odd_values(widgets: Resource, value: bytes, codes: tuple[int, ...]) -> 
     ],
     ids=["ahead", "behind", "reference", "possessive", "atomic", "counted nests", "long"],
 )  # fmt: skip
-def test_patterns_that_are_refused(api: Client, pattern: str) -> None:
+def test_schema_with_invalid_pattern_is_refused(api: Client, pattern: str) -> None:
     body = definition(fresh_group(), schema=under_spec({"type": "string", "pattern": pattern}))
     assert "must be a valid regular expression" in api.post(DEFINITIONS, body).expect(422)["message"]
 
@@ -213,7 +213,7 @@ def test_patterns_that_are_refused(api: Client, pattern: str) -> None:
     ],
     ids=["nested stars", "same branches", "overlap", "many stars", "counted", "long", "nests"],
 )
-def test_patterns_that_hurt_elsewhere(api: Client, pattern: str, text: str) -> None:
+def test_patterns_match_without_catastrophic_backtracking(api: Client, pattern: str, text: str) -> None:
     members = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     served = serve(api, schema=under_spec(members))
     message = api.post(served.path(), served.make("a", a=text)).expect(422)["message"]
@@ -228,7 +228,7 @@ def test_patterns_that_hurt_elsewhere(api: Client, pattern: str, text: str) -> N
      ("byte", "YWJj" * 100_001 + "=")],
     ids=["digits", "numbers", "words", "escapes", "fraction", "labels", "bytes"],
 )  # fmt: skip
-def test_formats_of_long_texts(api: Client, kind: str, text: str) -> None:
+def test_formats_are_validated_on_long_strings(api: Client, kind: str, text: str) -> None:
     members = {"type": "object", "properties": {"a": {"type": "string", "format": kind}}}
     served = serve(api, schema=under_spec(members))
     answer = api.post(served.path(), served.make("a", a=text))
@@ -265,7 +265,7 @@ BOMBS: dict[str, Case] = {
 
 @pytest.mark.rows("SCH-014", "STR-001", "STR-004", "DEF-001")
 @pytest.mark.parametrize("bomb", [pytest.param(bomb, marks=BOUNDS) if bomb == "300 levels" else bomb for bomb in BOMBS])
-def test_schema_bombs(api: Client, bomb: str) -> None:
+def test_large_schemas_are_accepted_or_refused(api: Client, bomb: str) -> None:
     schema, codes = BOMBS[bomb]()
     text = schema if isinstance(schema, str) else json.dumps(schema)
     body = json.dumps(definition(fresh_group(), schema=under_spec({}))).replace('"spec": {}', f'"spec": {text}')
@@ -280,14 +280,14 @@ def refused(answer: Answer, text: str) -> None:
 
 
 @BOUNDS
-def test_defaults_that_multiply(api: Client) -> None:
+def test_too_many_defaulted_values_are_refused(api: Client) -> None:
     item = {"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}}
     served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
     refused(api.post(served.path(), served.make("a", a=[{}] * 300_000)), "would add more than")
 
 
 @BOUNDS
-def test_branches_that_multiply(api: Client) -> None:
+def test_validation_of_many_branches_exceeds_step_budget(api: Client) -> None:
     item = {"type": "integer", "anyOf": [{"minimum": number} for number in range(1_000, 3_000)]}
     served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
     refused(api.post(served.path(), served.make("a", a=[0] * 300_000)), "steps")

@@ -133,7 +133,7 @@ JSON_PATCHES: dict[str, tuple[Any, int, str, str]] = {
 
 @pytest.mark.rows("WRI-007", "WRI-010", "WRI-005")
 @pytest.mark.parametrize("case", JSON_PATCHES)
-def test_json_patches(target: Resource, server: Server, case: str) -> None:
+def test_invalid_json_patches_are_refused(target: Resource, server: Server, case: str) -> None:
     patch, code, text, reason = JSON_PATCHES[case]
     body = json.dumps(patch)
     refused(target, server, lambda: target.api.patch(target.path("a"), body, JSON_PATCH), code, text, reason)
@@ -173,7 +173,7 @@ MERGES: dict[str, tuple[Any, int, str, str]] = {
         for case in MERGES
     ],
 )
-def test_merge_patches(target: Resource, server: Server, case: str) -> None:
+def test_invalid_merge_patches_are_refused(target: Resource, server: Server, case: str) -> None:
     patch, code, text, reason = MERGES[case]
     body = json.dumps(patch)
     refused(target, server, lambda: target.api.patch(target.path("a"), body, MERGE), code, text, reason)
@@ -212,7 +212,7 @@ APPLIES: dict[str, tuple[dict[str, Any], dict[str, str], int, str, str]] = {
 
 @pytest.mark.rows("SSA-001", "SSA-011", "WRI-011")
 @pytest.mark.parametrize("case", APPLIES)
-def test_applies(target: Resource, server: Server, case: str) -> None:
+def test_invalid_applies_are_refused(target: Resource, server: Server, case: str) -> None:
     changes, query, code, text, reason = APPLIES[case]
     body = configuration(target, **changes)
     refused(target, server, lambda: target.api.patch(target.path("a"), body, APPLY, **query), code, text, reason)
@@ -222,7 +222,7 @@ def test_applies(target: Resource, server: Server, case: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b"7", b"- a\n- b\n", b"a: [", b"a: 1\n---\nb: 2\n", b"{" * 3000, b"a: &a [*a]"]
 )
-def test_applies_that_are_no_object(target: Resource, server: Server, body: bytes) -> None:
+def test_applies_without_an_object_are_refused(target: Resource, server: Server, body: bytes) -> None:
     def send() -> Answer:
         return target.api.request("PATCH", target.path("a"), body, {"Content-Type": APPLY}, fieldManager="m")
 
@@ -260,7 +260,7 @@ def deep_fields(levels: int) -> dict[str, Any]:
 
 @pytest.mark.rows("SSA-007", "SSA-014")
 @pytest.mark.parametrize("case", OWNERS)
-def test_owners_that_cannot_be(target: Resource, server: Server, case: str) -> None:
+def test_invalid_managed_fields_do_not_block_writes(target: Resource, server: Server, case: str) -> None:
     """The server refuses them or keeps the previous owners. It never returns a 500, and clients can still write the
     object."""
     entry = {**FIELDS, "apiVersion": f"{target.group}/v1", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}}
@@ -305,7 +305,7 @@ SCALES: dict[str, tuple[str, Any, int, str]] = {
 
 @pytest.mark.rows("SRV-008", "SRV-009", "SRV-012")
 @pytest.mark.parametrize("case", SCALES)
-def test_scales(target: Resource, server: Server, case: str) -> None:
+def test_invalid_scale_patches_are_refused(target: Resource, server: Server, case: str) -> None:
     kind, patch, code, text = SCALES[case]
     body = json.dumps(patch)
     reason = {400: "BadRequest", 415: "UnsupportedMediaType", 422: "Invalid"}[code]
@@ -322,7 +322,7 @@ def test_scales(target: Resource, server: Server, case: str) -> None:
         ("GET", "/a/finalize", 404), ("GET", "/a/scale?watch=true", 200),
     ],
 )  # fmt: skip
-def test_wrong_subresources(target: Resource, method: str, tail: str, code: int) -> None:
+def test_invalid_subresource_requests_get_404_or_405(target: Resource, method: str, tail: str, code: int) -> None:
     body = {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"name": "nosuch"}, "spec": {"replicas": 1}}
     headers = {"Content-Type": MERGE} if method == "PATCH" else {}
     answer = target.api.request(method, target.path() + tail, None if method == "GET" else body, headers)
@@ -349,7 +349,7 @@ SELECTORS: dict[str, tuple[dict[str, str], int]] = {
 @pytest.mark.rows("SEL-001", "SEL-005")
 @pytest.mark.parametrize("case", SELECTORS)
 @pytest.mark.parametrize("verb", ["list", "watch", "delete"])
-def test_selectors(target: Resource, server: Server, case: str, verb: str) -> None:
+def test_huge_and_malformed_selectors_need_little_cpu(target: Resource, server: Server, case: str, verb: str) -> None:
     query, code = SELECTORS[case]
     meter = Meter(server)
     if verb == "delete":
@@ -388,7 +388,7 @@ ACCEPTS: dict[str, tuple[str, int]] = {
 
 @pytest.mark.rows("NEG-001", "NEG-004", "NEG-009", "ERR-15")
 @pytest.mark.parametrize("case", ACCEPTS)
-def test_accept_headers(target: Resource, server: Server, case: str) -> None:
+def test_accept_header_selects_media_type_or_gets_406(target: Resource, server: Server, case: str) -> None:
     header, code = ACCEPTS[case]
     meter = Meter(server)
     answer = target.api.get(target.path("a"), {"Accept": header})
@@ -407,7 +407,7 @@ def test_accept_headers(target: Resource, server: Server, case: str) -> None:
         pytest.param("application/vnd.kubernetes.protobuf", 415, marks=pytest.mark.differs("it crashes")),
     ],
 )  # fmt: skip
-def test_content_types(target: Resource, kind: str, code: int) -> None:
+def test_content_type_is_accepted_or_gets_415(target: Resource, kind: str, code: int) -> None:
     body = json.dumps(target.make(f"typed-{random.randrange(10**9)}", text="x")).encode()
     headers = {"Content-Type": kind} if kind else {}
     answer = target.api.request("POST", target.path(), body, headers, dryRun="All")
@@ -424,7 +424,7 @@ def test_content_types(target: Resource, kind: str, code: int) -> None:
 
 @pytest.mark.rows("WRI-025", "ERR-16")
 @pytest.mark.parametrize(("more", "codes"), [(-1, (201, 500)), (0, (201, 500)), (1, (413,))])
-def test_bodies_at_the_limit(target: Resource, more: int, codes: tuple[int, ...]) -> None:
+def test_bodies_over_3_mib_get_413(target: Resource, more: int, codes: tuple[int, ...]) -> None:
     body = json.dumps(target.make("limit", map={"k": ""})).encode()
     body += b" " * (3 * 1024 * 1024 + more - len(body))  # white space, so that the stored object is small
     answer = target.api.request("POST", target.path(), body, {"Content-Type": "application/json"}, dryRun="All")
@@ -435,7 +435,7 @@ def test_bodies_at_the_limit(target: Resource, more: int, codes: tuple[int, ...]
 
 @pytest.mark.differs("their bytes are read as they are")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "chunked, gzip"])
-def test_compressed_bodies_are_not_opened(target: Resource, encoding: str) -> None:
+def test_compressed_bodies_get_415(target: Resource, encoding: str) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
     answer = target.api.request("POST", target.path(), b"\x1f\x8b\x08" + b"\0" * 1000, headers)
     assert answer.status == 415, answer.raw[:300]

@@ -25,7 +25,7 @@ def event(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.rows("RV-001")
-def test_both_versions_show_the_same_objects(api: Client) -> None:
+def test_both_event_groups_serve_the_same_objects(api: Client) -> None:
     name = f"e-{secrets.token_hex(4)}"
     with api.watch(NEW) as watch:
         old = api.post(OLD, event(name)).expect(201)
@@ -75,7 +75,7 @@ FAR = {"resourceVersion": 2**62}
 
 
 @pytest.mark.rows("RV-002", "RV-003")
-def test_a_revision_that_is_to_come_is_not_waited_for(api: Client) -> None:
+def test_future_resource_version_fails_without_waiting(api: Client) -> None:
     began = time.monotonic()
     for path in (OLD, NEW, f"{NEW}/none"):
         for more in ({}, {"limit": 1}, {"resourceVersionMatch": "Exact"}) if path != f"{NEW}/none" else ({},):
@@ -94,7 +94,7 @@ def test_a_revision_that_is_to_come_is_not_waited_for(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-04")
-def test_a_name_that_is_taken(api: Client) -> None:
+def test_create_of_existing_event_conflicts(api: Client) -> None:
     path, wanted = one_event("events.k8s.io")
     name = wanted["metadata"]["name"]
     api.post(path, wanted).expect(201)
@@ -107,7 +107,7 @@ def test_a_name_that_is_taken(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-09")
-def test_what_is_immutable_is_shown_as_it_is_kept(api: Client) -> None:
+def test_immutable_field_errors_show_stored_values(api: Client) -> None:
     about = {"kind": "Widget", "namespace": "default", "name": "w"}
     body: dict[str, Any] = {
         "metadata": {"name": f"e-{secrets.token_hex(4)}"}, "regarding": about, "reason": "Made", "type": "Normal",
@@ -126,7 +126,7 @@ def test_what_is_immutable_is_shown_as_it_is_kept(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-001", "VAL-013")
-def test_names_of_old_events_are_segments_of_a_path(api: Client) -> None:
+def test_core_event_names_may_be_path_segments(api: Client) -> None:
     name = f"E {secrets.token_hex(4)}"
     api.post(OLD, event(name)).expect(201)
     api.delete(f"{OLD}/{name.replace(' ', '%20')}").expect(200)
@@ -134,7 +134,7 @@ def test_names_of_old_events_are_segments_of_a_path(api: Client) -> None:
 
 
 @pytest.mark.rows("ETC-004", "ETC-007")
-def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_only_events_are_stored_with_a_lease(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/lease-{secrets.token_hex(4)}"
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
     with running_server(flags, tmp_path) as server:
@@ -153,7 +153,7 @@ def test_events_have_a_lease_and_others_have_none(tmp_path: Path, own_etcd: Etcd
 
 
 @pytest.mark.rows("ETC-004", "ETC-007")
-def test_an_event_is_gone_when_its_time_is_over(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_event_is_deleted_when_its_lease_expires(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/short-{secrets.token_hex(4)}"
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={prefix}"]
     with running_server([*flags, "--event-ttl=30s"], tmp_path) as server:
@@ -189,7 +189,7 @@ def test_built_in_apis_can_be_turned_off(tmp_path: Path, own_etcd: Etcd) -> None
 
 
 @pytest.mark.rows("ETC-004")
-def test_events_of_a_real_server_are_read(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_protobuf_secret_of_kube_apiserver_is_read(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/real-{secrets.token_hex(4)}"
     # Secret{metadata{name, namespace, uid, creationTimestamp}, data{a: x}, type}, as kube-apiserver stores it
     metadata = b"\x0a\x04real" + b"\x1a\x07default" + b"\x2a\x02u1" + b"\x42\x06\x08\x80\xf8\xbd\xc9\x06"

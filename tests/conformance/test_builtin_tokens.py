@@ -45,7 +45,7 @@ def request(audiences: list[str] | None = None, seconds: int | None = None) -> d
     return {"kind": "TokenRequest", "spec": spec if seconds is None else {**spec, "expirationSeconds": seconds}}
 
 
-def test_a_token_from_request_to_end(connect: Any) -> None:
+def test_token_is_valid_until_its_account_is_deleted(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     made = admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)
@@ -73,7 +73,7 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
     assert gone == {"user": {}, "error": f'[invalid bearer token, serviceaccounts "{name}" not found]'}
 
 
-def test_a_token_is_reviewed_as_a_header_would_bring_it(connect: Any) -> None:
+def test_token_review_parses_tokens_like_the_header(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     of_account = admin.post(f"{ACCOUNTS}/{name}/token", request()).expect(201)["status"]["token"]
@@ -90,7 +90,7 @@ def test_a_token_is_reviewed_as_a_header_would_bring_it(connect: Any) -> None:
         assert seen.expect(201)["status"] == {"user": {}, "error": "invalid bearer token"}
 
 
-def test_others_verify_a_token(connect: Any) -> None:
+def test_published_keys_verify_a_token(connect: Any) -> None:
     admin = connect()
     configuration = admin.get("/.well-known/openid-configuration")
     assert configuration.headers["cache-control"] == "public, max-age=3600"
@@ -137,14 +137,16 @@ def plain(text: str) -> bytes:
         ("GET", "/openid/v1", "*/*", 404),
     ],
 )
-def test_how_the_keys_are_asked_for(connect: Any, method: str, path: str, accept: str, code: int) -> None:
+def test_openid_endpoints_check_method_and_media_type(
+    connect: Any, method: str, path: str, accept: str, code: int
+) -> None:
     answer = connect().request(method, path, headers={"Accept": accept})
     assert answer.status == code
     if path.endswith("/x"):
         assert answer.json["message"] == "the server could not find the requested resource", "no list of paths"
 
 
-def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
+def test_openid_configuration_needs_authentication(connect: Any) -> None:
     assert connect("none").get("/.well-known/openid-configuration").status == 401
 
 
@@ -157,7 +159,9 @@ def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
         (["--service-account-issuer=https://["], None),
     ],
 )
-def test_flags_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None) -> None:
+def test_issuer_flags_enable_openid_discovery(
+    tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None
+) -> None:
     given = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/i-{secrets.token_hex(4)}"]
     with running_server([*given, *flags], tmp_path) as server:
         api = Client(server.url)
@@ -167,7 +171,7 @@ def test_flags_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], t
         assert ("/openid/v1/jwks" in api.get("/").json["paths"]) is bool(told)
 
 
-def test_tokens_outlast_the_change_of_their_key_and_issuer(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_tokens_stay_valid_after_key_and_issuer_change(tmp_path: Path, own_etcd: Etcd) -> None:
     given = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/k-{secrets.token_hex(4)}"]
     old, new = tmp_path / "old", tmp_path / "new"
     for place in (old, new):
@@ -201,7 +205,7 @@ def test_tokens_outlast_the_change_of_their_key_and_issuer(tmp_path: Path, own_e
         assert made["spec"]["audiences"] == ["https://new.example.com", "https://kubernetes.default.svc"]
 
 
-def test_a_token_for_others_is_none_here(connect: Any) -> None:
+def test_token_for_other_audiences_is_refused(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     token = admin.post(f"{ACCOUNTS}/{name}/token", request(["vault"])).expect(201)["status"]["token"]
@@ -216,7 +220,7 @@ def test_a_token_for_others_is_none_here(connect: Any) -> None:
     ("seconds", "bound"),
     [(600, ""), (2**32, ""), (599, "less than 10 minutes"), (2**32 + 1, "larger than 2^32 seconds")],
 )
-def test_how_long_a_token_may_be_asked_for(connect: Any, seconds: int, bound: str) -> None:
+def test_token_expiration_has_bounds(connect: Any, seconds: int, bound: str) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name}/token", request(seconds=seconds))
@@ -226,7 +230,7 @@ def test_how_long_a_token_may_be_asked_for(connect: Any, seconds: int, bound: st
         assert answer.expect(201)["spec"]["expirationSeconds"] == seconds
 
 
-def test_a_token_goes_with_the_secret_that_it_is_bound_to(connect: Any) -> None:
+def test_token_is_invalid_after_its_bound_secret_is_deleted(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     made = admin.post(SECRETS, {"metadata": {"name": name}}).expect(201)
@@ -262,7 +266,7 @@ def test_a_token_goes_with_the_secret_that_it_is_bound_to(connect: Any) -> None:
     assert refused["details"] == {"name": name, "kind": "Secret"}
 
 
-def test_why_a_token_does_not_count(connect: Any) -> None:
+def test_token_review_reports_why_a_token_is_invalid(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     token = admin.post(f"{ACCOUNTS}/{name}/token", request(["a", "b"])).expect(201)["status"]["token"]
@@ -291,7 +295,7 @@ def test_why_a_token_does_not_count(connect: Any) -> None:
 
 
 @pytest.mark.rows("ERR-09")
-def test_requests_that_are_refused(connect: Any) -> None:
+def test_invalid_token_requests_are_refused(connect: Any) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     assert admin.post(f"{ACCOUNTS}/{name}/token", request()).status == 404
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
@@ -306,7 +310,7 @@ def test_requests_that_are_refused(connect: Any) -> None:
 
 
 @pytest.mark.rows("AUT-003", "AUT-005", "ERR-18")
-def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_access_reviews_decide_as_requests(tmp_path: Path, own_etcd: Etcd) -> None:
     (tmp_path / "tokens.csv").write_text("sesame,alice,1001\n")
     flags = [
         "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/deny-{secrets.token_hex(4)}",
@@ -333,7 +337,7 @@ def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -
 
 
 @pytest.mark.parametrize("with_node", [True, False])
-def test_a_token_goes_with_the_pod_that_it_is_bound_to(connect: Any, with_node: bool) -> None:
+def test_token_is_invalid_after_its_bound_pod_is_deleted(connect: Any, with_node: bool) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     pods, nodes, reviews = "/api/v1/namespaces/default/pods", "/api/v1/nodes", f"{REVIEWS}/tokenreviews"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
@@ -402,7 +406,9 @@ def test_a_token_goes_with_the_pod_that_it_is_bound_to(connect: Any, with_node: 
          "cannot bind token to object of type a/b, Kind=X"),
     ],
 )  # fmt: skip
-def test_errors_of_a_request(connect: Any, account: str, body: dict[str, Any], code: int, message: str) -> None:
+def test_token_request_errors_follow_validation_order(
+    connect: Any, account: str, body: dict[str, Any], code: int, message: str
+) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name if account == '-' else account}/token", {"kind": "TokenRequest", **body})
@@ -443,7 +449,7 @@ def test_a_signed_token_with_claims_of_other_types_is_refused(tmp_path: Path, ow
                 assert Client(server.url, header, tls).get("/api").status == 401, changed
 
 
-def test_tokens_are_reviewed_as_the_administrators_without_authentication(api: Client) -> None:
+def test_insecure_server_reviews_any_token_as_admin(api: Client) -> None:
     def review(**spec: Any) -> Any:
         body = {"kind": "TokenReview", "spec": {"token": "x", **spec}}
         return api.post(f"{REVIEWS}/tokenreviews", body).expect(201)["status"]

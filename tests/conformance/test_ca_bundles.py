@@ -58,7 +58,7 @@ def established(api: Client, wanted: dict[str, Any], reason: str) -> dict[str, A
 
 @pytest.mark.rows("CRD-037", "CND-004", "CND-005")
 @pytest.mark.parametrize("bundle", [BAD, encoded(" \n"), encoded("-----BEGIN CERTIFICATE-----\n")])
-def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bundle: str) -> None:
+def test_definition_with_invalid_ca_bundle_is_not_established(api: Client, bundle: str) -> None:
     wanted = with_bundle(bundle)
     api.post(DEFINITIONS, wanted).expect(201)
     seen = established(api, wanted, "InvalidCABundle")
@@ -78,7 +78,7 @@ def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bu
 
 
 @pytest.mark.rows("CRD-037", "CND-005", "ERR-20")
-def test_nothing_of_a_definition_with_a_bundle_of_no_use_is_served(api: Client) -> None:
+def test_definition_with_invalid_ca_bundle_is_not_served(api: Client) -> None:
     wanted = with_bundle(encoded("garbage"))
     (version,) = wanted["spec"]["versions"]
     version["subresources"] = {"status": {}}
@@ -121,7 +121,7 @@ def test_nothing_of_a_definition_with_a_bundle_of_no_use_is_served(api: Client) 
 
 
 @pytest.mark.rows("CRD-037", "DEL-004")
-def test_a_definition_with_a_bundle_of_no_use_can_be_deleted(api: Client) -> None:
+def test_definition_with_invalid_ca_bundle_can_be_deleted(api: Client) -> None:
     wanted = with_bundle(encoded("garbage"))
     api.post(DEFINITIONS, wanted).expect(201)
     established(api, wanted, "InvalidCABundle")
@@ -131,7 +131,7 @@ def test_a_definition_with_a_bundle_of_no_use_can_be_deleted(api: Client) -> Non
 
 
 @pytest.mark.rows("CRD-037", "CND-004")
-def test_a_field_of_that_name_is_no_bundle(api: Client) -> None:
+def test_schema_property_named_ca_bundle_is_not_a_bundle(api: Client) -> None:
     schema = {"type": "object", "properties": {"caBundle": {"type": "string"}}}
     wanted = definition(fresh_group(), schema={"openAPIV3Schema": schema})
     api.post(DEFINITIONS, wanted).expect(201)
@@ -140,7 +140,7 @@ def test_a_field_of_that_name_is_no_bundle(api: Client) -> None:
 
 # upstream: an empty bundle is equal to a missing one
 @pytest.mark.rows("CRD-037", "CND-005")
-def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:
+def test_webhook_with_blank_ca_bundle_is_called(api: Client) -> None:
     wanted = with_bundle(encoded(" \n\t"))
     (version,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False})
@@ -173,7 +173,7 @@ def test_a_blank_bundle_is_none_when_the_webhook_is_called(api: Client) -> None:
         ("\r\n\n", NO_BLOCK),
     ],
 )
-def test_a_bundle_of_use_is_not_replaced_by_another(api: Client, text: str, told: str) -> None:
+def test_invalid_ca_bundle_does_not_replace_a_valid_one(api: Client, text: str, told: str) -> None:
     refuses(api, text, told)
 
 
@@ -225,12 +225,12 @@ def certificate(key: ec.EllipticCurvePrivateKey, extensions: dict[str, bytes]) -
 
 
 @pytest.mark.rows("CRD-037")
-def test_a_certificate_on_a_curve_that_go_does_not_know_is_of_no_use(api: Client) -> None:
+def test_certificate_with_curve_unknown_to_go_is_refused(api: Client) -> None:
     refuses(api, certificate(ODD, {}), "failed to parse certificate: x509: unsupported elliptic curve")
 
 
 @pytest.mark.rows("CRD-037")
-def test_a_certificate_with_an_extension_that_cannot_be_read_is_of_no_use(api: Client) -> None:
+def test_certificate_with_undecodable_extension_is_refused(api: Client) -> None:
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
     established(api, wanted, "InitialNamesAccepted")
@@ -249,7 +249,7 @@ def numbered(serial: int) -> str:
 
 
 @pytest.mark.rows("CRD-037")
-def test_a_serial_number_may_be_zero_and_not_below(api: Client) -> None:
+def test_certificate_serial_number_must_not_be_negative(api: Client) -> None:
     wanted = with_bundle(encoded(numbered(0)))
     api.post(DEFINITIONS, wanted).expect(201)
     assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"

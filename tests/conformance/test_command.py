@@ -40,7 +40,7 @@ def test_some_tests_against_a_server_with_default_flags(server: Server, tmp_path
 
 
 @pytest.mark.slow
-def test_no_test_is_no_success(server: Server) -> None:
+def test_selection_without_tests_fails(server: Server) -> None:
     done = run(f"--server={server.url}", "-k", "no_test_has_this_name")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 passed, 0 failed, 0 skipped")
 

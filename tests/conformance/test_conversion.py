@@ -50,7 +50,7 @@ def names_asked(hook: Webhook) -> list[list[str]]:
 
 
 @pytest.mark.rows("VER-002", "VER-004", "VER-009")
-def test_the_crontab_of_the_documentation(api: Client, hook: Webhook, own_etcd: Etcd) -> None:
+def test_webhook_converts_the_crontab_of_the_documentation(api: Client, hook: Webhook, own_etcd: Etcd) -> None:
     tabs = serve_crontabs(api, hook)
     made = tabs.create("v1beta1", "local-crontab", hostPort="localhost:1234")
     assert made["hostPort"] == "localhost:1234"
@@ -78,7 +78,7 @@ def test_the_crontab_of_the_documentation(api: Client, hook: Webhook, own_etcd: 
 
 
 @pytest.mark.rows("VER-012", "VER-004")
-def test_one_call_for_each_object_and_revision(api: Client, hook: Webhook) -> None:
+def test_webhook_converts_each_object_revision_once(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_readers_at_the_same_time_share_a_call(api: Client, hook: Webhook) -> No
 
 
 @pytest.mark.rows("VER-012")
-def test_versions_that_nobody_uses_are_never_asked_for(api: Client, hook: Webhook) -> None:
+def test_requests_in_the_stored_version_call_no_webhook(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     with api.watch(tabs.path("v1beta1")) as watch:
         tabs.create("v1beta1", "a", hostPort="a:1")
@@ -116,7 +116,7 @@ def test_versions_that_nobody_uses_are_never_asked_for(api: Client, hook: Webhoo
 
 
 @pytest.mark.rows("VER-004", "VER-002")
-def test_a_list_asks_in_batches_for_what_is_in_another_version(api: Client, hook: Webhook) -> None:
+def test_list_converts_objects_of_other_versions_in_batches(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     for number in range(230):
         tabs.create("v1beta1", f"o{number:03}", hostPort=f"h{number}:1")
@@ -150,7 +150,7 @@ def move_storage(api: Client, tabs: CronTabs, version: str, **served: bool) -> N
 
 @pytest.mark.rows("VER-004")
 @pytest.mark.parametrize("form", ["pages", "table", "yaml", "metadata", "exact", "pretty", "compressed"])
-def test_lists_in_every_form(api: Client, hook: Webhook, form: str) -> None:
+def test_lists_of_each_media_type_return_converted_objects(api: Client, hook: Webhook, form: str) -> None:
     tabs = serve_crontabs(api, hook, additionalPrinterColumns=[{"name": "H", "type": "string", "jsonPath": ".host"}])
     for number in range(5):
         tabs.create("v1beta1", f"o{number}", hostPort=f"h{number}:1")
@@ -181,7 +181,7 @@ def test_lists_in_every_form(api: Client, hook: Webhook, form: str) -> None:
 
 
 @pytest.mark.rows("VER-008", "VER-012", "VER-015")
-def test_a_watch_shows_each_event_in_its_version(api: Client, hook: Webhook) -> None:
+def test_watch_delivers_events_in_the_requested_version(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "before", hostPort="before:1")
     with api.watch(tabs.path("v1")) as watch:
@@ -199,7 +199,7 @@ def test_a_watch_shows_each_event_in_its_version(api: Client, hook: Webhook) -> 
 
 
 @pytest.mark.rows("VER-015", "VER-002")
-def test_watches_go_on_over_objects_of_old_and_new_storage_versions(api: Client, hook: Webhook) -> None:
+def test_watch_delivers_objects_of_old_and_new_storage_versions(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "old", hostPort="old:1")
     move_storage(api, tabs, "v1")
@@ -210,7 +210,7 @@ def test_watches_go_on_over_objects_of_old_and_new_storage_versions(api: Client,
 
 
 @pytest.mark.rows("VER-008", "ERR-22")
-def test_a_watch_that_cannot_go_on_ends_with_an_error(api: Client, hook: Webhook) -> None:
+def test_failed_conversion_ends_watch_with_an_error(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     with api.watch(tabs.path("v1")) as watch:
@@ -232,7 +232,7 @@ def test_a_watch_that_cannot_go_on_ends_with_an_error(api: Client, hook: Webhook
 
 
 @pytest.mark.rows("VER-002", "VER-004")
-def test_every_write_in_a_version_that_is_not_stored(api: Client, hook: Webhook, own_etcd: Etcd) -> None:
+def test_all_verbs_write_in_a_version_that_is_not_stored(api: Client, hook: Webhook, own_etcd: Etcd) -> None:
     status = {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}}
     replicas = {"type": "object", "properties": {"replicas": {"type": "integer"}}}
     more = {"spec": replicas, "status": replicas}
@@ -279,7 +279,7 @@ def test_every_write_in_a_version_that_is_not_stored(api: Client, hook: Webhook,
 
 
 @pytest.mark.rows("VER-002")
-def test_appliers_of_different_versions_own_their_fields(api: Client, hook: Webhook) -> None:
+def test_applies_in_two_versions_conflict_on_the_same_field(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     body = {"kind": "CronTab", "metadata": {"name": "a"}}
     old = {**body, "apiVersion": f"{tabs.group}/v1beta1", "hostPort": "a:1"}
@@ -297,7 +297,7 @@ def test_appliers_of_different_versions_own_their_fields(api: Client, hook: Webh
 
 
 @pytest.mark.rows("SSA-014", "VER-002")
-def test_an_applier_may_change_its_version_beside_others(api: Client, hook: Webhook) -> None:
+def test_applier_changes_its_version_beside_another_manager(api: Client, hook: Webhook) -> None:
     spec = {"type": "object", "properties": {"a": TEXT, "b": TEXT}}
     schema = {"type": "object", "properties": {"spec": spec}}
     hook.answer = answer(renamed)
@@ -317,7 +317,7 @@ def test_an_applier_may_change_its_version_beside_others(api: Client, hook: Webh
 
 
 @pytest.mark.rows("VER-003", "NUL-005", "PRU-007")
-def test_defaults_before_and_pruning_after_a_conversion(api: Client, hook: Webhook) -> None:
+def test_conversion_applies_defaults_before_and_prunes_after(api: Client, hook: Webhook) -> None:
     def schema(**properties: Any) -> dict[str, Any]:
         return {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
 
@@ -338,7 +338,7 @@ def test_defaults_before_and_pruning_after_a_conversion(api: Client, hook: Webho
 
 
 @pytest.mark.rows("SEL-001", "SEL-002", "VER-012")
-def test_fields_are_selected_in_the_version_asked_for(api: Client, hook: Webhook) -> None:
+def test_field_selector_matches_in_the_requested_version(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     path = f"{DEFINITIONS}/crontabs.{tabs.group}"
     versions = api.get(path).expect(200)["spec"]["versions"]
@@ -375,7 +375,7 @@ def test_fields_are_selected_in_the_version_asked_for(api: Client, hook: Webhook
 
 
 @pytest.mark.rows("VER-002", "RV-005")
-def test_pages_of_what_is_selected_go_through_all_namespaces(api: Client, hook: Webhook) -> None:
+def test_pages_of_a_label_selector_span_all_namespaces(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     places = [("default", "a"), ("default", "b"), ("kube-system", "a"), ("kube-system", "b")]
     for namespace, name in places:
@@ -390,7 +390,7 @@ def test_pages_of_what_is_selected_go_through_all_namespaces(api: Client, hook: 
 
 
 @pytest.mark.rows("WRI-021", "VER-004")
-def test_what_a_delete_of_all_leaves_is_marked_in_its_version(api: Client, hook: Webhook) -> None:
+def test_deletecollection_marks_objects_with_finalizers(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="x:1", metadata={"finalizers": ["example.com/hold"]})
     assert [it["host"] for it in api.delete(tabs.path("v1")).expect(200)["items"]] == ["x"]
@@ -400,7 +400,7 @@ def test_what_a_delete_of_all_leaves_is_marked_in_its_version(api: Client, hook:
 
 
 @pytest.mark.rows("WRI-021", "VER-009")
-def test_a_delete_of_all_begins_when_all_can_be_shown(api: Client, hook: Webhook) -> None:
+def test_deletecollection_deletes_nothing_if_conversion_fails(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     for name in "ab":
         tabs.create("v1beta1", name, hostPort="x:1")
@@ -453,7 +453,7 @@ def test_conversions_are_counted(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("B1-003", "B1-002", "VER-004")
-def test_a_definition_in_v1beta1(api: Client, hook: Webhook) -> None:
+def test_webhook_of_a_v1beta1_definition_converts_objects(api: Client, hook: Webhook) -> None:
     group = fresh_group()
     versions = [
         {"name": name, "served": True, "storage": name == "v1beta1", "schema": {"openAPIV3Schema": schema}}
@@ -480,7 +480,7 @@ def test_a_definition_in_v1beta1(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("VER-011", "VER-014")
-def test_objects_of_a_version_that_is_gone(api: Client, hook: Webhook) -> None:
+def test_reads_fail_if_the_stored_version_was_removed(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     move_storage(api, tabs, "v1")

@@ -30,7 +30,7 @@ def api(converting: Server) -> Client:
 
 
 @pytest.mark.rows("VER-004", "VER-005")
-def test_reviews_of_v1beta1(api: Client, hook: Webhook) -> None:
+def test_webhook_converts_with_v1beta1_reviews(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook, reviews=("v3", "v1beta1", "v1"))
     tabs.create("v1beta1", "a", hostPort="a:1")
     hook.answer = spoiled(lambda _: None, uid="another")
@@ -39,7 +39,7 @@ def test_reviews_of_v1beta1(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("VER-004")
-def test_a_webhook_is_not_told_the_revision(api: Client, hook: Webhook) -> None:
+def test_review_objects_have_no_resource_version(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     made = tabs.create("v1beta1", "a", hostPort="a:1")
     assert tabs.get("v1", "a")["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
@@ -62,7 +62,7 @@ OTHERS: dict[str, tuple[Any, str]] = {  # case → (value that the webhook retur
 
 @pytest.mark.rows("VER-006")
 @pytest.mark.parametrize("name", OTHERS)
-def test_invalid_objects_are_quoted_in_errors(api: Client, hook: Webhook, name: str) -> None:
+def test_error_quotes_invalid_converted_object(api: Client, hook: Webhook, name: str) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     given, text = OTHERS[name]
@@ -93,7 +93,7 @@ OBJECT_TEXTS = {
 
 @pytest.mark.rows("VER-005", "VER-006", "VER-007", "VER-008")
 @pytest.mark.parametrize("name", sorted(BROKEN))
-def test_a_useless_webhook_is_a_clean_500(api: Client, hook: Webhook, name: str) -> None:
+def test_invalid_webhook_response_is_a_500(api: Client, hook: Webhook, name: str) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     hook.answer = BROKEN[name]
@@ -116,7 +116,7 @@ def test_a_useless_webhook_is_a_clean_500(api: Client, hook: Webhook, name: str)
 
 
 @pytest.mark.rows("VER-006")
-def test_errors_of_lists_name_the_place(api: Client, hook: Webhook) -> None:
+def test_list_error_has_key_and_index_of_invalid_object(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     for name in "abc":
         tabs.create("v1beta1", name, hostPort="h:1")
@@ -137,7 +137,7 @@ def test_errors_of_lists_name_the_place(api: Client, hook: Webhook) -> None:
 
 
 @pytest.mark.rows("VER-007")
-def test_only_labels_and_annotations_of_metadata_may_change(api: Client, hook: Webhook) -> None:
+def test_webhook_may_change_only_labels_and_annotations(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     made = tabs.create("v1beta1", "a", hostPort="a:1", metadata={"labels": {"x": "1"}, "annotations": {"y": "2"}})
     changed = {
@@ -178,14 +178,14 @@ def test_bad_labels_are_refused(api: Client, hook: Webhook, metadata: dict[str, 
 
 
 @pytest.mark.rows("VER-004")
-def test_no_review_version_in_common(api: Client, hook: Webhook) -> None:
+def test_definition_without_known_review_version_is_refused(api: Client, hook: Webhook) -> None:
     body = {"conversion": conversion(hook.client_config(), ("v3",))}
     tabs = serve_crontabs(api, hook)
     assert api.patch(f"{DEFINITIONS}/crontabs.{tabs.group}", {"spec": body}).status == 422
 
 
 @pytest.mark.rows("VER-008")
-def test_a_write_whose_answer_cannot_be_shown_is_not_stored(api: Client, hook: Webhook) -> None:
+def test_write_is_not_stored_if_its_response_cannot_be_converted(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "old", hostPort="old:1")
     tabs.get("v1", "old")
@@ -213,7 +213,7 @@ STEPS = [
 
 
 @pytest.mark.rows("SSA-011", "VER-004")
-def test_an_apply_says_at_which_step_the_webhook_failed(api: Client, hook: Webhook) -> None:
+def test_apply_error_names_the_failed_conversion_step(api: Client, hook: Webhook) -> None:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     hook.answer = answer(renamed)
     tabs = serve_crontabs(api, hook, schemas={"v1beta1": anything, "v1": anything})

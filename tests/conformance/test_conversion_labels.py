@@ -54,9 +54,7 @@ FORMS = {"objects": {}, "tables": {"Accept": TABLE}, "metadata": {"Accept": META
 @pytest.mark.rows("SEL-003", "SEL-002", "RV-011")
 @pytest.mark.parametrize("shown_before", [True, False])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_watch_selects_by_the_labels_that_it_shows(
-    api: Client, tabs: CronTabs, form: str, shown_before: bool
-) -> None:
+def test_watch_selects_by_converted_labels(api: Client, tabs: CronTabs, form: str, shown_before: bool) -> None:
     def change(hostport: str) -> None:
         api.patch(tabs.path("v1beta1", "a"), {"hostPort": hostport}).expect(200)
         if shown_before:
@@ -79,7 +77,7 @@ def test_a_watch_selects_by_the_labels_that_it_shows(
 
 
 @pytest.mark.rows("SEL-003", "RV-010")
-def test_a_watch_that_resumes_selects_by_the_labels_that_it_shows(api: Client, tabs: CronTabs) -> None:
+def test_resumed_watch_selects_by_converted_labels(api: Client, tabs: CronTabs) -> None:
     start = api.get(tabs.path("v1")).expect(200)["metadata"]["resourceVersion"]
     api.patch(tabs.path("v1beta1", "a"), {"hostPort": "z:2"}).expect(200)
     api.delete(tabs.path("v1beta1", "b")).expect(200)
@@ -95,7 +93,7 @@ def test_a_watch_that_resumes_selects_by_the_labels_that_it_shows(api: Client, t
 
 
 @pytest.mark.rows("SEL-003")
-def test_labels_that_are_not_shown_select_nothing(api: Client, hook: Webhook, tabs: CronTabs) -> None:
+def test_stored_labels_replaced_by_conversion_select_nothing(api: Client, hook: Webhook, tabs: CronTabs) -> None:
     tabs.create("v1beta1", "c", hostPort="x:1", metadata={"labels": {"version": "v1beta1"}})
     shown = api.get(tabs.path("v1"), labelSelector="version=v1beta1").expect(200)["items"]
     assert shown == []

@@ -65,7 +65,7 @@ def use(api: Client, group: str, **client_config: Any) -> None:
 
 
 @pytest.mark.rows("VER-009")
-def test_services_are_found_by_the_map(api: Client, hook: Webhook, map_file: Path) -> None:
+def test_service_resolver_locates_conversion_webhooks(api: Client, hook: Webhook, map_file: Path) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     name, namespace = SERVICE.split(".")
@@ -89,7 +89,7 @@ def test_services_are_found_by_the_map(api: Client, hook: Webhook, map_file: Pat
 
 
 @pytest.mark.rows("VER-009")
-def test_a_service_whose_name_is_not_plain_ascii(api: Client, hook: Webhook) -> None:
+def test_service_name_outside_ascii_is_encoded(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     use(api, tabs.group, service={"name": "ümlaut", "namespace": "n"})
@@ -110,7 +110,9 @@ CERTIFICATES = {
 
 @pytest.mark.rows("VER-009", "VER-008")
 @pytest.mark.parametrize("fault", CERTIFICATES)
-def test_connections_that_cannot_be_trusted(api: Client, hook: Webhook, tmp_path: Path, fault: str) -> None:
+def test_webhook_with_untrusted_connection_is_not_called(
+    api: Client, hook: Webhook, tmp_path: Path, fault: str
+) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     how: dict[str, dict[str, Any]] = {
@@ -133,7 +135,7 @@ def test_connections_that_cannot_be_trusted(api: Client, hook: Webhook, tmp_path
         assert other.reviews == []
 
 
-def test_a_map_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_start_fails_with_invalid_service_resolver_file(tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     path.write_text("a.b:443: [1]\n")
     flags = ["--insecure", "--port=0", f"--data-dir={tmp_path / 'data'}", f"--service-resolver={path}"]

@@ -70,7 +70,7 @@ def api(converting: Server) -> Client:
     return Client(converting.url)
 
 
-def test_the_data_has_such_definitions() -> None:
+def test_data_has_definitions_with_several_versions() -> None:
     if DATA is None:
         pytest.skip("the real definitions are not beside the checkout")
     assert len(FOUND) > 40
@@ -78,7 +78,7 @@ def test_the_data_has_such_definitions() -> None:
 
 @pytest.mark.rows("VER-002", "VER-003", "VER-004")
 @pytest.mark.parametrize("scenario", FOUND, ids=IDS)
-def test_objects_in_every_version(api: Client, hook: Webhook, scenario: Scenario) -> None:
+def test_real_objects_equal_records_in_every_version(api: Client, hook: Webhook, scenario: Scenario) -> None:
     hook.answer = answer(renamed)
     wanted = copy.copy(manifest(scenario["steps"][0]["body"]["definition"]))
     wanted.pop("status", None)

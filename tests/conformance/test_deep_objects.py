@@ -34,7 +34,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 @pytest.mark.rows("VER-006")
 @pytest.mark.parametrize("levels", [MOST, 900])
-def test_an_answer_of_a_webhook_that_is_too_deep_is_told(api: Client, hook: Webhook, levels: int) -> None:
+def test_too_deep_converted_object_is_an_error(api: Client, hook: Webhook, levels: int) -> None:
     hook.answer = answer(renamed)
     tabs = serve_crontabs(api, hook, schemas={"v1beta1": ANYTHING, "v1": ANYTHING})
     for name in ("a", "b"):
@@ -53,7 +53,7 @@ def test_an_answer_of_a_webhook_that_is_too_deep_is_told(api: Client, hook: Webh
 
 
 @pytest.mark.rows("VER-006")
-def test_an_answer_as_deep_as_this_server_writes_is_taken(api: Client, hook: Webhook) -> None:
+def test_converted_object_of_maximum_depth_is_accepted(api: Client, hook: Webhook) -> None:
     hook.answer = answer(renamed)
     tabs = serve_crontabs(api, hook, schemas={"v1beta1": ANYTHING, "v1": ANYTHING})
     tabs.create("v1beta1", "a", spec={"x": 1})
@@ -80,7 +80,7 @@ def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str,
 
 @pytest.mark.rows("ETC-003")
 @pytest.mark.parametrize("levels", [MOST, MOST + 1, 400, 900])
-def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, levels: int) -> None:
+def test_requests_report_a_too_deep_stored_object(api: Client, own_etcd: Etcd, levels: int) -> None:
     widgets, made = with_deep(api, own_etcd, levels)
     answers = [
         api.get(widgets.path("deep")),
@@ -103,7 +103,7 @@ def test_a_stored_object_that_is_too_deep_is_named(api: Client, own_etcd: Etcd, 
 
 
 @pytest.mark.rows("ETC-003", "TAB-004")
-def test_an_object_as_deep_as_may_be_is_shown_in_tables(api: Client, own_etcd: Etcd) -> None:
+def test_tables_include_an_object_of_maximum_depth(api: Client, own_etcd: Etcd) -> None:
     widgets, _ = with_deep(api, own_etcd, MOST)
     deep = api.get(widgets.path("deep")).expect(200)
     whole = {"includeObject": "Object", "fieldSelector": "metadata.name=deep"}

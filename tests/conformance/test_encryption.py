@@ -111,7 +111,7 @@ def test_values_of_kube_apiserver_are_read(api: Client, row: dict[str, Any]) -> 
 
 
 @pytest.mark.rows("OPS-003")
-def test_each_resource_is_sealed_by_its_rule(api: Client, etcd: Etcd) -> None:
+def test_each_resource_is_encrypted_by_its_rule(api: Client, etcd: Etcd) -> None:
     api.post(SECRETS, {"metadata": {"name": "a"}, "stringData": {"word": "sesame"}}).expect(201)
     api.post(MAPS, {"metadata": {"name": "a"}, "data": {"word": "sesame"}}).expect(201)
     api.post(ACCOUNTS, {"metadata": {"name": "a"}}).expect(201)
@@ -149,7 +149,7 @@ CASES = [
 
 @pytest.mark.rows("OPS-003", "RV-020", "ETC-006")
 @pytest.mark.parametrize(("path", "resource", "value", "why"), CASES, ids=lambda part: str(part)[-12:])
-def test_only_values_without_a_key_fail(
+def test_undecryptable_value_fails_only_reads_that_include_it(
     api: Client, etcd: Etcd, path: str, resource: str, value: bytes, why: str
 ) -> None:
     listed = api.get(path).expect(200)
@@ -189,7 +189,7 @@ def test_only_values_without_a_key_fail(
 
 
 @pytest.mark.rows("OPS-003", "MTR-001")
-def test_turns_are_counted(api: Client) -> None:
+def test_metrics_count_encryptions(api: Client) -> None:
     api.post(SECRETS, {"metadata": {"generateName": "counted-"}}).expect(201)
     text = api.get("/metrics").text
     labels = 'resource="secrets",transformation_type="to_storage",transformer_prefix="key1:",status="OK"'
@@ -210,7 +210,7 @@ def in_use(api: Client) -> str:
 
 
 @pytest.mark.rows("OPS-003", "ETC-009")
-def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_keys_are_rotated_without_a_restart(own_etcd: Etcd, tmp_path: Path) -> None:
     file = tmp_path / "encryption.yaml"
 
     def use(*providers: dict[str, Any]) -> None:
@@ -298,7 +298,7 @@ def test_invalid_configurations_end_the_start(tmp_path: Path, text: str | None, 
 
 
 @pytest.mark.rows("OPS-003")
-def test_without_the_flag_sealed_values_are_told_as_such(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_encrypted_value_without_configuration_is_an_error(own_etcd: Etcd, tmp_path: Path) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/unsealed"]
     with running_server(flags, tmp_path) as server:
         api = Client(server.url)

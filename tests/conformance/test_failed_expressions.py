@@ -62,7 +62,9 @@ def ruled(api: Client, **rule: Any) -> Resource:
         ("'a\\nb'", "messageExpression should not contain line breaks"),
     ],
 )
-def test_a_message_that_cannot_be_made(telling: tuple[Server, bool], expression: str, error: str) -> None:
+def test_failed_message_expression_of_a_rule_is_logged(
+    telling: tuple[Server, bool], expression: str, error: str
+) -> None:
     api = Client(telling[0].url)
     widgets = ruled(api, rule="self.x > 5", message="too small", messageExpression=expression)
     refused = api.post(widgets.path(), widgets.make("a", x=1)).expect(422)
@@ -109,7 +111,7 @@ VALIDATION = {"expression": "object.spec.x > 5", "message": "too small", "messag
     ],
     ids=["message", "validation", "audit annotation", "match condition"],
 )
-def test_a_policy_that_fails(telling: tuple[Server, bool], more: dict[str, Any], told: str) -> None:
+def test_failed_policy_expression_is_logged(telling: tuple[Server, bool], more: dict[str, Any], told: str) -> None:
     api = Client(telling[0].url)
     widgets = ruled(api, rule="true")
     name = f"p.{widgets.group}"

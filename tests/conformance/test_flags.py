@@ -66,7 +66,7 @@ def connect(flagged: Server, trust: ssl.SSLContext) -> Connect:
 
 @pytest.mark.rows("AUT-001", "AUT-002", "AUT-003", "ERR-18")
 @pytest.mark.parametrize("query", ["", "?resourceVersion=0"])
-def test_who_tells_no_name_is_judged_as_anonymous(connect: Connect, query: str) -> None:
+def test_request_without_token_is_authorized_as_anonymous(connect: Connect, query: str) -> None:
     admin, stranger, name = connect(), connect(""), f"strangers-{secrets.token_hex(4)}"
     refused = stranger.get(DEFAULT + query)
     assert (refused.status, refused.json["reason"]) == (403, "Forbidden")
@@ -90,7 +90,7 @@ def test_who_tells_no_name_is_judged_as_anonymous(connect: Connect, query: str) 
 
 
 @pytest.mark.rows("AUT-001")
-def test_a_token_counts_for_the_audiences_of_the_server(connect: Connect) -> None:
+def test_token_authenticates_only_for_server_audiences(connect: Connect) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
 
@@ -114,7 +114,7 @@ def test_a_token_counts_for_the_audiences_of_the_server(connect: Connect) -> Non
 
 
 @pytest.mark.rows("ADM-001")
-def test_a_plug_in_that_is_turned_on_is_on_and_one_that_is_none_is_told(flagged: Server, connect: Connect) -> None:
+def test_enable_plugins_enables_known_and_warns_of_unknown(flagged: Server, connect: Connect) -> None:
     made = connect().post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "a"}})
     assert (made.status, made.json["message"]) == (404, 'namespaces "gone" not found')
     assert flagged.log is not None
@@ -133,7 +133,7 @@ def test_older_tls_is_refused(flagged: Server, trust: ssl.SSLContext) -> None:
     assert Client(flagged.url, {}, trust).get("/livez").status == 200
 
 
-def test_a_requested_token_lives_no_longer_than_told(connect: Connect) -> None:
+def test_token_lifetime_is_limited_to_max_token_expiration(connect: Connect) -> None:
     admin, name = connect(), f"short-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     for asked, given in ((172_800, 3_600), (3_600, 3_600), (600, 600)):
@@ -143,7 +143,7 @@ def test_a_requested_token_lives_no_longer_than_told(connect: Connect) -> None:
         assert made.warnings == (shortened if asked > given else [])
 
 
-def test_dependents_stay_where_nothing_collects_them(connect: Connect) -> None:
+def test_disabled_garbage_collector_keeps_dependents(connect: Connect) -> None:
     admin, name = connect(), f"kept-{secrets.token_hex(4)}"
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": f"u-{name}"}
     body = {"metadata": {"name": name, "ownerReferences": [reference]}}
@@ -179,7 +179,7 @@ OWNED = [
 
 @pytest.mark.rows("ADM-001")
 @pytest.mark.parametrize(("allowed", "operation", "blocks", "kind", "text"), OWNED)
-def test_owners_need_permissions(
+def test_owner_references_require_permissions(
     connect: Connect, allowed: list[object], operation: str, blocks: bool | None, kind: tuple[str, str], text: str
 ) -> None:
     admin, name = connect(), f"owned-{secrets.token_hex(4)}"
@@ -210,7 +210,7 @@ def test_owners_need_permissions(
 
 
 @pytest.mark.rows("RV-014")
-def test_a_watch_without_an_end_gets_one(connect: Connect) -> None:
+def test_watch_without_timeout_ends_after_min_request_timeout(connect: Connect) -> None:
     began = time.monotonic()
     with connect().watch(f"{DEFAULT}/configmaps", resourceVersion=0) as watch:
         events = [event["type"] for event in watch]
@@ -220,7 +220,7 @@ def test_a_watch_without_an_end_gets_one(connect: Connect) -> None:
 
 @pytest.mark.rows("LIM-001")
 @pytest.mark.parametrize("writes", [False, True], ids=["reads", "writes"])
-def test_no_more_requests_at_a_time_than_told(etcd: Etcd, connect: Connect, writes: bool) -> None:
+def test_requests_over_max_inflight_get_429(etcd: Etcd, connect: Connect, writes: bool) -> None:
     admin, path = connect(), f"{DEFAULT}/configmaps"
 
     def ask() -> tuple[int, str]:

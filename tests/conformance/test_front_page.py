@@ -34,7 +34,7 @@ def test_a_browser_gets_a_page_without_credentials(api: Client) -> None:
     assert (head.status, head.headers["content-length"], head.text) == (200, page.headers["content-length"], "")
 
 
-def test_its_policy_permits_its_own_style_and_script_only(api: Client) -> None:
+def test_security_policy_permits_only_inlined_style_and_script(api: Client) -> None:
     page = api.get("/", {"Accept": BROWSER})
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
@@ -62,7 +62,7 @@ def test_any_other_client_gets_the_list_of_paths(api: Client, path: str, accept:
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/index.html"), ("GET", "/apis"), ("POST", "/"), ("GET", "//"), ("GET", "/?a=b/..")]
 )
-def test_the_page_opens_no_other_door(api: Client, method: str, path: str) -> None:
+def test_html_is_returned_only_for_get_of_the_root(api: Client, method: str, path: str) -> None:
     answer = api.request(method, path, headers={"Accept": BROWSER})
     if path == "/?a=b/..":
         assert answer.status == 200
@@ -72,6 +72,6 @@ def test_the_page_opens_no_other_door(api: Client, method: str, path: str) -> No
         assert not answer.headers["content-type"].startswith("text/html")
 
 
-def test_a_wrong_credential_is_refused_as_everywhere(api: Client) -> None:
+def test_page_with_a_wrong_token_is_refused(api: Client) -> None:
     answer = api.get("/", {"Accept": BROWSER, "Authorization": "Bearer wrong"})
     assert answer.status == (401 if api.url.startswith("https") else 200)

@@ -48,7 +48,7 @@ def gone(widgets: Resource, name: str) -> None:
     until(lambda: widgets.api.get(widgets.path(name)).status == 404, f"{name} is gone", within=PATIENCE)
 
 
-def test_background_takes_the_dependents_after_the_owner(api: Client) -> None:
+def test_background_deletes_dependents_after_the_owner(api: Client) -> None:
     widgets = serve(api)
     owner, other = (widgets.create(name) for name in OWNER_NAMES)
     child(widgets, "only", owner)
@@ -64,7 +64,7 @@ def test_background_takes_the_dependents_after_the_owner(api: Client) -> None:
     until(let_go, "the shared one has lost the reference", within=PATIENCE)
 
 
-def test_foreground_takes_the_dependents_before_the_owner(api: Client) -> None:
+def test_foreground_deletes_dependents_before_the_owner(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")
     child(widgets, "held", owner, finalizers=("example.com/hold",))
@@ -81,7 +81,7 @@ def test_foreground_takes_the_dependents_before_the_owner(api: Client) -> None:
     gone(widgets, "owner")
 
 
-def test_orphan_leaves_the_dependents_without_the_owner(api: Client) -> None:
+def test_orphan_removes_owner_references_of_dependents(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")
     before = child(widgets, "left", owner)
@@ -95,14 +95,14 @@ def test_orphan_leaves_the_dependents_without_the_owner(api: Client) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Orphan"])
-def test_a_policy_ends_for_owners_of_nothing(api: Client, policy: str) -> None:
+def test_owner_without_dependents_is_deleted(api: Client, policy: str) -> None:
     widgets = serve(api)
     widgets.create("owner")
     delete(widgets, "owner", policy)
     gone(widgets, "owner")
 
 
-def test_owners_of_kinds_that_are_not_served_keep_their_dependents(api: Client) -> None:
+def test_owners_of_unserved_kinds_keep_their_dependents(api: Client) -> None:
     widgets = serve(api)
     cow = {"apiVersion": "v1", "kind": "Cow", "metadata": {"name": "p", "uid": "0c5f3b3e-0000-4000-8000-000000000000"}}
     kept = child(widgets, "kept", cow)
@@ -111,7 +111,7 @@ def test_owners_of_kinds_that_are_not_served_keep_their_dependents(api: Client) 
     assert api.get(widgets.path("kept")).expect(200) == kept
 
 
-def test_a_definition_of_deleted_owners_goes(api: Client) -> None:
+def test_foreground_deletion_of_definition_with_owners_completes(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")
     child(widgets, "child", owner)
@@ -121,7 +121,7 @@ def test_a_definition_of_deleted_owners_goes(api: Client) -> None:
     until(lambda: api.get(path).status == 404, "the definition is gone", within=20)
 
 
-def test_the_collector_can_be_turned_off(tmp_path: Path) -> None:
+def test_disabled_collector_keeps_dependents_and_finalizers(tmp_path: Path) -> None:
     flags = ["--insecure", "--port=0", "--controllers=*,-garbage-collector-controller"]
     with running_server(flags, tmp_path) as server:
         api = Client(server.url)
@@ -139,7 +139,7 @@ def reported(api: Client, namespace: str, about: dict[str, Any]) -> list[dict[st
     return list(listed.expect(200)["items"])
 
 
-def test_an_owner_in_another_namespace_is_told_of_in_an_event(api: Client) -> None:
+def test_owner_in_another_namespace_creates_an_event(api: Client) -> None:
     widgets, place = serve(api), f"n-{secrets.token_hex(4)}"
     api.post("/api/v1/namespaces", {"metadata": {"name": place}}).expect(201)
     owner = widgets.create("owner")
@@ -166,7 +166,7 @@ def test_an_owner_in_another_namespace_is_told_of_in_an_event(api: Client) -> No
     api.delete(f"/api/v1/namespaces/{place}").expect(200)
 
 
-def test_a_namespaced_owner_of_an_object_of_the_cluster_is_told_of_in_an_event(api: Client) -> None:
+def test_namespaced_owner_of_cluster_object_creates_an_event(api: Client) -> None:
     widgets = serve(api)
     owner, name = widgets.create("owner"), f"n-{secrets.token_hex(4)}"
     metadata = {"name": name, "ownerReferences": [reference(owner)]}
@@ -182,7 +182,7 @@ def test_a_namespaced_owner_of_an_object_of_the_cluster_is_told_of_in_an_event(a
     api.delete(f"/api/v1/namespaces/{name}").expect(200)
 
 
-def test_an_owner_that_is_nowhere_makes_no_event(api: Client) -> None:
+def test_missing_owner_creates_no_event(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")
     delete(widgets, "owner", "Background")

@@ -187,7 +187,7 @@ def versioned(kinds: tuple[Resource, Resource]) -> tuple[Resource, Resource]:
 
 @pytest.mark.rows("VER-003", "WRI-004", "WRI-007")
 @pytest.mark.parametrize("name", list(WRITES))
-def test_a_write_keeps_what_only_another_version_shows(versioned: tuple[Resource, Resource], name: str) -> None:
+def test_write_keeps_fields_that_its_version_lacks(versioned: tuple[Resource, Resource], name: str) -> None:
     v1, v1beta1 = versioned
     send, changed = WRITES[name]
     assert send(v1beta1).status == 200
@@ -198,7 +198,7 @@ def test_a_write_keeps_what_only_another_version_shows(versioned: tuple[Resource
 
 @pytest.mark.rows("VER-003", "SRV-005")
 @pytest.mark.parametrize("name", list(STATUS_WRITES))
-def test_a_write_of_the_status_keeps_it_too(versioned: tuple[Resource, Resource], name: str) -> None:
+def test_status_write_keeps_fields_that_its_version_lacks(versioned: tuple[Resource, Resource], name: str) -> None:
     v1, v1beta1 = versioned
     send, phase = STATUS_WRITES[name]
     assert send(v1beta1).expect(200)["status"]["phase"] == phase
@@ -208,7 +208,7 @@ def test_a_write_of_the_status_keeps_it_too(versioned: tuple[Resource, Resource]
 
 
 @pytest.mark.rows("VER-003", "WRI-006")
-def test_a_write_that_changes_nothing_is_none_in_each_version(versioned: tuple[Resource, Resource]) -> None:
+def test_unchanged_write_stores_nothing_in_each_version(versioned: tuple[Resource, Resource]) -> None:
     before = versioned[0].api.get(versioned[0].path("x")).expect(200)["metadata"]["resourceVersion"]
     for of in versioned:
         answer = patched(MERGE, {}, dryRun="All")(of).expect(200)
@@ -217,7 +217,7 @@ def test_a_write_that_changes_nothing_is_none_in_each_version(versioned: tuple[R
 
 
 @pytest.mark.rows("VER-003", "SSA-009")
-def test_an_applier_removes_what_it_applied_through_another_version(versioned: tuple[Resource, Resource]) -> None:
+def test_applier_removes_fields_applied_in_another_version(versioned: tuple[Resource, Resource]) -> None:
     v1, v1beta1 = versioned
     applied(spec={"only": "n", "inner": {"y": "n"}, "bare": {"z": "n"}})(v1).expect(200)
     changed = {"only": "n", "inner": {"x": "x", "y": "n"}, "bare": {"z": "n"}}
@@ -229,7 +229,7 @@ def test_an_applier_removes_what_it_applied_through_another_version(versioned: t
 
 
 @pytest.mark.rows("VER-003", "SSA-001", "SSA-011")
-def test_an_apply_is_pruned_by_the_version_that_is_stored(api: Client) -> None:
+def test_apply_is_pruned_by_the_storage_version(api: Client) -> None:
     schemas = [{"type": "object", "properties": {"spec": spec}} for spec in (FREE, {"type": "object"})]
     of = zip(("v1", "v1beta1"), schemas, strict=True)
     v1, v1beta1 = versions(api, *({"name": name, "schema": {"openAPIV3Schema": it}} for name, it in of))
@@ -252,7 +252,7 @@ def test_an_apply_is_pruned_by_the_version_that_is_stored(api: Client) -> None:
 
 
 @pytest.mark.rows("VER-003", "VER-004", "SSA-011")
-def test_an_apply_that_a_webhook_converts_is_pruned_by_the_version_that_is_stored(
+def test_apply_converted_by_webhook_is_pruned_by_storage_version(
     converting: Server, converting_webhook: Webhook
 ) -> None:
     converting_webhook.answer = answer(renamed)

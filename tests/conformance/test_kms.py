@@ -197,7 +197,7 @@ NOT_TRANSFORMABLE = "data from the storage is not transformable revision=0: "
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-def test_values_are_judged_as_by_kube_apiserver(api: Client, etcd: Etcd) -> None:
+def test_invalid_values_get_the_errors_of_kube_apiserver(api: Client, etcd: Etcd) -> None:
     found = {}
     for name, (value, why) in VALUES.items():
         put(etcd, BAD, value)
@@ -214,7 +214,7 @@ def test_values_are_judged_as_by_kube_apiserver(api: Client, etcd: Etcd) -> None
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-def test_servers_with_keys_of_their_own_see_what_the_other_writes(servers: list[Client], etcd: Etcd) -> None:
+def test_servers_decrypt_values_written_by_a_peer(servers: list[Client], etcd: Etcd) -> None:
     one, two = servers
     since = two.get(SECRETS).expect(200)["metadata"]["resourceVersion"]
     with two.watch(f"{SECRETS}?resourceVersion={since}") as watch:
@@ -230,7 +230,7 @@ def test_servers_with_keys_of_their_own_see_what_the_other_writes(servers: list[
 
 
 @pytest.mark.rows("OPS-003", "HLT-002", "MTR-001")
-def test_the_plugin_is_told_of(api: Client) -> None:
+def test_health_checks_and_metrics_report_the_plugin(api: Client) -> None:
     api.post(SECRETS, {"metadata": {"name": "told"}}).expect(201)
     codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
     assert codes == [200, 404, 200]
@@ -290,7 +290,7 @@ def story(tmp_path: Path, own_etcd: Etcd, request: pytest.FixtureRequest) -> Ite
 
 @pytest.mark.long
 @pytest.mark.rows("OPS-003", "HLT-003")
-def test_a_start_without_the_plugin(story: Story, tmp_path: Path) -> None:
+def test_server_starts_and_recovers_without_the_plugin(story: Story, tmp_path: Path) -> None:
     story.use((["secrets", "customresourcedefinitions.apiextensions.k8s.io"], [provider(story.plugin, timeout="1s")]))
     story.plugin.start()
     with running_server(story.flags, tmp_path / "server") as server:
@@ -318,7 +318,7 @@ def test_a_start_without_the_plugin(story: Story, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.rows("OPS-003")
-def test_a_plugin_that_is_slow_or_gone_hurts_only_what_it_seals(story: Story, tmp_path: Path) -> None:
+def test_slow_or_stopped_plugin_delays_only_encrypted_values(story: Story, tmp_path: Path) -> None:
     plugin = story.plugin
     plugin.start()
     story.use((["secrets"], [provider(plugin, timeout="2s"), PLAIN]))
@@ -357,7 +357,7 @@ def test_a_plugin_that_is_slow_or_gone_hurts_only_what_it_seals(story: Story, tm
 
 @pytest.mark.long
 @pytest.mark.rows("OPS-003", "ETC-009")
-def test_keys_change_in_service(story: Story, tmp_path: Path) -> None:
+def test_keys_and_plugins_change_without_a_restart(story: Story, tmp_path: Path) -> None:
     plugin, second = story.plugin, Plugin(str(tmp_path / "second.sock"))
     plugin.start()
     first_rule = ["secrets"], [provider(plugin, "first", timeout="1s"), PLAIN]

@@ -54,7 +54,7 @@ def outcome(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.rows("CRD-009", "CRD-020", "CRD-023", "SCH-001", "STR-001", "DEF-001", "CEL-012", "UPD-009")
-def test_the_words_are_those_of_the_recorded_answers(tmp_path: Path) -> None:
+def test_lint_prints_recorded_errors_and_warnings(tmp_path: Path) -> None:
     expected = {}
     for number, (step, body, answer) in enumerate(created()):
         file = tmp_path / f"{number}.json"

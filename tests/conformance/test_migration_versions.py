@@ -30,7 +30,7 @@ def test_v1_is_served_by_default(api: Client, foreign: bool) -> None:
 
 
 @pytest.mark.rows("DIS-102", "KUB-004", "SRV-016")
-def test_both_versions_show_one_object(obliging: Server) -> None:
+def test_v1_and_v1beta1_serve_the_same_migration(obliging: Server) -> None:
     api, name = Client(obliging.url), f"m-{secrets.token_hex(4)}"
     old, new = f"{GROUP}/v1beta1/{PLURAL}", f"{GROUP}/v1/{PLURAL}"
     made = api.post(old, {"metadata": {"name": name}, "spec": {"resource": {"resource": "nothings"}}})

@@ -183,7 +183,7 @@ def told(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
 
 
 @pytest.mark.parametrize("case", CASES["things"], ids=[case["name"] for case in CASES["things"]])
-def test_custom_objects(api: Client, widgets: Resource, case: dict[str, Any]) -> None:
+def test_policies_mutate_custom_objects(api: Client, widgets: Resource, case: dict[str, Any]) -> None:
     given = case.get("given", BASE_SPEC)
     with policy(api, widgets, *mutations_of(case, widgets.group), **case.get("policy", {})) as name:
         answer = api.post(widgets.path(), widgets.make("a", **given), dryRun="All")
@@ -198,7 +198,7 @@ def test_custom_objects(api: Client, widgets: Resource, case: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("case", CASES["builtin"], ids=[case["name"] for case in CASES["builtin"]])
-def test_kinds_with_a_go_type(api: Client, case: dict[str, Any]) -> None:
+def test_policies_mutate_built_in_kinds(api: Client, case: dict[str, Any]) -> None:
     group, plural = case["about"]["group"], case["about"]["resource"]
     label = {"about": f"l-{secrets.token_hex(4)}"}
     about = {"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": [plural]}
@@ -214,7 +214,7 @@ def test_kinds_with_a_go_type(api: Client, case: dict[str, Any]) -> None:
     assert {key: found[key] for key in found if key not in ("metadata", "kind", "apiVersion")} == case["answer"]
 
 
-def test_verbs_that_write(api: Client, widgets: Resource) -> None:
+def test_policies_mutate_apply_patch_and_put(api: Client, widgets: Resource) -> None:
     path, body = widgets.path("verbs"), widgets.make("verbs")
 
     def written(patch: dict[str, Any], kind: str = MERGE, subresource: str = "", **query: object) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_verbs_that_write(api: Client, widgets: Resource) -> None:
         api.delete(path).expect(200)
 
 
-def test_the_owner_of_what_a_policy_writes_is_the_writer(api: Client, widgets: Resource) -> None:
+def test_mutated_fields_have_no_owner(api: Client, widgets: Resource) -> None:
     with policy(api, widgets, apply("Object{spec: Object.spec{size: 5}}")):
         found = widgets.create("owned", color="red")
         assert found["spec"] == {"color": "red", "note": "none", "size": 5}
@@ -243,7 +243,7 @@ def test_the_owner_of_what_a_policy_writes_is_the_writer(api: Client, widgets: R
         api.delete(widgets.path("owned")).expect(200)
 
 
-def test_status(api: Client, widgets: Resource) -> None:
+def test_policy_for_status_mutates_only_status(api: Client, widgets: Resource) -> None:
     about = {"resourceRules": [rule(widgets, "widgets/status", operations=("UPDATE",))]}
     forced = apply('Object{status: Object.status{phase: "forced"}, spec: Object.spec{color: "no"}}')
     with policy(api, about, forced):
@@ -267,7 +267,7 @@ def test_status(api: Client, widgets: Resource) -> None:
     ],
     ids=["allowed", "ignored", "denied", "denied by labels"],
 )  # fmt: skip
-def test_parameters_that_are_missing(
+def test_missing_parameters_follow_action_and_failure_policy(
     api: Client, widgets: Resource, ref: dict[str, Any], text: str, failure: str
 ) -> None:
     kind = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}, "failurePolicy": failure}
@@ -281,7 +281,7 @@ def test_parameters_that_are_missing(
     assert found["message"] == f"policy '{name}' with binding '{name}-0' denied request: {text}"
 
 
-def test_parameters(api: Client, widgets: Resource) -> None:
+def test_mutations_read_parameters(api: Client, widgets: Resource) -> None:
     """The parameters are custom objects: kube-apiserver stops watching built-in kinds when the first policy that uses
     them is deleted."""
     knobs = serve(api, "knobs")
@@ -308,7 +308,7 @@ def test_parameters(api: Client, widgets: Resource) -> None:
         assert api.post(widgets.path(), probe, dryRun="All").expect(201)["spec"]["color"] == "null"
 
 
-def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource) -> None:
+def test_unserved_param_kind_denies_requests(api: Client, widgets: Resource) -> None:
     unknown = {"paramKind": {"apiVersion": "nope.example.com/v1", "kind": "Nope"}}
     ref = {"paramRef": {"name": "x", "parameterNotFoundAction": "Deny"}}
     with policy(api, widgets, COUNT, binding=ref, **unknown) as name:
@@ -318,7 +318,7 @@ def test_a_kind_of_parameters_that_nobody_serves(api: Client, widgets: Resource)
     assert found["reason"] == "Forbidden"
 
 
-def test_what_is_meant_is_settled_before_anything_changes(api: Client, widgets: Resource) -> None:
+def test_binding_matches_the_object_before_mutations(api: Client, widgets: Resource) -> None:
     marked = {"matchResources": {"objectSelector": {"matchLabels": {"marked": "yes"}}, "matchPolicy": "Equivalent"}}
     mark = apply('Object{metadata: Object.metadata{labels: {"marked": "yes"}}}')
     with policy(api, widgets, mark), policy(api, widgets, COUNT, binding=marked):
@@ -333,7 +333,9 @@ def test_what_is_meant_is_settled_before_anything_changes(api: Client, widgets: 
     ("again", "bindings", "size"), [("Never", 1, 1), ("Never", 2, 2), ("IfNeeded", 1, 2), ("IfNeeded", 2, 4)]
 )
 @pytest.mark.rows("ADM-015")
-def test_reinvocation(api: Client, widgets: Resource, again: str, bindings: int, size: int) -> None:
+def test_reinvocation_policy_repeats_mutations(
+    api: Client, widgets: Resource, again: str, bindings: int, size: int
+) -> None:
     """upstream: a policy with reinvocation runs twice even if no other plug-in changed the object."""
     with policy(api, widgets, COUNT, binding=[{}] * bindings, reinvocationPolicy=again):
         found = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
@@ -365,7 +367,7 @@ def test_reinvocation_with_webhooks(
     assert (found["spec"]["note"], len(hook.reviews)) == (note, calls)
 
 
-def test_versions(api: Client, widgets: Resource) -> None:
+def test_match_policy_selects_equivalent_versions(api: Client, widgets: Resource) -> None:
     new = replace(widgets, version="v2")
     seen = apply("Object{spec: Object.spec{note: object.apiVersion + request.requestKind.version}}")
     for match, note in (("Equivalent", f"{widgets.group}/v1v2"), ("Exact", "none")):
@@ -386,7 +388,7 @@ def test_versions(api: Client, widgets: Resource) -> None:
         f"[JSONPatch{{op: 'replace', path: '/{name}', value: object.{name} + ' ' + request.resource.group + '!'}}]"
     ),
 ], ids=["apply", "patch"])  # fmt: skip
-def test_events_are_the_same_in_both_of_their_groups(
+def test_policy_mutates_events_of_both_groups(
     api: Client, by: Callable[[str], dict[str, Any]], group: str, there: str, asked: str, here: str
 ) -> None:
     about = {"operations": ["CREATE"], "apiGroups": [group], "apiVersions": ["v1"], "resources": ["events"]}
@@ -397,9 +399,7 @@ def test_events_are_the_same_in_both_of_their_groups(
 
 
 @pytest.mark.parametrize(("version", "note"), [("v2", "v1"), ("v1", "none")])
-def test_conditions_see_the_resource_that_was_asked_for(
-    api: Client, widgets: Resource, version: str, note: str
-) -> None:
+def test_match_conditions_see_the_requested_version(api: Client, widgets: Resource, version: str, note: str) -> None:
     new = replace(widgets, version="v2")
     seen = apply("Object{spec: Object.spec{note: request.resource.version}}")
     asked = [{"name": "a", "expression": f"request.resource.version == '{version}'"}]
@@ -408,7 +408,7 @@ def test_conditions_see_the_resource_that_was_asked_for(
     assert found["spec"]["note"] == note
 
 
-def test_policies_are_no_business_of_policies(api: Client) -> None:
+def test_policies_do_not_mutate_policies(api: Client) -> None:
     label = {"exempt": secrets.token_hex(4)}
     about = {"operations": ["*"], "apiGroups": ["admissionregistration.k8s.io"], "apiVersions": ["*"],
              "resources": ["*"]}  # fmt: skip
@@ -424,7 +424,7 @@ def test_policies_are_no_business_of_policies(api: Client) -> None:
 
 
 @pytest.mark.rows("ADM-001")
-def test_the_plug_in_can_be_turned_off(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_disabled_plugin_mutates_nothing(own_etcd: Etcd, tmp_path: Path) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
     off = "--disable-admission-plugins=MutatingAdmissionPolicy"
     with running_server([*flags, off], tmp_path / "one") as server:

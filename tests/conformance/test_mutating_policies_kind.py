@@ -82,17 +82,17 @@ def judge(api: Client, row: dict[str, Any]) -> None:
 
 
 @each("policies", "policy")
-def test_errors_of_a_policy(api: Client, row: dict[str, Any]) -> None:
+def test_invalid_policies_are_refused(api: Client, row: dict[str, Any]) -> None:
     judge(api, row)
 
 
 @each("bindings", "binding")
-def test_errors_of_a_binding(api: Client, row: dict[str, Any]) -> None:
+def test_invalid_bindings_are_refused(api: Client, row: dict[str, Any]) -> None:
     judge(api, row)
 
 
 @each("bodies")
-def test_decoding_of_policies(api: Client, row: dict[str, Any]) -> None:
+def test_policy_bodies_are_decoded_like_upstream(api: Client, row: dict[str, Any]) -> None:
     path, kind, _ = KINDS[row["kind"]]
     answer = api.post(f"{path}?dryRun=All", document(row["kind"], row["set"]))
     assert answer.warnings == ["299 - " + _quoted(text) for text in row.get("warnings", ())]
@@ -109,7 +109,7 @@ def _quoted(text: str) -> str:
 
 
 @each("updates")
-def test_updates(api: Client, row: dict[str, Any], made: dict[str, Any]) -> None:
+def test_updates_validate_and_count_generations(api: Client, row: dict[str, Any], made: dict[str, Any]) -> None:
     place = f"{KINDS[row['kind']][0]}/{made['metadata']['name']}"
     answer = api.request("PATCH", place, row["patch"], {"Content-Type": STRATEGIC})
     if "errors" in row:
@@ -123,7 +123,7 @@ def test_updates(api: Client, row: dict[str, Any], made: dict[str, Any]) -> None
 
 
 @each("tables")
-def test_tables(api: Client, row: dict[str, Any], made: dict[str, Any]) -> None:
+def test_tables_have_columns_of_upstream(api: Client, row: dict[str, Any], made: dict[str, Any]) -> None:
     place = f"{KINDS[row['kind']][0]}/{made['metadata']['name']}"
     table = api.get(place, {"Accept": TABLE}).expect(200)
     names = {"policy": ["Name", "Mutations", "ParamKind", "Age"], "binding": ["Name", "PolicyName", "ParamRef", "Age"]}
@@ -145,13 +145,13 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_columns_are_described(api: Client, kind: str) -> None:
+def test_table_columns_have_descriptions(api: Client, kind: str) -> None:
     table = api.get(KINDS[kind][0], {"Accept": TABLE}).expect(200)
     assert [column["description"] for column in table["columnDefinitions"][1:-1]] == COLUMNS[kind]
 
 
 @pytest.mark.rows("DIS-102")
-def test_discovery(api: Client) -> None:
+def test_discovery_lists_policies_and_bindings(api: Client) -> None:
     resources = {one["name"]: one for one in api.get(BASE).expect(200)["resources"]}
     verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
     shared = {"namespaced": False, "verbs": verbs, "categories": ["api-extensions"]}
@@ -172,7 +172,7 @@ def test_discovery(api: Client) -> None:
     assert "mutatingadmissionpolicies/status" not in resources
 
 
-def test_defaults(api: Client) -> None:
+def test_policies_and_bindings_get_defaults(api: Client) -> None:
     path = KINDS["policy"][0]
     excluded = {"matchConstraints": {"resourceRules": [RULE], "excludeResourceRules": [RULE]}}
     shown = api.post(f"{path}?dryRun=All", document("policy", excluded)).expect(201)
@@ -187,7 +187,7 @@ def test_defaults(api: Client) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_name_that_is_kept_for_files(api: Client, kind: str) -> None:
+def test_reserved_name_suffix_returns_a_warning(api: Client, kind: str) -> None:
     answer = api.post(f"{KINDS[kind][0]}?dryRun=All", document(kind, {}, "a.static.k8s.io"))
     text = (
         'metadata.name: names ending with ".static.k8s.io" are reserved for static manifest-based configurations and '
@@ -198,7 +198,7 @@ def test_a_name_that_is_kept_for_files(api: Client, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.rows("UPD-005")
-def test_a_put_names_a_revision_and_makes_nothing(api: Client, kind: str) -> None:
+def test_put_needs_resource_version_and_creates_nothing(api: Client, kind: str) -> None:
     path = KINDS[kind][0]
     made = api.post(path, document(kind, {})).expect(201)
     name = made["metadata"]["name"]
@@ -210,7 +210,7 @@ def test_a_put_names_a_revision_and_makes_nothing(api: Client, kind: str) -> Non
 
 
 @pytest.mark.rows("SSA-001")
-def test_managed_fields_of_a_policy(api: Client) -> None:
+def test_apply_owns_list_fields_of_a_policy(api: Client) -> None:
     more = {
         "matchConditions": [{"name": "a", "expression": "true"}],
         "variables": [{"name": "a", "expression": "1"}],

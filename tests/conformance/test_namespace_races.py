@@ -36,7 +36,7 @@ def keep_creating(api: Client, widgets: Resource, namespace: str, writer: int, s
 
 
 @pytest.mark.rows("NSP-004", "NSP-005")
-def test_nothing_is_left_in_a_namespace_that_is_gone(pair: tuple[Client, Client]) -> None:
+def test_deleted_namespace_leaves_no_objects(pair: tuple[Client, Client]) -> None:
     one, two = pair
     widgets = serve(one)
     until(lambda: two.get(widgets.path()).status == 200, "the other serves widgets", within=10)
@@ -60,7 +60,7 @@ def test_nothing_is_left_in_a_namespace_that_is_gone(pair: tuple[Client, Client]
 
 
 @pytest.mark.rows("NSP-004", "NSP-005")
-def test_a_namespace_that_is_made_again_at_once_stays(pair: tuple[Client, Client]) -> None:
+def test_namespace_created_again_at_once_is_kept(pair: tuple[Client, Client]) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "again"}}
     one, two = pair
     for _ in range(AGAIN):

@@ -41,14 +41,14 @@ def causes(answer: Answer) -> list[str]:
         ("https://$&+,;=@x/", 'Invalid value: "$&+,;=": user information is not permitted in the URL'),
     ],
 )
-def test_escapes_in_the_url_of_a_webhook(api: Client, url: str, told: str) -> None:
+def test_escaped_webhook_urls_are_refused(api: Client, url: str, told: str) -> None:
     assert causes(api.post(DEFINITIONS, webhook(url=url), dryRun="All")) == [told]
 
 
 # upstream: drops the first byte of the path, even if it is not a slash
 @pytest.mark.rows("CRD-036")
 @pytest.mark.parametrize(("path", "count"), [("é", 2), ("/é", 1), ("xé", 2), ("éa/b", 2), ("é/", 2)])
-def test_paths_of_services_are_cut_by_bytes(api: Client, path: str, count: int) -> None:
+def test_service_path_validation_drops_first_byte(api: Client, path: str, count: int) -> None:
     service = {"name": "a", "namespace": "b", "path": path}
     told = causes(api.post(DEFINITIONS, webhook(service=service), dryRun="All"))
     assert sum("segment[0]: a lowercase RFC 1123 subdomain must" in message for message in told) == 1
@@ -56,7 +56,7 @@ def test_paths_of_services_are_cut_by_bytes(api: Client, path: str, count: int) 
 
 
 @pytest.mark.rows("CRD-023", "CRD-002")
-def test_letters_are_made_small_one_by_one(api: Client) -> None:
+def test_names_are_lowercased_per_character(api: Client) -> None:
     wanted = definition(fresh_group())
     wanted["spec"]["names"].update(kind="\u0130", singular="", listKind="\u212ax")
     made = api.post(DEFINITIONS, wanted, dryRun="All").expect(201)
@@ -69,7 +69,7 @@ def test_letters_are_made_small_one_by_one(api: Client) -> None:
 
 @pytest.mark.rows("ERR-11", "DEC-002")
 @pytest.mark.parametrize(("text", "quoted"), [('a"b', 'a\\"b'), ("a\n", "a\\n"), ("\u00a0", "\\u00a0"), ("é", "é")])
-def test_kinds_and_versions_are_quoted(api: Client, text: str, quoted: str) -> None:
+def test_errors_quote_unknown_kinds_and_versions(api: Client, text: str, quoted: str) -> None:
     wanted = definition(fresh_group())
     where = 'in scheme "pkg/runtime/scheme.go:111"'
     cannot = "cannot be handled as a CustomResourceDefinition"
@@ -107,7 +107,7 @@ def test_other_kinds_beside_definitions_cannot_be_converted(api: Client, version
 @pytest.mark.parametrize(
     "number", ["1.50", "1e2", "1E+2", "0.1e1", "9223372036854775808", "-123456789012345678901234567890.5", "1.5e300"]
 )
-def test_numbers_that_do_not_fit_are_told_as_they_were_written(api: Client, number: str) -> None:
+def test_errors_quote_numbers_as_written(api: Client, number: str) -> None:
     port = f'"conversion": {{"webhook": {{"clientConfig": {{"service": {{"port": {number}}}}}}}}}'
     text = f'{{"metadata": {{"name": "a{number}"}}, "spec": {{"scope": "{number}", "group": "x", {port}}}}}'
     told = api.request("POST", DEFINITIONS, text, {"Content-Type": "application/json"}).expect(400)["message"]
@@ -160,9 +160,7 @@ def definition_text(**texts: str) -> str:
         ),
     ],
 )
-def test_notes_about_a_definition_come_in_the_order_of_its_text(
-    api: Client, texts: dict[str, str], notes: list[str]
-) -> None:
+def test_field_warnings_follow_the_order_of_the_body(api: Client, texts: dict[str, str], notes: list[str]) -> None:
     words = {"?": "unknown", "=": "duplicate"}
     told = [f'{words[note[0]]} field "{note[1:]}"' for note in notes]
     body, kind = definition_text(**texts), {"Content-Type": "application/json"}
@@ -183,7 +181,7 @@ def test_notes_about_a_definition_come_in_the_order_of_its_text(
         ('"more": 1e400', None),
     ],
 )
-def test_numbers_that_no_float_holds_in_a_schema(api: Client, member: str, told: str | None) -> None:
+def test_schema_numbers_beyond_float64_are_refused(api: Client, member: str, told: str | None) -> None:
     body = definition_text(schema=f"{member}, ")
     answer = api.request("POST", f"{DEFINITIONS}?dryRun=All", body, {"Content-Type": "application/json"})
     if told is None:
@@ -227,7 +225,9 @@ def test_numbers_that_no_float_holds_in_a_schema(api: Client, member: str, told:
         ("metadata", '"generateName": null, "name": null', {}),
     ],
 )
-def test_nulls_after_values_of_a_definition(api: Client, place: str, members: str, then: dict[str, Any]) -> None:
+def test_duplicate_null_in_definition_keeps_or_clears_value(
+    api: Client, place: str, members: str, then: dict[str, Any]
+) -> None:
     answer = api.request(
         "POST", f"{DEFINITIONS}?dryRun=All", definition_text(**{place: f"{members}, "}), {"Content-Type": JSON}
     )
@@ -241,7 +241,7 @@ ALWAYS_THERE = ("type", "name", "uid", "generation", "creationTimestamp", "manag
 
 
 @pytest.mark.rows("DEC-003", "CRD-009")
-def test_parts_of_a_definition_that_are_null_at_last(api: Client) -> None:
+def test_trailing_null_keeps_parts_of_a_definition(api: Client) -> None:
     whole = definition_text(schema='"x-kubernetes-preserve-unknown-fields": true, ')
     for end in '"spec": null', '"metadata": null', '"metadata": null, "status": null, "spec": null, "kind": null':
         body = f"{whole[:-1]}, {end}}}"
@@ -269,7 +269,7 @@ def test_parts_of_a_definition_that_are_null_at_last(api: Client) -> None:
         ('"finalizers": [{}], "generation": "x", ', "object into Go struct field ObjectMeta.metadata.finalizers"),
     ],
 )
-def test_the_first_wrong_type_in_the_metadata_of_a_definition(api: Client, metadata: str, told: str) -> None:
+def test_error_reports_first_wrong_type_in_metadata(api: Client, metadata: str, told: str) -> None:
     body = definition_text(metadata=metadata)
     for media_type in ("application/json", "application/yaml"):
         refused = api.request("POST", DEFINITIONS, body, {"Content-Type": media_type}).expect(400)["message"]
@@ -287,7 +287,7 @@ def test_the_first_wrong_type_in_the_metadata_of_a_definition(api: Client, metad
 @pytest.mark.parametrize(
     ("char", "prints"), [("\U0001fa77", True), ("\U00031350", True), ("\U0002ebf0", False), ("\U0001fae9", False)]
 )
-def test_characters_of_one_version_of_unicode_print(api: Client, char: str, prints: bool) -> None:
+def test_printable_characters_are_those_of_unicode_15(api: Client, char: str, prints: bool) -> None:
     wanted = definition(fresh_group(), deprecated=True, deprecationWarning=f"old {char}")
     assert api.post(DEFINITIONS, wanted, dryRun="All").status == (201 if prints else 422)
     wanted = definition(fresh_group())

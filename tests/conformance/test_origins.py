@@ -71,7 +71,9 @@ def page(told_server: Server) -> Client:
         ("OPTIONS", "/nowhere", GOOD, 204),
     ],
 )
-def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str, str], status: int) -> None:
+def test_allowed_origins_get_cors_headers(
+    page: Client, method: str, path: str, headers: dict[str, str], status: int
+) -> None:
     answer = page.request(method, path, b"{" if method == "POST" else None, headers)
     assert answer.status == status
     assert told(answer.headers) == granted(headers["Origin"])
@@ -96,7 +98,9 @@ def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str
     ],
 )
 @pytest.mark.parametrize("query", ["", "?resourceVersion=0"])
-def test_other_origins(page: Client, method: str, headers: dict[str, str], status: int, query: str) -> None:
+def test_other_origins_get_no_cors_headers(
+    page: Client, method: str, headers: dict[str, str], status: int, query: str
+) -> None:
     for _ in range(2):
         answer = page.request(method, NAMESPACE + query, None, headers)
         assert answer.status == status
@@ -105,7 +109,7 @@ def test_other_origins(page: Client, method: str, headers: dict[str, str], statu
 
 
 @pytest.mark.rows("LIM-005")
-def test_origins_on_one_connection_are_told_apart(told_server: Server) -> None:
+def test_requests_of_one_connection_get_headers_of_their_origin(told_server: Server) -> None:
     address = urlsplit(told_server.url)
     connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=dialling())
     seen: list[Any] = []
@@ -130,7 +134,7 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> It
 
 
 @pytest.mark.rows("LIM-005")
-def test_without_tls_nothing_is_said_about_it(plain_server: Server) -> None:
+def test_server_without_tls_sends_no_hsts_header(plain_server: Server) -> None:
     answer = Client(plain_server.url).get(NAMESPACE, {"Origin": "https://evil"})
     assert "strict-transport-security" not in answer.headers
     assert told(answer.headers) == {}
@@ -193,7 +197,9 @@ STORED, REFUSED = 400, 403  # 400: the invalid body reached the decoder
         ("POST", {**NAMED, "Origin": "http://evil.example:8080"}, REFUSED),
     ],
 )
-def test_pages_without_authentication(plain_server: Server, method: str, headers: dict[str, str], status: int) -> None:
+def test_insecure_server_refuses_writes_of_foreign_pages(
+    plain_server: Server, method: str, headers: dict[str, str], status: int
+) -> None:
     sent = {name: value.format(url=plain_server.url) for name, value in headers.items()}
     api = Client(plain_server.url)
     for path in (

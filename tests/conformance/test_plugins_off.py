@@ -70,17 +70,17 @@ def refusals(api: Client, namespace: str) -> set[str]:
     return found
 
 
-def test_all_are_on(api: Client) -> None:
+def test_all_plugins_are_enabled_by_default(api: Client) -> None:
     assert refusals(api, f"on-{secrets.token_hex(4)}") == set(PLUGINS)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
-def test_each_can_be_turned_off(tmp_path: Path, plugin: str) -> None:
+def test_each_plugin_can_be_disabled(tmp_path: Path, plugin: str) -> None:
     with running_server(["--insecure", "--port=0", f"--disable-admission-plugins={plugin}"], tmp_path) as server:
         assert refusals(Client(server.url), "off") == {*PLUGINS} - {plugin}
 
 
-def test_only_masters_of_that_signer_are_refused(api: Client) -> None:
+def test_system_masters_is_refused_only_for_the_client_signer(api: Client) -> None:
     message = api.post(REQUESTS, refused := request("system:masters")).expect(403)["message"]
     name = refused["metadata"]["name"]
     text = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"
@@ -108,7 +108,7 @@ def test_a_claim_that_a_pod_uses_is_deleted_after_the_pod(api: Client) -> None:
     api.delete(place)
 
 
-def test_a_bound_volume_is_kept(api: Client) -> None:
+def test_bound_volume_is_deleted_after_its_release(api: Client) -> None:
     name = f"v-{secrets.token_hex(4)}"
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
     place = f"/api/v1/persistentvolumes/{name}"

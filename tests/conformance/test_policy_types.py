@@ -21,7 +21,7 @@ ROWS = [Case(row) for row in read(Path(__file__).with_name("policy_types.yaml"))
 
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
-def test_types_of_expressions(api: Client, case: Case) -> None:
+def test_status_lists_type_warnings_of_expressions(api: Client, case: Case) -> None:
     spec: dict[str, Any] = {
         "matchConstraints": {"resourceRules": [{**rule, "operations": ["CREATE"]} for rule in case.rules]},
         "validations": case.validations,

@@ -72,7 +72,7 @@ def created(api: Client, namespace: str) -> Answer:
 
 @pytest.mark.rows("ADM-006", "ADM-020")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
-def test_views(api: Client, namespace: str, case: Case) -> None:
+def test_expressions_see_the_variables_of_their_kind(api: Client, namespace: str, case: Case) -> None:
     shared = {"variables": case.variables or []}
     if case.params:
         shared["paramKind"] = {"apiVersion": "v1", "kind": "ConfigMap"}

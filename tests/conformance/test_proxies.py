@@ -146,7 +146,7 @@ def test_authenticated_user_of_a_request(fleet: Fleet, case: tuple[Any, ...]) ->
 
 
 @pytest.mark.rows("AUT-001")
-def test_a_cached_read_through_a_proxy_is_its_users(fleet: Fleet) -> None:
+def test_cached_read_through_a_proxy_needs_a_user_header(fleet: Fleet) -> None:
     path = "/api/v1/namespaces/default?resourceVersion=0"
     tls = dialling(fleet.authorities["proxies"].issue(FRONT))
     assert Client(fleet.server.url, {"X-Remote-User": "bob"}, tls).get(path).status == 200
@@ -155,7 +155,7 @@ def test_a_cached_read_through_a_proxy_is_its_users(fleet: Fleet) -> None:
 
 @pytest.mark.differs("a page of any origin may use what its browser lends it")
 @pytest.mark.parametrize(("origin", "code"), [("https://elsewhere.example.com", 403), ("", 101)])
-def test_a_page_of_another_origin_opens_no_websocket_through_a_proxy(fleet: Fleet, origin: str, code: int) -> None:
+def test_proxied_websocket_of_another_origin_is_refused(fleet: Fleet, origin: str, code: int) -> None:
     tls = dialling(fleet.authorities["proxies"].issue(FRONT))
     headers = {"X-Remote-User": "bob", "Origin": origin or fleet.server.url, "Authorization": "Bearer anything"}
     assert handshake(fleet.server, tls, headers) == code
@@ -164,7 +164,7 @@ def test_a_page_of_another_origin_opens_no_websocket_through_a_proxy(fleet: Flee
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize(("signer", "name", "wanted"), [("proxies", "front", "bob"), ("clients", "carol", "carol")])
-def test_a_session_that_is_resumed_is_the_same_ones(
+def test_resumed_tls_session_keeps_the_user(
     fleet: Fleet, newest: ssl.TLSVersion, signer: str, name: str, wanted: str
 ) -> None:
     tls = dialling(fleet.authorities[signer].issue(((CN, name),)))
@@ -185,7 +185,7 @@ def test_a_session_that_is_resumed_is_the_same_ones(
 
 
 @pytest.mark.rows("AUT-001")
-def test_no_named_proxies_over_one_authority_end_the_start(tmp_path: Path) -> None:
+def test_shared_client_and_proxy_ca_requires_allowed_names(tmp_path: Path) -> None:
     authority = ClientAuthority(tmp_path, "both")
     flags = [f"--client-ca-file={authority.file}", f"--requestheader-client-ca-file={authority.file}"]
     command = [*SERVE, "--port=0", f"--data-dir={tmp_path}", *flags]
@@ -197,7 +197,7 @@ def test_no_named_proxies_over_one_authority_end_the_start(tmp_path: Path) -> No
 TRUST = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 
 
-def test_the_authorities_are_published(fleet: Fleet) -> None:
+def test_configmap_publishes_client_and_proxy_cas(fleet: Fleet) -> None:
     """Aggregated API servers, such as the visibility server of Kueue, read the CAs from this configmap."""
     headers = {"Authorization": "Bearer sesame"}
     api = Client(fleet.server.url, headers, dialling())

@@ -126,7 +126,7 @@ def wrong(ask: Mapping[str, Any], code: int, body: Any) -> str:
 
 @pytest.mark.rows("AUT-003", "AUT-004", "ERR-18")
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None:
+def test_roles_and_bindings_grant_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None:
     key = secrets.token_hex(4)
     words = {"$n": f"n-{key}", "$u": f"user-{key}", "$g": f"group-{key}", "$c": f"c-{key}"}
     case = filled({**case, "name": ""}, words)
@@ -148,7 +148,7 @@ def test_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None
 
 
 @pytest.mark.rows("AUT-005", "ERR-18")
-def test_only_refusals_that_quote_the_request_are_guarded(admin: Client) -> None:
+def test_refusals_that_quote_the_request_send_nosniff(admin: Client) -> None:
     """Refusals of authorization have the header nosniff, so that browsers do not guess their type."""
     as_nobody = {"Impersonate-User": secrets.token_hex(4)}
     for code, method, path, headers in (
@@ -165,7 +165,7 @@ def test_only_refusals_that_quote_the_request_are_guarded(admin: Client) -> None
 
 @pytest.mark.rows("AUT-005")
 @pytest.mark.parametrize("name", [b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"])
-def test_names_that_are_no_utf8_are_a_clients_fault(judging: Server, name: bytes) -> None:
+def test_impersonation_headers_replace_invalid_utf8(judging: Server, name: bytes) -> None:
     where = urlsplit(judging.url)
     user = b"" if name == b"Impersonate-User" else b"Impersonate-User: x\r\n"
     body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
@@ -255,7 +255,7 @@ def test_default_roles_are_there(admin: Client) -> None:
 
 
 @pytest.mark.rows("AUT-003")
-def test_aggregated_roles_are_filled(api: Client) -> None:
+def test_aggregated_roles_collect_rules_of_selected_roles(api: Client) -> None:
     # upstream: updates all aggregated roles, since it does not index their selectors
     key = secrets.token_hex(4)
     rules = [{"apiGroups": [key], "resources": [one], "verbs": ["get"]} for one in "abc"]
@@ -296,7 +296,7 @@ def test_aggregated_roles_are_filled(api: Client) -> None:
 
 
 @pytest.mark.rows("AUT-003")
-def test_expressions_of_policies_hear_of_roles(admin: Client) -> None:
+def test_policy_expressions_authorize_by_roles(admin: Client) -> None:
     key = secrets.token_hex(4)
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     bindings = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
@@ -338,7 +338,7 @@ def test_expressions_of_policies_hear_of_roles(admin: Client) -> None:
 
 
 @pytest.mark.rows("AUT-003", "ETC-010")
-def test_a_role_of_one_server_counts_on_the_other(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_peer_applies_roles_and_restart_reconciles_defaults(own_etcd: Etcd, tmp_path: Path) -> None:
     flags = [
         "--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/roles-{secrets.token_hex(4)}",
         "--authorization-mode=RBAC", "--controllers=*,-clusterrole-aggregation-controller",
@@ -376,7 +376,7 @@ def test_a_role_of_one_server_counts_on_the_other(own_etcd: Etcd, tmp_path: Path
 
 
 @pytest.mark.rows("AUT-001", "AUT-003", "AUT-005", "ERR-18", "ERR-19")
-def test_users_with_tokens_are_judged(own_etcd: Etcd, tmp_path: Path) -> None:
+def test_token_users_need_roles_and_impersonation_rights(own_etcd: Etcd, tmp_path: Path) -> None:
     (tmp_path / "tokens.csv").write_text('one,alice,1001,"devs"\ntwo,bob,1002\nthree,root,1003,"system:masters"\n')
     flags = [
         "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/users-{secrets.token_hex(4)}",

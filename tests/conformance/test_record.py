@@ -16,7 +16,7 @@ from tests.support.processes import Server
 GROUP = "subresources"
 
 
-def test_answers_that_were_lost_are_recorded_as_they_were(reference_server: Server, tmp_path: Path) -> None:
+def test_lost_responses_are_recorded_again(reference_server: Server, tmp_path: Path) -> None:
     path = Path(shutil.copy(REFERENCE / f"{GROUP}.json", tmp_path))
     document = json.loads(path.read_text(encoding="utf-8"))
     steps = [step for recorded in document["scenarios"] if not recorded.get("differs") for step in recorded["steps"]]
@@ -31,7 +31,7 @@ def test_answers_that_were_lost_are_recorded_as_they_were(reference_server: Serv
     assert json.loads(path.read_text(encoding="utf-8")) == before
 
 
-def test_equal_answers_leave_the_file_alone(tmp_path: Path) -> None:
+def test_equal_responses_do_not_change_the_file(tmp_path: Path) -> None:
     path = Path(shutil.copy(REFERENCE / f"{GROUP}.json", tmp_path))
     recorded = {
         scenario.id: [step.get("answer") for step in scenario.steps] for scenario in load() if scenario.group == GROUP

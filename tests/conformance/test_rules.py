@@ -77,7 +77,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "case",
     [pytest.param(it, marks=pytest.mark.differs(BOUND) if it == "a wide format" else ()) for it in REFUSED],
 )
-def test_definitions_that_are_refused(api: Client, case: str) -> None:
+def test_definitions_with_invalid_rules_are_refused(api: Client, case: str) -> None:
     schema, rule, text = REFUSED[case]
     answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(schema, rule))).expect(422)
     place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"
@@ -107,7 +107,7 @@ VALUES = {"type": "object", "maxProperties": 5, "additionalProperties": {**TEXT,
         (fields(o=fields(m=VALUES)), "self.o.m.all(k, v, k.contains(v))", 220_000, "1.078000x"),  # k gets the size of v
     ],
 )
-def test_steps_from_one_path_share_its_room(
+def test_cost_estimate_reproduces_shared_paths_of_upstream(
     api: Client, schema: dict[str, Any], rule: str, times: int, factor: str
 ) -> None:
     """Upstream appends to a shared slice, so that later appends change the path by which it looks up the size of a
@@ -130,7 +130,7 @@ def test_steps_from_one_path_share_its_room(
         ("name", {"properties": {"name": {**TEXT, "maxLength": 5}}}, 2_400_000, "1.200000x"),
     ],
 )
-def test_names_are_no_longer_than_names_may_be(
+def test_cost_estimate_limits_length_of_metadata_names(
     api: Client, field: str, shape: dict[str, Any], times: int, factor: str
 ) -> None:
     embedded = {"type": "object", "x-kubernetes-embedded-resource": True}
@@ -144,14 +144,14 @@ def test_names_are_no_longer_than_names_may_be(
 @pytest.mark.usefixtures("calm")
 @pytest.mark.differs("no bound on the number of rules")
 @pytest.mark.rows("CEL-012")
-def test_a_definition_with_10_000_rules(api: Client) -> None:
+def test_definition_over_the_rule_limit_is_refused(api: Client) -> None:
     rules = [f"self.s != 'x{number}'" for number in range(10_000)]
     answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(fields(s=TEXT), *rules)))
     assert "must not have more than 2000 x-kubernetes-validations in all" in answer.expect(422)["message"]
 
 
 @pytest.mark.usefixtures("calm")
-def test_a_definition_with_as_many_rules_as_there_may_be(api: Client) -> None:
+def test_definition_with_2000_rules_is_accepted(api: Client) -> None:
     short = {"type": "string", "maxLength": 10}
     rules = [f"self.s != 'x{number}'" for number in range(2_000)]
     widgets = serve(api, schema=ruled(fields(s=short), *rules))
@@ -161,7 +161,7 @@ def test_a_definition_with_as_many_rules_as_there_may_be(api: Client) -> None:
 
 
 @pytest.mark.rows("CEL-008")
-def test_old_values_where_there_are_none(api: Client) -> None:
+def test_old_self_in_uncorrelatable_schema_is_refused(api: Client) -> None:
     items = {**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     answer = api.post(
         DEFINITIONS, definition(fresh_group(), schema=ruled(fields(l={"type": "array", "items": items}), "true"))
@@ -183,7 +183,7 @@ def test_old_values_where_there_are_none(api: Client) -> None:
         (True, "!oldSelf.hasValue()", "failed rule: !oldSelf.hasValue()"),
     ],
 )
-def test_an_old_value_of_another_type(api: Client, optional: bool, rule: str, said: str) -> None:
+def test_rules_accept_an_old_value_of_another_type(api: Client, optional: bool, rule: str, said: str) -> None:
     group = fresh_group()
     wanted = definition(group, schema={"openAPIV3Schema": ANYTHING})
     number = {"type": "integer", "x-kubernetes-validations": [{"rule": rule, "optionalOldSelf": optional}]}
@@ -225,7 +225,7 @@ def test_a_field_with_a_new_type_can_be_updated(api: Client) -> None:
 
 # rules below an array without items have no type, which is an error only when they are compiled
 @pytest.mark.rows("CEL-008", "CEL-010")
-def test_items_of_what_was_a_list(api: Client) -> None:
+def test_rules_of_items_fail_after_the_array_type_was_changed(api: Client) -> None:
     items = {**fields(n={"type": "integer"}), "x-kubernetes-validations": [{"rule": "self.n <= 10"}]}
     listed = {"type": "array", "maxItems": 9, "items": items}
     kind = serve(api, schema={"openAPIV3Schema": fields(spec=fields(l=listed))})
@@ -253,7 +253,7 @@ def pairs(request: pytest.FixtureRequest) -> Resource:
 
 @pytest.mark.usefixtures("calm")
 @pytest.mark.rows("CEL-010", "CEL-011", "CEL-015")
-def test_an_object_over_the_limit_of_a_call(pairs: Resource) -> None:
+def test_rule_over_the_call_cost_limit_fails(pairs: Resource) -> None:
     answer = pairs.api.post(pairs.path(), pairs.make("over", l=[1] * 500)).expect(422)
     assert [cause["message"] for cause in answer["details"]["causes"]] == [
         "Invalid value: \"object\": 'operation cancelled: actual cost limit exceeded': "
@@ -263,7 +263,7 @@ def test_an_object_over_the_limit_of_a_call(pairs: Resource) -> None:
 
 @pytest.mark.usefixtures("calm")
 @pytest.mark.rows("CEL-010", "CEL-011")
-def test_an_object_over_the_budget_of_all_rules(api: Client) -> None:
+def test_object_over_the_cost_budget_of_all_rules_fails(api: Client) -> None:
     rules = [{"rule": f"[1, 2, 3].all(a, [1, 2, 3].all(b, a + b > {number}))"} for number in (-1, 0, 1)]
     each = {**fields(), "x-kubernetes-validations": rules}
     widgets = serve(api, schema=ruled(fields(l={"type": "array", "maxItems": 80_000, "items": each}), "true"))
@@ -275,7 +275,7 @@ def test_an_object_over_the_budget_of_all_rules(api: Client) -> None:
 @pytest.mark.usefixtures("calm")
 @pytest.mark.differs("long lists take the square of their length, and 30 seconds are over before the costs")
 @pytest.mark.rows("CEL-010", "CEL-011")
-def test_an_object_of_a_megabyte_over_the_limit(api: Client) -> None:
+def test_call_cost_limit_holds_for_a_megabyte_object(api: Client) -> None:
     rule = "self.l.all(n, n >= 0 && n < 99999 && n != 7)"
     widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 300_000}), rule))
     answer = api.post(widgets.path(), widgets.make("a", l=[1111] * 200_000))
@@ -286,7 +286,7 @@ def test_an_object_of_a_megabyte_over_the_limit(api: Client) -> None:
 @pytest.mark.usefixtures("calm")
 @pytest.mark.differs("no bound on the elements that a rule touches: it fills the memory of its machine")
 @pytest.mark.rows("CEL-010")
-def test_lists_that_double(api: Client) -> None:
+def test_rule_that_doubles_lists_exceeds_cost_limit(api: Client) -> None:
     rule = "[self.l]" + "".join(f".map(v{n}, v{n} + v{n})" for n in range(40)) + ".size() > 0"
     widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 10}), rule))
     answer = api.post(widgets.path(), widgets.make("a", l=[1] * 10))
@@ -306,7 +306,7 @@ def test_lists_that_double(api: Client) -> None:
         ("' made of ' + self.l[0]", "made of x"),
     ],
 )
-def test_message_expressions_that_fail(api: Client, expression: str, said: str) -> None:
+def test_failed_message_expression_falls_back_to_message(api: Client, expression: str, said: str) -> None:
     listed = {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 5}}
     rule = {"rule": "size(self.l) > 3", "message": "the message", "messageExpression": expression}
     widgets = serve(api, schema=ruled(fields(l=listed), rule))
@@ -315,7 +315,7 @@ def test_message_expressions_that_fail(api: Client, expression: str, said: str) 
 
 
 @pytest.mark.usefixtures("calm")
-def test_others_are_served_while_rules_are_evaluated(server: Server, pairs: Resource) -> None:
+def test_rule_evaluation_does_not_delay_reads(server: Server, pairs: Resource) -> None:
     """Objects of 2 KB whose rules take 50 ms each are validated in threads."""
     api, over, waits = Client(server.url), threading.Event(), []
     pairs.create("small", l=[1])
@@ -337,7 +337,7 @@ def test_others_are_served_while_rules_are_evaluated(server: Server, pairs: Reso
 
 
 @pytest.mark.rows("CEL-017")
-def test_status_and_scale_hold_all_rules(api: Client) -> None:
+def test_writes_of_status_and_scale_evaluate_all_rules(api: Client) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -369,7 +369,7 @@ def observed(api: Client, name: str) -> float:
 
 
 @pytest.mark.rows("CEL-019")
-def test_rules_are_counted(api: Client) -> None:
+def test_metrics_count_rule_compilations_and_evaluations(api: Client) -> None:
     compiled = observed(api, "compilation")
     root = {**fields(spec=fields(l=NUMBERS)), "x-kubernetes-validations": [{"rule": "self.spec.l.all(n, n > 0)"}]}
     widgets = serve(api, schema={"openAPIV3Schema": root})

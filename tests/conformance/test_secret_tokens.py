@@ -77,7 +77,7 @@ def gone(api: Client, name: str) -> bool:
     return api.get(f"{SECRETS}/{name}").status == 404
 
 
-def test_a_secret_is_filled_in_and_its_token_counts(tls: Tls, name: str) -> None:
+def test_token_secret_gets_a_valid_token(tls: Tls, name: str) -> None:
     api = tls.admin
     uid = api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
     api.post(SECRETS, secret_for(name, data={"more": "eA=="})).expect(201)
@@ -102,7 +102,7 @@ def test_a_secret_is_filled_in_and_its_token_counts(tls: Tls, name: str) -> None
     assert tls.client(token).get(DEFAULT).status == 401
 
 
-def test_secrets_go_with_their_account(tls: Tls, name: str) -> None:
+def test_token_secret_is_deleted_with_its_account(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name)).expect(201)
@@ -127,7 +127,7 @@ def test_a_secret_may_come_before_its_account(tls: Tls, name: str) -> None:
     assert text_of(filled(api, name), "token")
 
 
-def test_a_secret_of_an_account_that_was_made_anew_goes(tls: Tls, name: str) -> None:
+def test_token_secret_with_another_account_uid_is_deleted(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     wanted = secret_for(name)
@@ -136,7 +136,7 @@ def test_a_secret_of_an_account_that_was_made_anew_goes(tls: Tls, name: str) -> 
     until(lambda: gone(api, name), "the secret is gone")
 
 
-def test_what_somebody_has_filled_in_stays(tls: Tls, name: str) -> None:
+def test_existing_data_of_token_secret_is_kept(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name, data={"token": "bWluZQ==", "namespace": "eA==", "ca.crt": "eQ=="})).expect(201)
@@ -149,7 +149,7 @@ def test_what_somebody_has_filled_in_stays(tls: Tls, name: str) -> None:
     assert "data" not in api.get(f"{SECRETS}/{name}-plain").expect(200)
 
 
-def test_a_token_that_is_taken_away_is_made_again(tls: Tls, name: str) -> None:
+def test_removed_token_is_created_again(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name)).expect(201)
@@ -165,7 +165,7 @@ def test_a_token_that_is_taken_away_is_made_again(tls: Tls, name: str) -> None:
     assert tls.client(text_of(api.get(f"{SECRETS}/{name}").expect(200), "token")).get(DEFAULT).status == 200
 
 
-def test_secrets_from_before_the_start(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
+def test_start_processes_existing_token_secrets(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
     flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/kept-{secrets.token_hex(4)}"]
     off = "--controllers=*,-serviceaccount-token-controller"
     with running_server([*flags, off], tmp_path) as server:
@@ -182,7 +182,7 @@ def test_secrets_from_before_the_start(tmp_path: Path, own_etcd: Etcd, name: str
         until(lambda: gone(api, f"{name}-gone"), "the secret is gone")
 
 
-def test_a_server_without_tls_tells_no_authority(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
+def test_server_without_tls_adds_no_ca_to_token_secret(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
     prefix = f"--etcd-prefix=/kept-{secrets.token_hex(4)}"
     with running_server(["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", prefix], tmp_path) as server:
         api = Client(server.url)
@@ -195,7 +195,7 @@ def test_a_server_without_tls_tells_no_authority(tmp_path: Path, own_etcd: Etcd,
 
 
 @pytest.mark.rows("NSP-001")
-def test_each_namespace_has_an_account_unless_its_controller_is_off(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
+def test_namespaces_get_a_default_account_if_controller_runs(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/acc-{secrets.token_hex(4)}"]
     namespaces = "/api/v1/namespaces"
 

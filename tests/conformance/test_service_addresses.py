@@ -48,7 +48,7 @@ def wanted(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
-def test_allocated_addresses_and_ports(api: Client, case: Case) -> None:
+def test_services_get_addresses_and_node_ports(api: Client, case: Case) -> None:
     give_and_change(api, case)
 
 
@@ -79,7 +79,7 @@ def one_family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ONE_FAMILY, ids=case_name)
-def test_where_there_is_one_family(one_family: Client, case: Case) -> None:
+def test_single_ip_family_server_allocates_addresses(one_family: Client, case: Case) -> None:
     give_and_change(one_family, case)
 
 
@@ -120,7 +120,7 @@ def test_addresses_in_use_are_not_allocated(api: Client) -> None:
 
 @pytest.mark.differs("the server's fault there: a 500")
 @pytest.mark.rows("ERR-09")
-def test_a_port_for_checks_that_cannot_be_had(api: Client) -> None:
+def test_unavailable_health_check_node_port_is_refused(api: Client) -> None:
     port = 30_000 + secrets.randbelow(2_768)
     spec = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": [{"port": 80, "nodePort": port}]}
     for wanted_port, why in (
@@ -134,7 +134,7 @@ def test_a_port_for_checks_that_cannot_be_had(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-09", "SSA-006")
-def test_what_is_given_belongs_to_nobody_and_stays(api: Client) -> None:
+def test_allocated_values_have_no_owner_and_survive_updates(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"type": "NodePort", "ports": [{"port": 80}]}}  # fmt: skip
@@ -150,7 +150,7 @@ def test_what_is_given_belongs_to_nobody_and_stays(api: Client) -> None:
     api.delete(f"{SERVICES}/{name}").expect(200)
 
 
-def test_ports_of_one_number_share_a_port_of_the_nodes(api: Client) -> None:
+def test_ports_of_two_protocols_share_a_node_port(api: Client) -> None:
     name, wanted = f"s-{secrets.token_hex(4)}", 30_000 + secrets.randbelow(2_768)
     ports = [
         {"name": "a", "port": 80},
@@ -166,7 +166,7 @@ def test_ports_of_one_number_share_a_port_of_the_nodes(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-014")
-def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_addresses_and_node_ports_are_allocated_once(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/svc-{secrets.token_hex(4)}"]
     given: list[str | int] = []
     with running_server(flags, tmp_path / "first") as server:
@@ -200,7 +200,7 @@ def five_given(api: Client, name: str) -> list[str | int]:
     return found
 
 
-def test_columns_of_a_service(api: Client) -> None:
+def test_table_and_field_selector_use_the_cluster_ip(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"
     made = api.post(SERVICES, {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}).expect(201)
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -231,7 +231,7 @@ def test_columns_of_a_service(api: Client) -> None:
     ],
     ids=["port", "address"],
 )
-def test_a_dry_run_is_told_of_less(api: Client, spec: dict[str, Any], preview: str, real: str) -> None:
+def test_dry_run_reports_other_range_errors(api: Client, spec: dict[str, Any], preview: str, real: str) -> None:
     body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}, "spec": spec}
     dry = api.post(SERVICES, body, dryRun="All")
     if preview:

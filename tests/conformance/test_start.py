@@ -51,7 +51,7 @@ def etcd_flags(own_etcd: Etcd, tmp_path: Path) -> list[str]:
     return [*OWN, f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
 
 
-def test_the_ready_file_says_all_a_harness_needs(tmp_path: Path, etcd_flags: list[str], own_etcd: Etcd) -> None:
+def test_ready_file_has_pid_etcd_and_kubeconfig(tmp_path: Path, etcd_flags: list[str], own_etcd: Etcd) -> None:
     with running_server(etcd_flags, tmp_path) as server:
         ready = server.ready
         assert server.process is not None
@@ -77,9 +77,7 @@ def hangups() -> Iterator[None]:
 @pytest.mark.rows("LIM-003")
 @pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda it: it.name)
-def test_a_signal_ends_requests_watches_and_process(
-    tmp_path: Path, etcd_flags: list[str], number: signal.Signals
-) -> None:
+def test_signal_ends_watches_and_the_process(tmp_path: Path, etcd_flags: list[str], number: signal.Signals) -> None:
     with running_server(etcd_flags, tmp_path) as server:
         client = Client(server.url)
         widgets = serve(client)
@@ -99,7 +97,7 @@ def in_a_shell(text: str) -> list[str]:
     return ["sh", "-c", text, "sh", *SERVE]
 
 
-def test_who_asks_for_it_outlives_the_terminal(tmp_path: Path, etcd_flags: list[str]) -> None:
+def test_server_ignores_sighup_if_its_parent_does(tmp_path: Path, etcd_flags: list[str]) -> None:
     with running_server(etcd_flags, tmp_path, command=in_a_shell("trap '' HUP; exec \"$@\"")) as server:
         os.kill(server.pid, signal.SIGHUP)
         pause(0.2)
@@ -108,7 +106,9 @@ def test_who_asks_for_it_outlives_the_terminal(tmp_path: Path, etcd_flags: list[
 
 @pytest.mark.parametrize("workers", ["--workers=1", "--workers=2"])
 @pytest.mark.parametrize("streams", ["0<&-", "2>&-", "0<&- 1>&- 2>&-", "2>/dev/full"])
-def test_nobody_has_to_read_what_it_says(tmp_path: Path, etcd_flags: list[str], streams: str, workers: str) -> None:
+def test_server_runs_with_closed_standard_streams(
+    tmp_path: Path, etcd_flags: list[str], streams: str, workers: str
+) -> None:
     flags = [*etcd_flags, workers, "--v=2", "--allow-privileged", "--runtime-config=batch/v3=true"]  # two warnings
     with running_server(flags, tmp_path, command=in_a_shell(f'exec "$@" {streams}')) as server:
         assert serve(Client(server.url)).create("a")
@@ -118,7 +118,7 @@ def test_nobody_has_to_read_what_it_says(tmp_path: Path, etcd_flags: list[str], 
 
 
 @pytest.mark.rows("LIM-003")
-def test_a_body_under_way_is_read_to_its_end(tmp_path: Path, etcd_flags: list[str]) -> None:
+def test_shutdown_waits_for_a_partly_sent_body(tmp_path: Path, etcd_flags: list[str]) -> None:
     head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n"
     with running_server(etcd_flags, tmp_path) as server:
         port = int(server.url.rsplit(":", 1)[1])
@@ -148,7 +148,7 @@ def refused(port: int) -> bool:
 
 
 @pytest.mark.rows("LIM-003", "HLT-001")
-def test_readiness_fails_before_anything_else_does(tmp_path: Path, etcd_flags: list[str]) -> None:
+def test_readiness_fails_first_during_shutdown_delay(tmp_path: Path, etcd_flags: list[str]) -> None:
     with running_server([*etcd_flags, "--shutdown-delay-duration=2s"], tmp_path) as server:
         client = Client(server.url)
         assert client.get("/readyz").text == "ok"
@@ -189,7 +189,7 @@ def test_objects_survive_a_restart(tmp_path: Path) -> None:
     assert again == made
 
 
-def test_a_start_after_a_kill_finds_what_was_written(tmp_path: Path) -> None:
+def test_objects_survive_a_kill(tmp_path: Path) -> None:
     first = start_server(tmp_path, OWN)
     assert first.process is not None
     try:
@@ -240,7 +240,7 @@ def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path
         "duration", "version", "negative", "config",
     ],
 )  # fmt: skip
-def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code: int, says: str) -> None:
+def test_invalid_flag_is_named_in_the_error(tmp_path: Path, flags: list[str], code: int, says: str) -> None:
     ended = run(*flags, f"--data-dir={tmp_path}")
     assert (ended.returncode, says in ended.stderr) == (code, True), ended.stderr
     assert "Traceback" not in ended.stderr
@@ -290,7 +290,7 @@ def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code
         (["--bind-address=no such host"], "--bind-address no such host: "),
     ],
 )
-def test_files_and_addresses_that_do_not_serve_are_named(
+def test_unusable_files_and_addresses_are_named_in_the_error(
     tmp_path: Path, own_etcd: Etcd, flags: list[str], says: str
 ) -> None:
     names = {"bad": "bad", "policy": "policy", "directory": "", "spoilt": "spoilt"}
@@ -307,7 +307,7 @@ def test_files_and_addresses_that_do_not_serve_are_named(
     assert "Traceback" not in ended.stderr
 
 
-def test_files_of_where_it_is_started_are_not_run(tmp_path: Path) -> None:
+def test_modules_in_the_working_directory_are_not_imported(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("raise SystemExit(77)")
     begins = (ROOT / "scripts" / "serve").read_text().splitlines()[-1]
     begins = begins.replace('"$root/.venv/bin/python"', shlex.quote(sys.executable))
@@ -318,7 +318,7 @@ def test_files_of_where_it_is_started_are_not_run(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout[:13]) == (0, "Kubernetes v1"), ended.stderr
 
 
-def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> None:
+def test_start_refuses_etcd_data_of_an_earlier_release(tmp_path: Path) -> None:
     """The server must not start: with a new store its objects would seem to be lost."""
     (tmp_path / "etcd" / "data" / "member").mkdir(parents=True)
     ended = run(*OWN, f"--data-dir={tmp_path}")
@@ -330,7 +330,7 @@ def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd"]
 
 
-def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:
+def test_stale_ready_file_is_removed_at_the_start(tmp_path: Path) -> None:
     stale, log = tmp_path / "ready.json", tmp_path / "log"
     stale.write_text("{}")
     flags = [f"--data-dir={tmp_path / 'd'}", f"--ready-file={stale}", "--etcd-servers=http://127.0.0.1:1"]
@@ -343,7 +343,7 @@ def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:
             stop(process)
 
 
-def test_the_data_directory_of_who_names_none(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_default_data_directory_is_in_xdg_data_home(tmp_path: Path, own_etcd: Etcd) -> None:
     environment = {"XDG_DATA_HOME": str(tmp_path / "share"), "APIEXT_ETCD_SERVERS": own_etcd.url}
     ready, log = tmp_path / "ready", tmp_path / "log"
     with log.open("wb+") as stream:
@@ -365,7 +365,7 @@ def test_the_data_directory_of_who_names_none(tmp_path: Path, own_etcd: Etcd) ->
     assert told["url"].startswith("http://127.0.0.1:")
 
 
-def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_port_in_use_exits_with_code_3(tmp_path: Path, own_etcd: Etcd) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -376,7 +376,7 @@ def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd
     assert errors(ended.stderr)[-1] == f"cannot listen on 127.0.0.1:{port}: {why}"
 
 
-def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_flags_of_kube_apiserver_are_accepted_with_one_warning(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = [
         "--allow-privileged=true", "--authorization-mode=RBAC", "--kubernetes-service-node-port=0",
         "--disable-admission-plugins=NodeRestriction", "--runtime-config=api/all=true,batch/v3=true",
@@ -392,7 +392,7 @@ def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, o
     assert server.ready["etcd"]["prefix"] == "/bare"
 
 
-def test_an_old_etcd_is_warned_of(tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]) -> None:
+def test_warning_about_old_etcd_is_logged(tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]) -> None:
     version = own_etcd.call("maintenance/status", {})["version"]
     major, minor, patch = map(int, version.split("."))
     old = (major, minor, patch) < ((3, 4, 31) if minor < 5 else (3, 5, 13))
@@ -401,13 +401,13 @@ def test_an_old_etcd_is_warned_of(tmp_path: Path, own_etcd: Etcd, etcd_flags: li
         assert (text in server.log_tail()) is old
 
 
-def test_help_is_what_envtest_probes_for() -> None:
+def test_help_has_no_insecure_port_for_envtest() -> None:
     ended = run("--help")
     assert ended.returncode == 0
     assert not re.search(r"^\s*--insecure-port\b", ended.stdout, re.M)
 
 
-def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_flags_override_environment_variables(tmp_path: Path, own_etcd: Etcd) -> None:
     environment = {
         "APIEXT_ETCD_SERVERS": own_etcd.url,
         "APIEXT_ETCD_PREFIX": "/from-environment",

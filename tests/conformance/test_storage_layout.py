@@ -48,7 +48,7 @@ def api(layout: Server) -> Client:
 
 
 @pytest.mark.rows("ETC-001", "ETC-002", "ETC-005", "RV-001")
-def test_an_object_is_sorted_json_under_its_names(api: Client, own_etcd: Etcd) -> None:
+def test_object_is_stored_as_sorted_json_under_its_key(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     made = widgets.create("a", color="red")
     found = stored(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/a")
@@ -79,9 +79,7 @@ def test_namespaces_have_no_group_in_their_keys(own_etcd: Etcd, layout: Server) 
 
 
 @pytest.mark.rows("ETC-006", "RV-020", "VER-011")
-def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
-    api: Client, own_etcd: Etcd, layout: Server
-) -> None:
+def test_object_of_unknown_version_ends_watches_with_the_error(api: Client, own_etcd: Etcd, layout: Server) -> None:
     widgets = serve(api)
     widgets.create("a")
     text = f"request to convert CR from an invalid group/version: {widgets.group}/v99"
@@ -112,7 +110,7 @@ def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
 
 
 @pytest.mark.rows("ETC-006", "PRU-007", "NUL-005", "NUL-006")
-def test_writes_of_other_servers_are_seen_at_once(api: Client, own_etcd: Etcd) -> None:
+def test_writes_of_another_server_are_read_at_once(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     made = widgets.create("a", color="red")
     since = made["metadata"]["resourceVersion"]
@@ -152,7 +150,7 @@ def test_a_definition_written_by_another_server_is_served(api: Client, own_etcd:
 
 
 @pytest.mark.rows("RV-020", "ETC-006")
-def test_a_broken_value_fails_reads_of_it_and_nothing_else(api: Client, own_etcd: Etcd) -> None:
+def test_undecodable_value_fails_only_reads_that_include_it(api: Client, own_etcd: Etcd) -> None:
     widgets, others = serve(api), serve(api)
     widgets.create("a")
     others.create("a")
@@ -167,7 +165,7 @@ def test_a_broken_value_fails_reads_of_it_and_nothing_else(api: Client, own_etcd
 
 
 @pytest.mark.rows("RV-020", "RV-002")
-def test_a_broken_value_is_told_on_the_short_way_of_cached_reads(api: Client, own_etcd: Etcd) -> None:
+def test_fast_path_of_cached_reads_reports_undecodable_value(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     widgets.create("a")
     put(own_etcd, f"{PREFIX}/{widgets.group}/widgets/default/broken", "not json")
@@ -185,7 +183,7 @@ def test_a_broken_value_is_told_on_the_short_way_of_cached_reads(api: Client, ow
 
 
 @pytest.mark.rows("ETC-008", "ETC-010")
-def test_foreign_keys_are_left_alone(api: Client, own_etcd: Etcd) -> None:
+def test_keys_of_other_resources_are_not_changed(api: Client, own_etcd: Etcd) -> None:
     put(own_etcd, f"{PREFIX}/pods/default/web", "k8s\x00something")
     put(own_etcd, f"{PREFIX}/some.example.com/things/a/b/c", "{}")
     widgets = serve(api)
@@ -200,7 +198,7 @@ def compact(etcd: Etcd) -> None:
 
 
 @pytest.mark.rows("RV-007", "RV-003", "ERR-17")
-def test_pages_whose_moment_was_compacted_expire(api: Client, own_etcd: Etcd) -> None:
+def test_continue_token_of_a_compacted_revision_expires(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     for number in range(6):
         widgets.create(f"w{number}")
@@ -219,7 +217,7 @@ def test_pages_whose_moment_was_compacted_expire(api: Client, own_etcd: Etcd) ->
 
 
 @pytest.mark.rows("RV-009")
-def test_a_watch_from_before_the_compaction_says_so(api: Client, own_etcd: Etcd, layout: Server) -> None:
+def test_watch_from_a_compacted_revision_expires(api: Client, own_etcd: Etcd, layout: Server) -> None:
     widgets = serve(api)
     old = 2
     widgets.create("a")
@@ -234,7 +232,7 @@ def test_a_watch_from_before_the_compaction_says_so(api: Client, own_etcd: Etcd,
 
 
 @pytest.mark.rows("CND-005", "DEL-005")
-def test_a_definition_deleted_behind_the_servers_back_is_no_longer_served(api: Client, own_etcd: Etcd) -> None:
+def test_definition_deleted_in_etcd_is_no_longer_served(api: Client, own_etcd: Etcd) -> None:
     wanted = definition(fresh_group())
     group = establish(api, wanted)["spec"]["group"]
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
@@ -244,9 +242,7 @@ def test_a_definition_deleted_behind_the_servers_back_is_no_longer_served(api: C
 
 @pytest.mark.rows("CRD-026")
 @pytest.mark.parametrize("status", [{}, {"status": {}}], ids=["plain", "with status"])
-def test_a_definition_of_others_that_stores_no_version_is_a_clean_500(
-    api: Client, own_etcd: Etcd, status: dict[str, Any]
-) -> None:
+def test_writes_without_a_storage_version_get_500(api: Client, own_etcd: Etcd, status: dict[str, Any]) -> None:
     wanted = definition(fresh_group(), subresources=status)
     group = establish(api, wanted)["spec"]["group"]
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
@@ -271,7 +267,7 @@ def test_a_definition_of_others_that_stores_no_version_is_a_clean_500(
 
 
 @pytest.mark.rows("CND-001", "CRD-039")
-def test_names_that_could_not_be_written_are_never_accepted(api: Client, own_etcd: Etcd) -> None:
+def test_invalid_stored_names_are_never_accepted(api: Client, own_etcd: Etcd) -> None:
     group = fresh_group()
     establish(api, definition(group, "gadgets"))
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/"

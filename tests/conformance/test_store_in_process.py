@@ -42,7 +42,7 @@ def killed(server: Server) -> None:
     server.process.wait()
 
 
-def test_sqlite_keeps_what_it_acknowledged_through_a_kill(tmp_path: Path) -> None:
+def test_sqlite_keeps_acknowledged_writes_after_a_kill(tmp_path: Path) -> None:
     server = start_server(tmp_path, [*OWN, "--store=sqlite"])
     assert server.ready["store"] == {"kind": "sqlite", "path": str(tmp_path / "store.db")}
     assert server.ready["etcd"] is None
@@ -66,7 +66,7 @@ def multiplied(store: Path, prefix: str, name: str, count: int) -> None:
             db.execute("INSERT INTO kv (id, key, created, version, lease, value) VALUES (?, ?, ?, 1, 0, ?)", row)
 
 
-def test_a_server_that_is_ready_has_read_its_objects(tmp_path: Path) -> None:
+def test_readiness_waits_until_objects_are_read(tmp_path: Path) -> None:
     """Otherwise the first lists of many objects would be a 429. kube-apiserver also waits, for its built-in kinds."""
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
@@ -84,7 +84,7 @@ def test_a_server_that_is_ready_has_read_its_objects(tmp_path: Path) -> None:
                 assert "the server is ready, but the objects of" in server.log_tail()
 
 
-def test_memory_is_gone_with_the_process(tmp_path: Path) -> None:
+def test_memory_store_is_lost_with_the_process(tmp_path: Path) -> None:
     with running_server(OWN, tmp_path, env={"APIEXT_STORE": "memory"}) as server:
         assert server.ready["store"] == {"kind": "memory", "path": None}
         widgets = serve(Client(server.url))
@@ -94,7 +94,7 @@ def test_memory_is_gone_with_the_process(tmp_path: Path) -> None:
         assert Client(server.url).get(widgets.path()).status == 404
 
 
-def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
+def test_second_server_on_the_data_directory_fails(tmp_path: Path) -> None:
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}", f"--ready-file={tmp_path}/ready.json")
         assert ended.returncode == 1
@@ -105,7 +105,7 @@ def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
     assert not (tmp_path / "ready.json").exists()
 
 
-def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:
+def test_damaged_store_ends_the_start_with_a_repair_hint(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"no database" * 1000)
     ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}")
     assert ended.returncode == 4
@@ -123,14 +123,14 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("flags", "said"), REFUSED)
-def test_flags_that_do_not_go_together(tmp_path: Path, flags: list[str], said: str) -> None:
+def test_conflicting_store_flags_are_refused(tmp_path: Path, flags: list[str], said: str) -> None:
     ended = run(*OWN, *flags, f"--data-dir={tmp_path}")
     assert ended.returncode == 2
     assert said in last_line(ended)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory"])
-def test_beyond_the_quota_writes_are_refused_and_deletions_make_room(tmp_path: Path, kind: str) -> None:
+def test_full_store_refuses_writes_until_objects_are_deleted(tmp_path: Path, kind: str) -> None:
     flags = [*OWN, f"--store={kind}", "--store-quota-bytes=4000000", "--etcd-compaction-interval=100ms"]
     with running_server(flags, tmp_path) as server:
         api = Client(server.url)

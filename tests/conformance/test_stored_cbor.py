@@ -39,7 +39,7 @@ def head(major: int, argument: int) -> bytes:
 
 
 @pytest.mark.rows("NEG-009", "ETC-006")
-def test_an_object_in_cbor(api: Client, own_etcd: Etcd, tmp_path: Path) -> None:
+def test_object_stored_as_cbor_is_read_and_written(api: Client, own_etcd: Etcd, tmp_path: Path) -> None:
     widgets = serve(api)
     made = widgets.create("a", color="red", size=70_000)
     foreign = {**made, "metadata": {**made["metadata"], "name": "b", "uid": "0f9c7a4e-0000-4000-8000-000000000001"}}

@@ -48,7 +48,7 @@ def at(crontabs: Resource, subresource: str = "") -> str:
 
 
 @pytest.mark.rows("SRV-007", "SRV-008", "SRV-001")
-def test_the_chapter_on_scale(crontabs: Resource) -> None:
+def test_scale_reads_and_writes_replicas_of_the_object(crontabs: Resource) -> None:
     api = crontabs.api
     created = create(crontabs, replicas=3)
     scale = api.get(at(crontabs, "scale")).expect(200)
@@ -77,7 +77,7 @@ def test_the_chapter_on_scale(crontabs: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-008", "WRI-005")
-def test_only_the_replicas_of_a_scale_are_written(crontabs: Resource) -> None:
+def test_put_of_scale_writes_only_replicas(crontabs: Resource) -> None:
     api = crontabs.api
     create(crontabs, replicas=1)
     scale = api.get(at(crontabs, "scale")).expect(200)
@@ -97,7 +97,7 @@ def test_only_the_replicas_of_a_scale_are_written(crontabs: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-008", "WRI-013")
-def test_a_scale_does_not_look_into_what_it_does_not_know(crontabs: Resource) -> None:
+def test_scale_ignores_content_of_unknown_fields(crontabs: Resource) -> None:
     create(crontabs, replicas=1)
     raw = rb'{"kind":"Scale","metadata":{"name":"my-new-cron-object"},"spec":{"replicas":2},"a\"b":{"c":1,"c":2}}'
     answer = crontabs.api.request("PUT", at(crontabs, "scale"), raw)
@@ -107,7 +107,7 @@ def test_a_scale_does_not_look_into_what_it_does_not_know(crontabs: Resource) ->
 
 
 @pytest.mark.rows("SRV-007", "SRV-008", "SRV-009")
-def test_replicas_are_there_and_make_sense(crontabs: Resource) -> None:
+def test_scale_validates_replicas(crontabs: Resource) -> None:
     api = crontabs.api
     create(crontabs)
     text = 'Internal error occurred: the spec replicas field ".spec.replicas" does not exist'
@@ -129,7 +129,7 @@ def test_replicas_are_there_and_make_sense(crontabs: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-008", "SRV-009")
-def test_replicas_below_a_null_cannot_be_set(api: Client) -> None:
+def test_scale_cannot_set_replicas_below_a_null(api: Client) -> None:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     scale = {"specReplicasPath": ".spec.a.b.replicas", "statusReplicasPath": ".status.replicas"}
     widgets = serve(api, schema={"openAPIV3Schema": anything}, subresources={"scale": scale})
@@ -142,7 +142,7 @@ def test_replicas_below_a_null_cannot_be_set(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-008", "ERR-11")
-def test_a_scale_of_former_times(crontabs: Resource) -> None:
+def test_scale_of_an_older_api_version_is_refused(crontabs: Resource) -> None:
     create(crontabs, replicas=3)
     for version in ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"):
         body = {"apiVersion": version, "spec": {"replicas": 4}}
@@ -151,7 +151,7 @@ def test_a_scale_of_former_times(crontabs: Resource) -> None:
 
 
 @pytest.mark.rows("SRV-004", "SRV-005", "SRV-006", "DIS-10")
-def test_the_status_and_the_rest_do_not_touch_each_other(crontabs: Resource) -> None:
+def test_status_and_main_resource_ignore_fields_of_each_other(crontabs: Resource) -> None:
     api = crontabs.api
     made = api.post(crontabs.path(), {**crontabs.make("my-new-cron-object", replicas=1), "status": {"replicas": 5}})
     assert "status" not in made.expect(201)
@@ -175,7 +175,7 @@ def test_the_status_and_the_rest_do_not_touch_each_other(crontabs: Resource) -> 
 
 
 @pytest.mark.rows("SRV-006", "DIS-14")
-def test_a_status_is_judged_alone(api: Client) -> None:
+def test_status_update_ignores_invalid_spec(api: Client) -> None:
     loose = serve(api, "crontabs", schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}})
     loose.create("my-new-cron-object", replicas=90)
     strict = {**SCHEMA["properties"]["spec"]["properties"]["replicas"], "maximum": 10}
@@ -203,7 +203,7 @@ def test_a_status_is_judged_alone(api: Client) -> None:
         ({**SCALE, "labelSelectorPath": "status.x"}, ["labelSelectorPath"]),
     ],
 )
-def test_paths_that_lead_elsewhere(api: Client, scale: dict[str, str], texts: list[str]) -> None:
+def test_scale_paths_outside_spec_and_status_are_refused(api: Client, scale: dict[str, str], texts: list[str]) -> None:
     body = definition(fresh_group(), schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}, "scale": scale})
     message = api.post(DEFINITIONS, body).expect(422)["message"]
     assert [text for text in texts if text not in message] == [], message
@@ -211,7 +211,7 @@ def test_paths_that_lead_elsewhere(api: Client, scale: dict[str, str], texts: li
 
 @pytest.mark.rows("CRD-030")
 @pytest.mark.parametrize("key", ["oneOf", "anyOf", "allOf", "not"])
-def test_with_a_status_the_root_may_not_branch(api: Client, key: str) -> None:
+def test_root_schema_with_status_forbids_junctors(api: Client, key: str) -> None:
     branch: Any = {"required": ["spec"]}
     schema = {**SCHEMA, key: branch if key == "not" else [branch]}
     body = definition(fresh_group(), schema={"openAPIV3Schema": schema}, subresources={"status": {}})
@@ -220,7 +220,7 @@ def test_with_a_status_the_root_may_not_branch(api: Client, key: str) -> None:
 
 
 @pytest.mark.rows("SRV-003")
-def test_without_them_there_are_none(api: Client) -> None:
+def test_undeclared_subresources_are_not_found(api: Client) -> None:
     widgets = serve(api)
     widgets.create("a")
     for subresource in ("status", "scale"):

@@ -104,7 +104,7 @@ def trust(kubeconfig: dict[str, Any]) -> ssl.SSLContext:
 
 
 @pytest.mark.rows("AUT-001")
-def test_the_kubeconfig_lets_its_owner_in(secure: Server, kubeconfig: dict[str, Any], trust: ssl.SSLContext) -> None:
+def test_kubeconfig_authenticates_the_admin(secure: Server, kubeconfig: dict[str, Any], trust: ssl.SSLContext) -> None:
     assert (kubeconfig["apiVersion"], kubeconfig["kind"]) == ("v1", "Config")
     assert kubeconfig["clusters"][0]["cluster"]["server"] == secure.url
     assert secure.url.startswith("https://127.0.0.1:")
@@ -117,7 +117,9 @@ def test_the_kubeconfig_lets_its_owner_in(secure: Server, kubeconfig: dict[str, 
 
 @pytest.mark.rows("AUT-002", "ERR-19")
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}])
-def test_strangers_are_kept_out(secure: Server, trust: ssl.SSLContext, headers: dict[str, str]) -> None:
+def test_request_without_valid_credentials_gets_401(
+    secure: Server, trust: ssl.SSLContext, headers: dict[str, str]
+) -> None:
     answer = Client(secure.url, headers, trust).get("/api/v1/namespaces")
     assert answer.status == 401
     assert (answer.json["reason"], answer.json["message"]) == ("Unauthorized", "Unauthorized")
@@ -136,7 +138,9 @@ def test_strangers_are_kept_out(secure: Server, trust: ssl.SSLContext, headers: 
         ("sesame", 401, False),
     ],
 )
-def test_how_a_token_is_told(secure: Server, trust: ssl.SSLContext, sent: str, code: int, warned: bool) -> None:
+def test_bearer_token_is_parsed_from_the_header(
+    secure: Server, trust: ssl.SSLContext, sent: str, code: int, warned: bool
+) -> None:
     answer = Client(secure.url, {"Authorization": sent}, trust).get("/api/v1/namespaces/default")
     extra = "the provided Authorization header contains extra space before the bearer token, and is ignored"
     assert (answer.status, answer.warnings) == (code, [f'299 - "{extra}"'] if warned else [])
@@ -155,7 +159,7 @@ def test_how_a_token_is_told(secure: Server, trust: ssl.SSLContext, sent: str, c
         ("Bearer sesame", "?timeout=soon", 400),
     ],
 )
-def test_a_time_limit_is_judged_before_who_asks(
+def test_timeout_parameter_is_validated_before_authentication(
     secure: Server, trust: ssl.SSLContext, sent: str, query: str, code: int
 ) -> None:
     headers = {"Authorization": sent} if sent else {}
@@ -164,7 +168,7 @@ def test_a_time_limit_is_judged_before_who_asks(
 
 
 @pytest.mark.rows("AUT-002")
-def test_attempts_are_counted(secure: Server, trust: ssl.SSLContext) -> None:
+def test_metrics_count_authentication_attempts(secure: Server, trust: ssl.SSLContext) -> None:
     def attempts() -> dict[str, int]:
         text = Client(secure.url, {"Authorization": "Bearer sesame"}, trust).get("/metrics").text
         return {
@@ -181,25 +185,25 @@ def test_attempts_are_counted(secure: Server, trust: ssl.SSLContext) -> None:
 
 @pytest.mark.rows("AUT-003")
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/version"])
-def test_health_and_version_are_open(secure: Server, trust: ssl.SSLContext, path: str) -> None:
+def test_health_and_version_need_no_credentials(secure: Server, trust: ssl.SSLContext, path: str) -> None:
     assert Client(secure.url, {}, trust).get(path).status == 200
 
 
 @pytest.mark.rows("AUT-002")
 @pytest.mark.parametrize("path", ["/healthz/", "/healthz/nope", "/livez//", "/readyz/nope", "/version/nope"])
-def test_strangers_are_not_told_what_is_served(secure: Server, trust: ssl.SSLContext, path: str) -> None:
+def test_unauthenticated_404_lists_no_paths(secure: Server, trust: ssl.SSLContext, path: str) -> None:
     answer = Client(secure.url, {}, trust).get(path)
     assert answer.status in {401, 403, 404}
     assert "/apis" not in answer.text
 
 
 @pytest.mark.rows("AUT-001")
-def test_tokens_of_the_file_count(secure: Server, trust: ssl.SSLContext) -> None:
+def test_token_of_token_auth_file_authenticates(secure: Server, trust: ssl.SSLContext) -> None:
     Client(secure.url, {"Authorization": "Bearer sesame"}, trust).get("/apis").expect(200)
 
 
 @pytest.mark.rows("AUT-001")
-def test_client_certificates_count(secure: Server, trust: ssl.SSLContext, authority: Authority) -> None:
+def test_client_certificate_authenticates(secure: Server, trust: ssl.SSLContext, authority: Authority) -> None:
     certificate, key = authority.issue("admin", "system:masters")
     trust.load_cert_chain(certificate, key)
     Client(secure.url, {}, trust).get("/api/v1/namespaces/default").expect(200)
@@ -207,7 +211,7 @@ def test_client_certificates_count(secure: Server, trust: ssl.SSLContext, author
 
 @pytest.mark.differs("a page of any origin may use what its browser lends it")
 @pytest.mark.parametrize(("sent", "code"), [("", 403), ("Bearer anything", 401), ("Bearer sesame", 101)])
-def test_a_page_of_another_origin_is_known_by_its_token_alone(
+def test_cross_origin_websocket_needs_a_token(
     secure: Server, trust: ssl.SSLContext, authority: Authority, sent: str, code: int
 ) -> None:
     trust.load_cert_chain(*authority.issue("admin", "system:masters"))
@@ -233,7 +237,7 @@ def handshake(server: Server, trust: ssl.SSLContext, headers: dict[str, str]) ->
         line.close()
 
 
-def test_a_foreign_certificate_does_not(secure: Server, trust: ssl.SSLContext, tmp_path: Path) -> None:
+def test_client_certificate_of_another_ca_is_refused(secure: Server, trust: ssl.SSLContext, tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).issue("admin", "system:masters")
     trust.load_cert_chain(certificate, key)
     try:
@@ -253,7 +257,7 @@ def test_a_restart_keeps_the_certificates(tmp_path: Path, own_etcd: Etcd) -> Non
     assert seen[0] == seen[1]
 
 
-def test_a_directory_gets_the_own_certificate(tmp_path: Path) -> None:
+def test_cert_dir_gets_the_generated_certificate(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "certificates"
     certificate, key = directory / "apiserver.crt", directory / "apiserver.key"
     flags = ["--port=0", "--store=memory", f"--cert-dir={directory}"]
@@ -267,7 +271,7 @@ def test_a_directory_gets_the_own_certificate(tmp_path: Path) -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_pair_in_the_directory_is_taken_and_stays(tmp_path: Path) -> None:
+def test_existing_pair_in_cert_dir_is_used_and_kept(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     for number, pair in enumerate((authority.issue("first"), authority.issue("second"))):
         for file, name in zip(pair, ("apiserver.crt", "apiserver.key"), strict=True):

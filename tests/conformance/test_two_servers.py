@@ -35,7 +35,7 @@ def pair(servers: tuple[Server, Server]) -> tuple[Client, Client]:
 
 
 @pytest.mark.rows("ETC-010", "RV-017")
-def test_a_definition_of_one_is_served_by_the_other_within_a_second(pair: tuple[Client, Client]) -> None:
+def test_peer_serves_a_new_definition_within_a_second(pair: tuple[Client, Client]) -> None:
     one, two = pair
     wanted = definition(fresh_group())
     group = wanted["spec"]["group"]
@@ -46,7 +46,7 @@ def test_a_definition_of_one_is_served_by_the_other_within_a_second(pair: tuple[
 
 
 @pytest.mark.rows("RV-017", "WRI-005")
-def test_a_write_through_one_is_read_through_the_other(pair: tuple[Client, Client]) -> None:
+def test_peer_reads_and_updates_an_object_at_once(pair: tuple[Client, Client]) -> None:
     one, two = pair
     widgets = serve(one)
     for number in range(50):
@@ -59,7 +59,7 @@ def test_a_write_through_one_is_read_through_the_other(pair: tuple[Client, Clien
 
 
 @pytest.mark.rows("DEL-004", "DEL-005")
-def test_no_object_survives_a_definition_deleted_through_the_other(pair: tuple[Client, Client]) -> None:
+def test_definition_deleted_by_a_peer_blocks_creates(pair: tuple[Client, Client]) -> None:
     one, two = pair
     widgets = serve(one)
     held = widgets.make("held")
@@ -90,7 +90,7 @@ def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.rows("ETC-010", "WRI-014")
-def test_a_body_is_read_by_the_definition_that_it_is_stored_under(servers: tuple[Server, Server]) -> None:
+def test_body_is_decoded_by_the_newest_definition_of_a_peer(servers: tuple[Server, Server]) -> None:
     """The second server compiles a new definition before it answers a request for its resource."""
     one, two = (Client(server.url) for server in servers)
     fields: dict[str, Any] = {f"field{number:04}": {"type": "string", "maxLength": 10} for number in range(2_500)}
@@ -123,7 +123,7 @@ def schema_of(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("round_number", range(2))
-def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], round_number: int) -> None:
+def test_concurrent_creates_through_two_servers_keep_a_quota(pair: tuple[Client, Client], round_number: int) -> None:
     """Concurrent creates through two servers do not exceed a quota, also at the first use of a kind, when each builds
     its types."""
     one, two = pair
@@ -146,7 +146,7 @@ def test_writers_through_both_never_exceed_a_quota(pair: tuple[Client, Client], 
         assert used(api, place) == {"pods": "5"}
 
 
-def test_deletions_and_failed_writes_of_both_never_let_a_quota_be_exceeded(pair: tuple[Client, Client]) -> None:
+def test_deletes_and_failed_creates_of_two_servers_keep_a_quota(pair: tuple[Client, Client]) -> None:
     """A recount by one server does not drop charges of the other server for objects that are not yet stored."""
     one, two = pair
     for number in range(4):

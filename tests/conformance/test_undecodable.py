@@ -79,7 +79,7 @@ def asked(api: Client, things: Resource, step: dict[str, Any]) -> Any:
 
 
 @pytest.mark.rows("RV-020", "ETC-006")
-def test_each_verb_answers_as_upstream(api: Client, own_etcd: Etcd) -> None:
+def test_each_verb_returns_upstream_errors(api: Client, own_etcd: Etcd) -> None:
     things = spoiled(api, own_etcd)
     for step in TABLE["steps"]:
         answer = asked(api, things, step)
@@ -126,7 +126,7 @@ def check_list(things: Resource, names: list[str], found: Any, about: object) ->
 
 
 @pytest.mark.rows("RV-020", "ETC-006")
-def test_watches_go_on_with_the_other_objects(api: Client, own_etcd: Etcd) -> None:
+def test_watch_delivers_events_beside_undecodable_objects(api: Client, own_etcd: Etcd) -> None:
     things = spoiled(api, own_etcd)
     with api.watch(things.path(), resourceVersion="0") as watch:
         seen = [watch.next("ADDED")["object"]["metadata"]["name"] for _ in "abcdefg"]
@@ -141,7 +141,7 @@ def test_watches_go_on_with_the_other_objects(api: Client, own_etcd: Etcd) -> No
 
 
 @pytest.mark.rows("RV-020", "ETC-006")
-def test_a_definition_goes_after_the_undecodable_objects(
+def test_definition_is_deleted_after_its_undecodable_objects(
     own_etcd: Etcd, undecodable: Server, flags: list[str], tmp_path: Path
 ) -> None:
     things = spoiled(Client(undecodable.url), own_etcd)

@@ -74,7 +74,7 @@ def causes(answer: Answer) -> list[str]:
 
 
 @pytest.mark.rows("B1-001", "DIS-12")
-def test_it_can_be_turned_off(reference_server: Server) -> None:
+def test_v1beta1_can_be_disabled(reference_server: Server) -> None:
     api = Client(reference_server.url)
     for answer in (api.get(OLD), api.post(OLD, old(fresh_group()))):
         assert answer.expect(404)["message"] == "the server could not find the requested resource"
@@ -95,7 +95,7 @@ def test_both_versions_are_served_and_v1_is_preferred(api: Client) -> None:
 
 
 @pytest.mark.rows("B1-003", "CRD-002", "CRD-022")
-def test_what_is_left_out_is_filled_in(api: Client) -> None:
+def test_v1beta1_definition_gets_defaults(api: Client) -> None:
     first = old(fresh_group())
     created = apply(api, first)
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
@@ -138,7 +138,7 @@ TWO = [{"name": "v1", "served": True, "storage": True}, {"name": "v2", "served":
         ("additionalPrinterColumns", "additionalPrinterColumns", "additionalPrinterColumns", COLUMNS),
     ],
 )
-def test_a_part_stands_at_the_top_or_in_the_versions(
+def test_top_level_and_per_version_fields_are_exclusive(
     api: Client, above: str, below: str, words: str, value: Any
 ) -> None:
     group = fresh_group()
@@ -160,7 +160,7 @@ def test_a_part_stands_at_the_top_or_in_the_versions(
 
 
 @pytest.mark.rows("B1-004", "CRD-038", "CRD-035")
-def test_other_rules_of_old(api: Client) -> None:
+def test_v1beta1_definition_is_validated(api: Client) -> None:
     group = fresh_group()
     wrong = old(group, versions=TWO, version="v2")
     assert causes(api.post(OLD, wrong)) == [
@@ -194,7 +194,7 @@ def test_other_rules_of_old(api: Client) -> None:
 
 
 @pytest.mark.rows("B1-005", "WRI-014")
-def test_each_answer_warns(api: Client) -> None:
+def test_each_v1beta1_response_has_deprecation_warning(api: Client) -> None:
     name = f"{OLD}/widgets.{(group := fresh_group())}"
     created = api.post(OLD, old(group))
     answers = [
@@ -207,7 +207,7 @@ def test_each_answer_warns(api: Client) -> None:
 
 @pytest.mark.rows("B1-002", "B1-003", "B1-004", "VER-001")
 @pytest.mark.parametrize("name", CASES)
-def test_the_documents_examples_apply_as_shown(api: Client, name: str) -> None:
+def test_documented_definitions_are_created_and_served(api: Client, name: str) -> None:
     group, wanted = fresh_group(), json.loads(json.dumps(CASES[name]))
     wanted["metadata"]["name"] = f"crontabs.{group}"
     wanted["spec"]["group"] = group
@@ -235,7 +235,7 @@ def test_the_documents_examples_apply_as_shown(api: Client, name: str) -> None:
 @pytest.mark.skipif(not REAL, reason="the real definitions are not beside the checkout")
 @pytest.mark.rows("B1-002", "B1-004", "B1-007")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
-def test_a_real_definition_applies_and_serves(api: Client, path: Path) -> None:
+def test_real_definition_is_created_and_served(api: Client, path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     wanted = yaml.safe_load(text)
     name, spec = wanted["metadata"]["name"], wanted["spec"]
@@ -260,7 +260,7 @@ def test_a_real_definition_applies_and_serves(api: Client, path: Path) -> None:
 
 
 @pytest.mark.rows("B1-006", "CND-007", "ETC-006")
-def test_what_old_servers_wrote_is_served_with_its_old_meaning(old_writers: Server, own_etcd: Etcd) -> None:
+def test_definition_of_an_old_server_keeps_unknown_fields(old_writers: Server, own_etcd: Etcd) -> None:
     api, group = Client(old_writers.url), fresh_group()
     written = old(group, scope="Namespaced", validation={"openAPIV3Schema": {"properties": {"a": {"minimum": 3}}}})
     written["spec"]["names"] |= {"singular": "widget", "listKind": "WidgetList"}
@@ -304,7 +304,7 @@ def test_what_old_servers_wrote_is_served_with_its_old_meaning(old_writers: Serv
 
 
 @pytest.mark.rows("B1-007", "PRU-006")
-def test_objects_are_judged_but_not_pruned(api: Client) -> None:
+def test_objects_are_validated_but_not_pruned(api: Client) -> None:
     group = fresh_group()
     size = {"type": "integer", "maximum": 9}
     apply(api, old(group, validation={"openAPIV3Schema": {"type": "object", "properties": {"size": size}}}))
@@ -337,7 +337,7 @@ NOT_APPLIED = ".a: expected string, got &value.valueUnstructured{Value:5}"
     ],
     ids=["not structural", "preserving", "pruning", "no type"],
 )
-def test_what_is_known_of_an_object_that_is_applied(
+def test_apply_uses_only_structural_schemas(
     api: Client, schema: dict[str, Any], preserve: bool, code: int, told: str
 ) -> None:
     group = fresh_group()
@@ -365,7 +365,7 @@ def _base64(text: str) -> str:
 
 @pytest.mark.rows("B1-001", "WRI-004")
 @pytest.mark.parametrize("place", [DEFINITIONS, OLD], ids=["v1", "v1beta1"])
-def test_what_a_put_leaves_out_is_gone_in_each_version(api: Client, place: str) -> None:
+def test_put_removes_omitted_fields_in_each_version(api: Client, place: str) -> None:
     name = f"widgets.{(group := fresh_group())}"
     columns = [{"name": "a", "type": "string", "JSONPath": ".spec.a"}]
     apply(api, old(group, additionalPrinterColumns=columns, subresources={"status": {}}))

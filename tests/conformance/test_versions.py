@@ -101,7 +101,7 @@ def test_versions_are_listed_by_priority(api: Client, order: list[str]) -> None:
 
 
 @pytest.mark.rows("VER-001", "SRV-002")
-def test_a_version_that_is_not_served_is_never_preferred(api: Client) -> None:
+def test_unserved_version_is_never_preferred(api: Client) -> None:
     group = serve(api, {"name": "v3", "served": False}, {"name": "v2beta1"}, {"name": "v1beta1", "storage": True})[
         "v3"
     ].group
@@ -113,7 +113,7 @@ def test_a_version_that_is_not_served_is_never_preferred(api: Client) -> None:
 
 
 @pytest.mark.rows("VER-002", "VER-003", "VER-014", "VER-015", "UPD-006", "CRD-039", "UPD-007")
-def test_the_documents_series_of_events(own: Client, own_etcd: Etcd) -> None:
+def test_documented_migration_of_the_storage_version(own: Client, own_etcd: Etcd) -> None:
     """The storage version changes while two objects exist; then the old version is removed."""
     first, second = {"name": "v1beta1", "storage": True}, {"name": "v1"}
     served = serve(own, first)
@@ -149,7 +149,7 @@ def test_the_documents_series_of_events(own: Client, own_etcd: Etcd) -> None:
 
 
 @pytest.mark.rows("CRD-039", "UPD-006", "UPD-007")
-def test_stored_versions_are_kept_by_the_server(api: Client) -> None:
+def test_stored_versions_change_only_by_server_and_status(api: Client) -> None:
     group = serve(api, V1, V2)["v1"].group
     name = f"{DEFINITIONS}/widgets.{group}"
     given = api.get(name).expect(200)
@@ -173,7 +173,7 @@ def test_stored_versions_are_kept_by_the_server(api: Client) -> None:
 
 
 @pytest.mark.rows("VER-003", "SRV-014", "NUL-005")
-def test_each_version_shows_what_its_schema_knows(api: Client) -> None:
+def test_each_version_is_pruned_by_its_schema(api: Client) -> None:
     served = serve(
         api,
         V1 | {"schema": spec_of(color=TEXT, old=TEXT)},
@@ -194,7 +194,7 @@ def test_each_version_shows_what_its_schema_knows(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-012", "VER-003")
-def test_a_dry_run_shows_what_would_be_read_of_it(api: Client) -> None:
+def test_dry_run_response_equals_the_stored_write(api: Client) -> None:
     served = serve(api, V1, V2 | {"schema": spec_of(color=TEXT, new=TEXT)})
     path = served["v2"].path("a")
     served["v1"].create("a", color="red")
@@ -205,7 +205,7 @@ def test_a_dry_run_shows_what_would_be_read_of_it(api: Client) -> None:
 
 @pytest.mark.rows("VER-003", "WRI-017", "SRV-005")
 @pytest.mark.parametrize("way", ["status", "delete"])
-def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client, way: str) -> None:
+def test_rewrite_in_new_storage_version_adds_its_defaults(api: Client, way: str) -> None:
     """The write of /status and the delete do not decode a body, so an object stored in another version lacks the
     defaults of this version."""
     newer = {"name": "v2", "schema": spec_of(note=TEXT, size={"type": "integer", "default": 3}), "subresources": STATUS}
@@ -231,7 +231,7 @@ def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client
 
 
 @pytest.mark.rows("SRV-014", "TAB-001", "SRV-005")
-def test_columns_subresources_and_selectable_fields_are_a_versions_own(api: Client) -> None:
+def test_versions_have_separate_columns_and_subresources(api: Client) -> None:
     columns = [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]
     served = serve(
         api,
@@ -281,7 +281,7 @@ def test_deprecated_versions_warn(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-016")
-def test_a_deprecated_version_names_a_better_one_only_if_there_is_one(api: Client) -> None:
+def test_deprecation_warning_names_only_a_newer_stable_version(api: Client) -> None:
     served = serve(api, {"name": "v1", "storage": True}, {"name": "v2", "deprecated": True})
     v2 = served["v2"]
     assert api.get(v2.path()).warnings == [f'299 - "{v2.group}/v2 Widget is deprecated"']
@@ -290,7 +290,7 @@ def test_a_deprecated_version_names_a_better_one_only_if_there_is_one(api: Clien
 
 
 @pytest.mark.rows("VER-015", "VER-002", "RV-010")
-def test_watches_of_each_version_show_objects_of_all(api: Client) -> None:
+def test_watches_deliver_objects_of_all_versions(api: Client) -> None:
     served = serve(api, V1, V2)
     v1, v2 = served["v1"], served["v2"]
     v1.create("before", color="red")
@@ -310,7 +310,7 @@ def test_watches_of_each_version_show_objects_of_all(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-009", "VER-014")
-def test_a_past_in_a_version_that_is_gone_is_too_old(api: Client) -> None:
+def test_watch_resumed_before_definition_was_recreated_expires(api: Client) -> None:
     """A recreated definition has other versions; a watch that resumes from an older revision must list again."""
     group = serve(api, V1)["v1"].group
     before, after = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
@@ -333,7 +333,7 @@ def test_a_past_in_a_version_that_is_gone_is_too_old(api: Client) -> None:
 
 @pytest.mark.differs("an edit of a definition ends all of its watches")
 @pytest.mark.rows("SRV-015", "SRV-002")
-def test_an_edit_ends_the_streams_that_it_touches_and_no_other(api: Client) -> None:
+def test_definition_edit_ends_only_affected_watches(api: Client) -> None:
     third = {"name": "v3", "schema": spec_of(other=TEXT)}
     served = serve(api, V1, V2, third)
     v1, v2, group = served["v1"], served["v2"], served["v1"].group
@@ -360,7 +360,7 @@ def test_an_edit_ends_the_streams_that_it_touches_and_no_other(api: Client) -> N
 
 
 @pytest.mark.rows("SRV-015")
-def test_a_version_that_comes_or_goes_ends_the_streams_of_all(api: Client) -> None:
+def test_added_or_removed_version_ends_all_watches(api: Client) -> None:
     v1 = serve(api, V1)["v1"]
     for versions in ((V1, V2), (V1,)):
         since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
@@ -370,7 +370,7 @@ def test_a_version_that_comes_or_goes_ends_the_streams_of_all(api: Client) -> No
 
 
 @pytest.mark.rows("CND-002", "CND-004", "CND-010")
-def test_conditions_of_a_definition_that_nothing_stands_in_the_way_of(api: Client) -> None:
+def test_definition_without_conflicts_is_established(api: Client) -> None:
     group = serve(api, V1)["v1"].group
     found = api.get(f"{DEFINITIONS}/widgets.{group}").expect(200)["status"]
     assert [(it["type"], it["status"], it["reason"], it["message"]) for it in found["conditions"]] == [
@@ -392,7 +392,7 @@ def test_conditions_of_a_definition_that_nothing_stands_in_the_way_of(api: Clien
         ("kind", "Widget", "KindConflict"), ("listKind", "WidgetList", "ListKindConflict"),
     ],
 )  # fmt: skip
-def test_names_that_are_taken(api: Client, name: str, value: Any, reason: str) -> None:
+def test_names_in_use_are_not_accepted(api: Client, name: str, value: Any, reason: str) -> None:
     first = definition(fresh_group())
     group = first["spec"]["group"]
     first["spec"]["names"]["shortNames"] = ["wd"]
@@ -430,7 +430,7 @@ def test_names_that_are_taken(api: Client, name: str, value: Any, reason: str) -
 
 
 @pytest.mark.rows("CND-002", "CND-003")
-def test_established_stays_true(api: Client) -> None:
+def test_established_stays_true_after_a_name_conflict(api: Client) -> None:
     first = definition(fresh_group())
     group = first["spec"]["group"]
     first["spec"]["names"]["shortNames"] = ["wd"]
@@ -453,7 +453,7 @@ def test_established_stays_true(api: Client) -> None:
         ("unapproved, a test", "False", "UnapprovedAnnotation", 'not approved: "unapproved, a test"'),
     ],
 )
-def test_protected_groups_tell_who_approved(
+def test_condition_reports_approval_of_protected_groups(
     api: Client, annotation: str, status: str, reason: str, message: str
 ) -> None:
     wanted = definition(f"{fresh_group()}.k8s.io")
@@ -467,7 +467,7 @@ def test_protected_groups_tell_who_approved(
 
 
 @pytest.mark.rows("CND-009", "DEL-003", "DEL-006")
-def test_a_terminating_definition_tells_how_far_it_is(api: Client) -> None:
+def test_terminating_condition_reports_deletion_progress(api: Client) -> None:
     widgets = serve(api, V1)["v1"]
     held = widgets.make("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]

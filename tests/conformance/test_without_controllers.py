@@ -17,7 +17,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield Client(server.url)
 
 
-def test_a_deleted_namespace_stays(alone: Client) -> None:
+def test_deleted_namespace_stays_terminating(alone: Client) -> None:
     alone.post(NAMESPACES, {"metadata": {"name": "left"}}).expect(201)
     alone.post(f"{NAMESPACES}/left/configmaps", {"metadata": {"name": "a"}}).expect(201)
     deleted = alone.request("DELETE", f"{NAMESPACES}/left").expect(200)

@@ -172,15 +172,15 @@ def test_webhook_call_with_retry_after_is_retried(api: Client, tmp_path: Path) -
         configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))),
     ):
 
-        def busy(times: int) -> Answer:
+        def unavailable(times: int) -> Answer:
             return lambda _: page(503, b"", Retry_After="0") if len(hook.reviews) <= times else {"allowed": True}
 
-        hook.answer = busy(10)
+        hook.answer = unavailable(10)
         api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
         assert len(hook.reviews) == 11
         assert len({request["uid"] for request in hook.requests()}) == 1
         hook.forget()
-        hook.answer = busy(11)
+        hook.answer = unavailable(11)
         refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
     assert refused["message"].endswith("the server is currently unable to handle the request")
 

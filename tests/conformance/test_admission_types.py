@@ -20,11 +20,11 @@ CONFIGS = "/api/v1/namespaces/default/configmaps"
 SCHEME = 'in scheme "pkg/runtime/scheme.go:111"'
 
 
-def replaced(member: str, value: Any) -> Any:
+def replace_member(member: str, value: Any) -> Any:
     return patch({"op": "replace", "path": f"/{member}", "value": value})
 
 
-def named(name: str) -> dict[str, Any]:
+def config_map_rules(name: str) -> dict[str, Any]:
     """Return the rules and selector of a webhook: creates of config maps with the label ``of: name``."""
     about = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     return {"rules": [about], "objectSelector": {"matchLabels": {"of": name}}}
@@ -34,9 +34,13 @@ def named(name: str) -> dict[str, Any]:
 def test_webhook_cannot_change_type_of_built_in_kinds(api: Client, hook: Webhook) -> None:
     name = f"c-{secrets.token_hex(4)}"
     wanted = {"metadata": {"name": name, "labels": {"of": name}}, "data": {"a": "b"}}
-    with configured(api, MUTATING, webhook("m", hook.client_config(), **named(name))):
+    with configured(api, MUTATING, webhook("m", hook.client_config(), **config_map_rules(name))):
         for member in "kind", "apiVersion":
-            for away in patch({"op": "remove", "path": f"/{member}"}), replaced(member, ""), replaced(member, None):
+            for away in (
+                patch({"op": "remove", "path": f"/{member}"}),
+                replace_member(member, ""),
+                replace_member(member, None),
+            ):
                 hook.answer = away
                 made = api.post(CONFIGS, wanted, dryRun="All").expect(201)
                 assert (made["apiVersion"], made["kind"], made["data"]) == ("v1", "ConfigMap", {"a": "b"})
@@ -52,7 +56,7 @@ def test_webhook_cannot_change_type_of_built_in_kinds(api: Client, hook: Webhook
                 "field .apiVersion of type string",
             ),
         ):
-            hook.answer = replaced(member, value)
+            hook.answer = replace_member(member, value)
             refused = api.post(CONFIGS, wanted, dryRun="All").expect(500)
             assert refused["message"] == f"Internal error occurred: {why}"
 
@@ -70,9 +74,9 @@ def test_webhook_cannot_change_type_of_custom_objects(api: Client, hook: Webhook
             ("apiVersion", "a/b/c", 500, "Internal error occurred: unexpected GroupVersion string: a/b/c"),
             ("kind", "Bar", 422, f'Bar.{group} "a" is invalid: kind: Invalid value: "Bar": must be Widget'),
         ):
-            hook.answer = replaced(member, value)
+            hook.answer = replace_member(member, value)
             assert api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(code)["message"] == why
-        hook.answer = replaced("kind", "")
+        hook.answer = replace_member("kind", "")
         refused = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(500)
         assert "Object 'Kind' is missing in '{" in refused["message"]
 
@@ -111,7 +115,7 @@ def test_conversion_webhook_converts_admission_result_back(api: Client, hook: We
 def test_webhook_cannot_change_type_of_a_scale(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
     widgets.create("a", size=1)
-    hook.answer = replaced("apiVersion", f"{widgets.group}/v9")
+    hook.answer = replace_member("apiVersion", f"{widgets.group}/v9")
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
         refused = api.put(widgets.path("a/scale"), scale).expect(500)
@@ -120,7 +124,7 @@ def test_webhook_cannot_change_type_of_a_scale(api: Client, hook: Webhook) -> No
         hook.answer = patch({"op": "remove", "path": "/kind"})
         refused = api.put(widgets.path("a/scale"), scale, dryRun="All").expect(500)
         assert "Object 'Kind' is missing in" in refused["message"]
-        hook.answer = replaced("more", 1)
+        hook.answer = replace_member("more", 1)
         assert api.put(widgets.path("a/scale"), scale, dryRun="All").expect(200)["spec"] == {"replicas": 2}
 
 
@@ -150,6 +154,6 @@ def test_invalid_scale_from_webhook_is_a_500_without_reason(api: Client, hook: W
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
         for member, rows in NO_SCALES.items():
             for value, told in rows:
-                hook.answer = replaced(member, value)
+                hook.answer = replace_member(member, value)
                 refused = api.patch(widgets.path("a/scale"), {"spec": {"replicas": 2}}, dryRun="All").expect(500)
                 assert refused == {**PLAIN, "message": told}, (member, value)

@@ -64,20 +64,20 @@ def apply(kind: Resource, name: str, manager: str, spec: Any, **query: Any) -> A
     return kind.api.patch(kind.path(name), body, APPLY, fieldManager=manager, **query)
 
 
-def owned(document: dict[str, Any], manager: str, subresource: str = "") -> Any:
+def owned_fields(document: dict[str, Any], manager: str, subresource: str = "") -> Any:
     for entry in document["metadata"].get("managedFields", ()):
         if entry["manager"] == manager and entry.get("subresource", "") == subresource:
             return entry["fieldsV1"]
     return None
 
 
-def extracted(value: Any, fields: dict[str, Any]) -> Any:
+def extract_owned(value: Any, fields: dict[str, Any]) -> Any:
     """Return the parts of a value that these fieldsV1 own, as client libraries extract a configuration."""
     inside = {name: below for name, below in fields.items() if name != "."}
     if not inside:
         return value
     if isinstance(value, dict):
-        return {name[2:]: extracted(value[name[2:]], below) for name, below in inside.items() if name[2:] in value}
+        return {name[2:]: extract_owned(value[name[2:]], below) for name, below in inside.items() if name[2:] in value}
     found = []
     for item in value:
         for name, below in inside.items():
@@ -85,7 +85,7 @@ def extracted(value: Any, fields: dict[str, Any]) -> Any:
             if name.startswith("v:") and item == wanted:
                 found.append(item)
             elif name.startswith("k:") and wanted.items() <= item.items():
-                found.append(extracted(item, below))
+                found.append(extract_owned(item, below))
     return found
 
 
@@ -107,8 +107,8 @@ def test_client_extracts_its_configuration_from_managed_fields(kind: Resource) -
     apply(kind, "extract", "other", {"granular": {"b": "2"}, "labels": {"mine": "no"}, "set": ["c"],
                                      "ports": [{"port": 443, "protocol": "UDP", "name": "q"}]})  # fmt: skip
     after = apply(kind, "extract", "me", WANTED).expect(200)
-    assert extracted(after, owned(after, "me")) == {"spec": WANTED}
-    assert owned(after, "me")["f:spec"] == {
+    assert extract_owned(after, owned_fields(after, "me")) == {"spec": WANTED}
+    assert owned_fields(after, "me")["f:spec"] == {
         "f:text": {}, "f:number": {}, "f:granular": {"f:a": {}}, "f:whole": {}, "f:labels": {"f:x.y/z": {}},
         "f:list": {},
         "f:set": {'v:"a"': {}, 'v:"b"': {}},
@@ -129,7 +129,7 @@ def test_omitted_list_map_key_gets_its_default(kind: Resource) -> None:
     first = apply(kind, "default", "m1", {"ports": [{"port": 80, "name": "web"}]}).expect(201)
     assert first["spec"]["ports"] == [{"port": 80, "protocol": "TCP", "name": "web"}]
     key = 'k:{"port":80,"protocol":"TCP"}'
-    assert owned(first, "m1") == {"f:spec": {"f:ports": {key: {".": {}, "f:port": {}, "f:name": {}}}}}
+    assert owned_fields(first, "m1") == {"f:spec": {"f:ports": {key: {".": {}, "f:port": {}, "f:name": {}}}}}
     conflict = apply(kind, "default", "m2", {"ports": [{"port": 80, "protocol": "TCP", "name": "x"}]}).expect(409)
     assert [cause["field"] for cause in conflict["details"]["causes"]] == ['.spec.ports[port=80,protocol="TCP"].name']
     udp = apply(kind, "default", "m2", {"ports": [{"port": 80, "protocol": "UDP", "name": "x"}]}).expect(200)
@@ -175,7 +175,7 @@ def test_equal_numbers_of_other_notation_do_not_conflict(kind: Resource, mine: s
     assert second.status == (200 if same else 409)
     if same:
         assert second.json["spec"] == first["spec"]
-        assert owned(second.json, "m1") == owned(second.json, "m2")
+        assert owned_fields(second.json, "m1") == owned_fields(second.json, "m2")
 
 
 @pytest.mark.rows("SSA-015", "WRI-006")
@@ -200,7 +200,7 @@ def test_updates_over_10_managers_are_merged(kind: Resource) -> None:
     names = [entry["manager"] for entry in last["metadata"]["managedFields"]]
     assert names[0] == "ancient-changes"
     assert len(names) == 10
-    old = owned(last, "ancient-changes")["f:spec"]["f:labels"]
+    old = owned_fields(last, "ancient-changes")["f:spec"]["f:labels"]
     assert "f:l0" in old
     assert "f:l13" not in old
     appliers = [apply(kind, "crowd", f"a{number}", {"labels": {f"a{number}": "1"}}).status for number in range(3)]
@@ -230,7 +230,7 @@ def test_only_an_empty_entry_resets_managed_fields(kind: Resource, reset: list[A
     assert "managedFields" not in after["metadata"]
     assert "managedFields" not in kind.api.patch(path, {"spec": {"text": "y"}}, MERGE).expect(200)["metadata"]
     again = apply(kind, name, "m", {"number": 1}).expect(200)
-    assert owned(again, "before-first-apply") == {"f:spec": {".": {}, "f:text": {}}}
+    assert owned_fields(again, "before-first-apply") == {"f:spec": {".": {}, "f:text": {}}}
 
 
 @pytest.mark.rows("SSA-013", "SRV-005")
@@ -239,16 +239,16 @@ def test_status_fields_have_separate_owners(kind: Resource) -> None:
     body = {**kind.make("state"), "spec": {"text": "ignored"}, "status": {"phase": "Up"}}
     after = kind.api.patch(kind.path("state") + "/status", body, APPLY, fieldManager="m").expect(200)
     assert (after["spec"], after["status"]) == ({"text": "x"}, {"phase": "Up"})
-    assert owned(after, "m") == {"f:spec": {"f:text": {}}}
-    assert owned(after, "m", "status") == {"f:status": {"f:phase": {}}}
+    assert owned_fields(after, "m") == {"f:spec": {"f:text": {}}}
+    assert owned_fields(after, "m", "status") == {"f:status": {"f:phase": {}}}
     whole = kind.api.patch(kind.path("state"), body, APPLY, fieldManager="n", force="true").expect(200)
     assert whole["status"] == {"phase": "Up"}
-    assert owned(whole, "n") == {"f:spec": {"f:text": {}}}
-    assert owned(whole, "m") is None  # the other manager took over its only field
+    assert owned_fields(whole, "n") == {"f:spec": {"f:text": {}}}
+    assert owned_fields(whole, "m") is None  # the other manager took over its only field
     empty = {key: value for key, value in body.items() if key not in {"spec", "status"}}
     gone = kind.api.patch(kind.path("state") + "/status", empty, APPLY, fieldManager="m").expect(200)
     assert not gone.get("status")
-    assert owned(gone, "m", "status") is None
+    assert owned_fields(gone, "m", "status") is None
 
 
 @pytest.mark.rows("SSA-010")
@@ -257,7 +257,7 @@ def test_fields_without_a_schema_are_owned_by_structure(api: Client) -> None:
     spec = {"map": {"a": {"b": 1}}, "list": [{"name": "x"}], "text": "t"}
     first = apply(anything, "any", "m1", spec).expect(201)
     inside = {".": {}, "f:a": {".": {}, "f:b": {}}}
-    assert owned(first, "m1") == {"f:spec": {".": {}, "f:map": inside, "f:list": {}, "f:text": {}}}
+    assert owned_fields(first, "m1") == {"f:spec": {".": {}, "f:map": inside, "f:list": {}, "f:text": {}}}
     conflict = apply(anything, "any", "m2", {"list": [{"name": "x"}, {"name": "y"}], "map": {"a": {"b": 2}}})
     fields = {cause["field"] for cause in conflict.expect(409)["details"]["causes"]}
     assert fields == {".spec.list", ".spec.map.a.b"}
@@ -279,11 +279,11 @@ def test_apply_accepts_stored_duplicate_list_items(api: Client) -> None:
     api.patch(f"{DEFINITIONS}/widgets.{widgets.group}", change, JSON_PATCH).expect(200)
     path = f"{widgets.path('twice')}?fieldManager=m"
 
-    def applied() -> dict[str, Any] | None:
+    def apply_with_new_schema() -> dict[str, Any] | None:
         answer = apply(widgets, "twice", "m", {"text": "x"})
         return answer.json if answer.status == 200 else None  # until the server uses the new schema
 
-    after = until(applied, f"{path} is applied")
+    after = until(apply_with_new_schema, f"{path} is applied")
     assert after["spec"]["ports"] == made["spec"]["ports"]
     both = apply(widgets, "twice", "n", {"ports": [{**twice, "name": "one"}]}, force="true")
     assert [port.get("name") for port in both.expect(200)["spec"]["ports"]] == ["one"]

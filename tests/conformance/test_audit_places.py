@@ -57,7 +57,7 @@ def config_map(name: str, size: int = 1) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "x" * size}}
 
 
-def counted(audited: Audited, name: str) -> float:
+def metric_sum(audited: Audited, name: str) -> float:
     """Return the sum of the values of a metric in /metrics, 0 if there are none."""
     lines = audited.api.get("/metrics").text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
@@ -148,11 +148,11 @@ def test_log_is_rotated_compressed_and_pruned(start: Start, tmp_path: Path) -> N
     for _ in range(6):
         audited.api.get(f"{MAPS}/rotated").expect(200)
 
-    def settled() -> list[Path]:
+    def find_compressed_logs() -> list[Path]:
         found = sorted(tmp_path.glob("audit-*"))
         return found if len(found) == 2 and all(path.suffix == ".gz" for path in found) else []
 
-    old = until(settled, "two compressed logs are left")
+    old = until(find_compressed_logs, "two compressed logs are left")
     assert audited.log.stat().st_size <= 1024 * 1024
     for path in old:
         lines = gzip.decompress(path.read_bytes()).splitlines()
@@ -187,8 +187,8 @@ def test_a_full_disk_does_not_stop_the_server(start: Start) -> None:
     audited = start(log="/dev/full")
     audited.api.post(MAPS, config_map("full")).expect(201)
     audited.api.patch(f"{MAPS}/full", {"data": {"a": "2"}}, MERGE).expect(200)
-    assert counted(audited, 'apiserver_audit_error_total{plugin="log"}') >= 4
-    assert counted(audited, "apiserver_audit_requests_rejected_total") == 0
+    assert metric_sum(audited, 'apiserver_audit_error_total{plugin="log"}') >= 4
+    assert metric_sum(audited, "apiserver_audit_requests_rejected_total") == 0
 
 
 def test_full_disk_fails_requests_in_blocking_strict_mode(start: Start) -> None:
@@ -197,7 +197,7 @@ def test_full_disk_fails_requests_in_blocking_strict_mode(start: Start) -> None:
     refused = audited.api.post(MAPS, config_map("refused"))
     assert refused.status == 500
     assert refused.json["message"] == "Internal error occurred: failed to store audit event"
-    assert counted(audited, "apiserver_audit_requests_rejected_total") == 1
+    assert metric_sum(audited, "apiserver_audit_requests_rejected_total") == 1
     audited.api.get("/readyz").raw.decode().startswith("ok")
 
 
@@ -210,7 +210,7 @@ def test_blocked_log_does_not_block_requests_in_batch_mode(start: Start, tmp_pat
         audited.api.post(MAPS, config_map("piped", 100_000)).expect(201)  # more than the buffer of a pipe
         for _ in range(10):
             audited.api.get("/version").expect(200)
-        assert counted(audited, 'apiserver_audit_error_total{plugin="buffered"}') >= 10
+        assert metric_sum(audited, 'apiserver_audit_error_total{plugin="buffered"}') >= 10
         assert audited.server.process is not None
         audited.server.process.terminate()
         assert audited.server.process.wait(15) == 0, "nor does it hold the end"
@@ -240,15 +240,15 @@ def test_webhook_receives_event_lists(start: Start, tmp_path: Path) -> None:
         audited = start(f"--audit-webhook-config-file={config}", "--audit-webhook-batch-max-wait=100ms")
         _, events = audited.ask("POST", MAPS, config_map("hooked"))
 
-        def told() -> list[dict[str, Any]]:
+        def received_events() -> list[dict[str, Any]]:
             found = [event for review in hook.reviews for event in review["items"]]
             return [event for event in found if event["auditID"] == events["RequestReceived"]["auditID"]]
 
-        until(lambda: len(told()) == 2, "both events arrive")
+        until(lambda: len(received_events()) == 2, "both events arrive")
         said = [
             {name: event[name] for name in event if name not in ("kind", "apiVersion")} for event in events.values()
         ]
-        assert told() == said, "what the log says"
+        assert received_events() == said, "what the log says"
         assert {(review["kind"], review["apiVersion"]) for review in hook.reviews} == {("EventList", "audit.k8s.io/v1")}
         assert hook.headers[0]["authorization"] == "Bearer sesame"
 
@@ -263,7 +263,7 @@ def test_failing_webhook_is_counted_and_blocks_no_request(start: Start, tmp_path
             "--audit-webhook-initial-backoff=1ms",
         )
         audited.api.get("/version").expect(200)
-        assert counted(audited, 'apiserver_audit_error_total{plugin="webhook"}') >= 2
+        assert metric_sum(audited, 'apiserver_audit_error_total{plugin="webhook"}') >= 2
         assert len(hook.reviews) >= 10, "each was tried five times"
 
 

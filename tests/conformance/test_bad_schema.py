@@ -18,13 +18,13 @@ YAML = {"Content-Type": "application/yaml"}
 
 
 @pytest.fixture
-def calm(server: Server) -> Iterator[None]:
+def check_load(server: Server) -> Iterator[None]:
     """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
     with strained(server):
         yield
 
 
-pytestmark = pytest.mark.usefixtures("calm")
+pytestmark = pytest.mark.usefixtures("check_load")
 BOUNDS = pytest.mark.differs("it has no such bound")
 
 
@@ -274,7 +274,7 @@ def test_large_schemas_are_accepted_or_refused(api: Client, bomb: str) -> None:
     assert len(answer.raw) < 4_000_000
 
 
-def refused(answer: Answer, text: str) -> None:
+def check_refused(answer: Answer, text: str) -> None:
     assert 400 <= answer.status < 500, answer.raw[:300]
     assert text in answer.json["message"]
 
@@ -283,11 +283,11 @@ def refused(answer: Answer, text: str) -> None:
 def test_too_many_defaulted_values_are_refused(api: Client) -> None:
     item = {"type": "object", "properties": {"b": {"type": "string", "default": "x" * 100_000}}}
     served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
-    refused(api.post(served.path(), served.make("a", a=[{}] * 300_000)), "would add more than")
+    check_refused(api.post(served.path(), served.make("a", a=[{}] * 300_000)), "would add more than")
 
 
 @BOUNDS
 def test_validation_of_many_branches_exceeds_step_budget(api: Client) -> None:
     item = {"type": "integer", "anyOf": [{"minimum": number} for number in range(1_000, 3_000)]}
     served = serve(api, schema=under_spec({"type": "object", "properties": {"a": {"type": "array", "items": item}}}))
-    refused(api.post(served.path(), served.make("a", a=[0] * 300_000)), "steps")
+    check_refused(api.post(served.path(), served.make("a", a=[0] * 300_000)), "steps")

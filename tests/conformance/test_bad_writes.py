@@ -66,7 +66,9 @@ class Meter:
         assert peak - self._peak <= MEMORY
 
 
-def refused(target: Resource, server: Server, send: Callable[[], Answer], code: int, text: str, reason: str) -> None:
+def check_refused(
+    target: Resource, server: Server, send: Callable[[], Answer], code: int, text: str, reason: str
+) -> None:
     """Send bad input; check that the response is this Status, and that the object has not changed."""
     before = target.api.get(target.path("a")).expect(200)
     meter = Meter(server)
@@ -124,7 +126,7 @@ JSON_PATCHES: dict[str, tuple[Any, int, str, str]] = {
         'apiVersion: Invalid value: "other.example.com/v1": must be', "Invalid"),
     "kind": ([op("replace", "/kind", value="Other")], 422, 'kind: Invalid value: "Other": must be Widget', "Invalid"),
     "no metadata": ([op("remove", "/metadata")], 400, "", "BadRequest"),
-    "the whole": ([op("replace", "", value=[1])], 422, "", "Invalid"),
+    "the whole object": ([op("replace", "", value=[1])], 422, "", "Invalid"),
     "labels of numbers": ([op("add", "/metadata/labels", value={"a": 1})], 422, "", "Invalid"),
     "finalizer that is no name": ([op("add", "/metadata/finalizers", value=["a b"])], 422, "metadata.finalizers",
         "Invalid"),
@@ -136,7 +138,7 @@ JSON_PATCHES: dict[str, tuple[Any, int, str, str]] = {
 def test_invalid_json_patches_are_refused(target: Resource, server: Server, case: str) -> None:
     patch, code, text, reason = JSON_PATCHES[case]
     body = json.dumps(patch)
-    refused(target, server, lambda: target.api.patch(target.path("a"), body, JSON_PATCH), code, text, reason)
+    check_refused(target, server, lambda: target.api.patch(target.path("a"), body, JSON_PATCH), code, text, reason)
 
 
 MERGES: dict[str, tuple[Any, int, str, str]] = {
@@ -176,7 +178,7 @@ MERGES: dict[str, tuple[Any, int, str, str]] = {
 def test_invalid_merge_patches_are_refused(target: Resource, server: Server, case: str) -> None:
     patch, code, text, reason = MERGES[case]
     body = json.dumps(patch)
-    refused(target, server, lambda: target.api.patch(target.path("a"), body, MERGE), code, text, reason)
+    check_refused(target, server, lambda: target.api.patch(target.path("a"), body, MERGE), code, text, reason)
 
 
 def configuration(target: Resource, **changes: Any) -> dict[str, Any]:
@@ -215,7 +217,7 @@ APPLIES: dict[str, tuple[dict[str, Any], dict[str, str], int, str, str]] = {
 def test_invalid_applies_are_refused(target: Resource, server: Server, case: str) -> None:
     changes, query, code, text, reason = APPLIES[case]
     body = configuration(target, **changes)
-    refused(target, server, lambda: target.api.patch(target.path("a"), body, APPLY, **query), code, text, reason)
+    check_refused(target, server, lambda: target.api.patch(target.path("a"), body, APPLY, **query), code, text, reason)
 
 
 @pytest.mark.rows("SSA-001")
@@ -226,7 +228,7 @@ def test_applies_without_an_object_are_refused(target: Resource, server: Server,
     def send() -> Answer:
         return target.api.request("PATCH", target.path("a"), body, {"Content-Type": APPLY}, fieldManager="m")
 
-    refused(target, server, send, 400, "", "BadRequest")
+    check_refused(target, server, send, 400, "", "BadRequest")
 
 
 OWNERS: dict[str, Any] = {
@@ -243,12 +245,12 @@ OWNERS: dict[str, Any] = {
     "an index with two signs": {"fieldsV1": {"f:spec": {"i:--5": {}}}},
     "an index of other digits": {"fieldsV1": {"f:spec": {"i:\u00b2": {}}}},
     "a value nested too deep": {"fieldsV1": {"f:spec": {f"v:{'[' * 300}{']' * 300}": {}}}},
-    "a version that nobody serves": {"apiVersion": "other.example.com/v9"},
+    "an unserved version": {"apiVersion": "other.example.com/v9"},
     "a time that is none": {"time": "yesterday"},
     "a long manager": {"manager": "m" * 129},
     "deep fields": {"fieldsV1": None},
 }
-ACCEPTED_OWNERS = {"a version that nobody serves", "deep fields", "a value nested too deep"}  # by this server or by all
+ACCEPTED_OWNERS = {"an unserved version", "deep fields", "a value nested too deep"}  # by this server or by all
 
 
 def deep_fields(levels: int) -> dict[str, Any]:
@@ -309,7 +311,7 @@ def test_invalid_scale_patches_are_refused(target: Resource, server: Server, cas
     kind, patch, code, text = SCALES[case]
     body = json.dumps(patch)
     reason = {400: "BadRequest", 415: "UnsupportedMediaType", 422: "Invalid"}[code]
-    refused(target, server, lambda: target.api.patch(target.path("a") + "/scale", body, kind), code, text, reason)
+    check_refused(target, server, lambda: target.api.patch(target.path("a") + "/scale", body, kind), code, text, reason)
 
 
 @pytest.mark.rows("SRV-003", "SRV-008")
@@ -366,11 +368,11 @@ def test_huge_and_malformed_selectors_need_little_cpu(target: Resource, server: 
 
 
 ACCEPTS: dict[str, tuple[str, int]] = {
-    "nothing we have": ("image/png", 406),
+    "an unsupported media type": ("image/png", 406),
     "cbor": ("application/cbor", 406),
     "protobuf of a custom object": ("application/vnd.kubernetes.protobuf", 406),
     "1,000 alternatives": (",".join(f"image/x{n};q=0.{n:03}" for n in range(1000)), 406),
-    "1,000 alternatives and one we have": (",".join([*(f"image/x{n};q=1" for n in range(1000)), "*/*;q=0.1"]), 200),
+    "1,000 alternatives and a supported one": (",".join([*(f"image/x{n};q=1" for n in range(1000)), "*/*;q=0.1"]), 200),
     "q that is no number": ("application/json;q=high", 200),
     "half a type": ("application", 406),
     "slashes": ("a/b/c", 406),

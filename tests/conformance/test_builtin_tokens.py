@@ -245,19 +245,19 @@ def test_token_is_invalid_after_its_bound_secret_is_deleted(connect: Any) -> Non
     assert claims["kubernetes.io"]["secret"] == {"name": name, "uid": made["metadata"]["uid"]}
     assert connect(token).get("/api/v1/namespaces").status == 200
 
-    def seen() -> str:
+    def review_error() -> str:
         asked = {"kind": "TokenReview", "spec": {"token": token}}
         found: str = admin.post(f"{REVIEWS}/tokenreviews", asked).expect(201)["status"].get("error", "")
         return found
 
-    assert seen() == ""
+    assert review_error() == ""
     admin.delete(f"{SECRETS}/{name}").expect(200)
     assert connect(token).get("/api/v1/namespaces").status == 401
-    assert seen() == "[invalid bearer token, service account token has been invalidated]"
+    assert review_error() == "[invalid bearer token, service account token has been invalidated]"
     other = admin.post(SECRETS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
     assert connect(token).get("/api/v1/namespaces").status == 401
     text = f"does not match service account secret ref claim ({made['metadata']['uid']})"
-    assert seen() == f"[invalid bearer token, secret UID ({other}) {text}]"
+    assert review_error() == f"[invalid bearer token, secret UID ({other}) {text}]"
     refused = admin.post(f"{ACCOUNTS}/{name}/token", wanted).expect(409)
     text = f"the UID in the bound object reference ({made['metadata']['uid']}) does not match the UID in record. "
     assert refused["message"] == (
@@ -271,27 +271,32 @@ def test_token_review_reports_why_a_token_is_invalid(connect: Any) -> None:
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     token = admin.post(f"{ACCOUNTS}/{name}/token", request(["a", "b"])).expect(201)["status"]["token"]
 
-    def seen(text: str, *audiences: str) -> str:
+    def review_error(text: str, *audiences: str) -> str:
         spec = {"token": text, "audiences": list(audiences)}
         answer = admin.post(f"{REVIEWS}/tokenreviews", {"kind": "TokenReview", "spec": spec})
         found: str = answer.expect(201)["status"].get("error", "")
         return found
 
-    assert seen(token, "a", "c") == ""
+    assert review_error(token, "a", "c") == ""
     text = "is invalid for the target audiences"
-    assert seen(token) == f'[invalid bearer token, token audiences ["a" "b"] {text} ["https://kubernetes.default.svc"]]'
-    assert seen(token, "c") == f'[invalid bearer token, token audiences ["a" "b"] {text} ["c"]]'
+    assert (
+        review_error(token)
+        == f'[invalid bearer token, token audiences ["a" "b"] {text} ["https://kubernetes.default.svc"]]'
+    )
+    assert review_error(token, "c") == f'[invalid bearer token, token audiences ["a" "b"] {text} ["c"]]'
     head, claims, signature = token.split(".")
     forged = "[invalid bearer token, go-jose/go-jose: error in cryptographic primitive]"
-    assert seen(f"{head}.{claims}.{signature[:-4]}AAAA") == forged
+    assert review_error(f"{head}.{claims}.{signature[:-4]}AAAA") == forged
     other = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"x"}').rstrip(b"=").decode()
-    assert seen(f"{other}.{claims}.{signature}") == "[invalid bearer token, invalid signature, no keys found]"
+    assert review_error(f"{other}.{claims}.{signature}") == "[invalid bearer token, invalid signature, no keys found]"
     for nothing in ("x", "a.b.c", f"{head}.{claims}.####", f"{token}.x", f"{head}=.{claims}.{signature}"):
-        assert seen(nothing) == "invalid bearer token", nothing
+        assert review_error(nothing) == "invalid bearer token", nothing
     admin.delete(f"{ACCOUNTS}/{name}").expect(200)
     uid = admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
     was = json.loads(base64.urlsafe_b64decode(claims + "=="))["kubernetes.io"]["serviceaccount"]["uid"]
-    assert seen(token, "a") == f"[invalid bearer token, service account UID ({uid}) does not match claim ({was})]"
+    assert (
+        review_error(token, "a") == f"[invalid bearer token, service account UID ({uid}) does not match claim ({was})]"
+    )
 
 
 @pytest.mark.rows("ERR-09")

@@ -39,13 +39,13 @@ def with_bundle(bundle: str | None) -> dict[str, Any]:
     return wanted
 
 
-def give(api: Client, wanted: dict[str, Any], bundle: str | None) -> Answer:
+def set_ca_bundle(api: Client, wanted: dict[str, Any], bundle: str | None) -> Answer:
     """Change the bundle of a stored definition."""
     patch = {"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": bundle}}}}}
     return api.patch(f"{DEFINITIONS}/{wanted['metadata']['name']}", patch, MERGE)
 
 
-def established(api: Client, wanted: dict[str, Any], reason: str) -> dict[str, Any]:
+def wait_for_established(api: Client, wanted: dict[str, Any], reason: str) -> dict[str, Any]:
     """Wait until the condition Established has this reason, and return it."""
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
 
@@ -61,7 +61,7 @@ def established(api: Client, wanted: dict[str, Any], reason: str) -> dict[str, A
 def test_definition_with_invalid_ca_bundle_is_not_established(api: Client, bundle: str) -> None:
     wanted = with_bundle(bundle)
     api.post(DEFINITIONS, wanted).expect(201)
-    seen = established(api, wanted, "InvalidCABundle")
+    seen = wait_for_established(api, wanted, "InvalidCABundle")
     assert {name: seen[name] for name in SEEN} == SEEN
     path, group = f"{DEFINITIONS}/{wanted['metadata']['name']}", wanted["spec"]["group"]
     assert is_true(api.get(path).expect(200), "NamesAccepted")
@@ -69,12 +69,12 @@ def test_definition_with_invalid_ca_bundle_is_not_established(api: Client, bundl
     # controllers accept another name, and change no other condition
     api.patch(path, {"spec": {"names": {"shortNames": ["wd"]}}}, MERGE).expect(200)
     until(lambda: api.get(path).expect(200)["status"]["acceptedNames"].get("shortNames"), "the name is accepted")
-    again = established(api, wanted, "InvalidCABundle")
+    again = wait_for_established(api, wanted, "InvalidCABundle")
     assert again == seen
     # the definition is not established, so another invalid bundle is accepted
-    give(api, wanted, encoded("y")).expect(200)
-    give(api, wanted, tls.authority().bundle).expect(200)
-    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    set_ca_bundle(api, wanted, encoded("y")).expect(200)
+    set_ca_bundle(api, wanted, tls.authority().bundle).expect(200)
+    assert wait_for_established(api, wanted, "InitialNamesAccepted")["status"] == "True"
 
 
 @pytest.mark.rows("CRD-037", "CND-005", "ERR-20")
@@ -85,7 +85,7 @@ def test_definition_with_invalid_ca_bundle_is_not_served(api: Client) -> None:
     wanted["spec"]["versions"] = [{**version, "name": "v1beta1"}, {**version, "name": "v1", "storage": False}]
     wanted["spec"]["versions"].append({**version, "name": "v0", "storage": False, "served": False})
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InvalidCABundle")
+    wait_for_established(api, wanted, "InvalidCABundle")
     group = wanted["spec"]["group"]
     stored, other = (Resource(api, group, "widgets", "Widget", version) for version in ("v1beta1", "v1"))
     for widgets in (stored, other):
@@ -113,8 +113,8 @@ def test_definition_with_invalid_ca_bundle_is_not_served(api: Client) -> None:
     for path in (f"/apis/{group}", f"/apis/{group}/v1", f"/apis/{group}/v0/namespaces/default/widgets"):
         assert api.get(path).status == 404
     assert group not in {found["name"] for found in api.get("/apis").expect(200)["groups"]}
-    give(api, wanted, tls.authority().bundle).expect(200)
-    established(api, wanted, "InitialNamesAccepted")
+    set_ca_bundle(api, wanted, tls.authority().bundle).expect(200)
+    wait_for_established(api, wanted, "InitialNamesAccepted")
     stored.create("a")
     assert [one["metadata"]["name"] for one in api.get(stored.path()).expect(200)["items"]] == ["a"]
     assert "connection refused" in api.get(other.path("a")).expect(500)["message"]
@@ -124,7 +124,7 @@ def test_definition_with_invalid_ca_bundle_is_not_served(api: Client) -> None:
 def test_definition_with_invalid_ca_bundle_can_be_deleted(api: Client) -> None:
     wanted = with_bundle(encoded("garbage"))
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InvalidCABundle")
+    wait_for_established(api, wanted, "InvalidCABundle")
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
     api.delete(path).expect(200)
     until(lambda: api.get(path).status == 404, "the definition is gone", within=10)
@@ -135,7 +135,7 @@ def test_schema_property_named_ca_bundle_is_not_a_bundle(api: Client) -> None:
     schema = {"type": "object", "properties": {"caBundle": {"type": "string"}}}
     wanted = definition(fresh_group(), schema={"openAPIV3Schema": schema})
     api.post(DEFINITIONS, wanted).expect(201)
-    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    assert wait_for_established(api, wanted, "InitialNamesAccepted")["status"] == "True"
 
 
 # upstream: an empty bundle is equal to a missing one
@@ -145,7 +145,7 @@ def test_webhook_with_blank_ca_bundle_is_called(api: Client) -> None:
     (version,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False})
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InvalidCABundle")
+    wait_for_established(api, wanted, "InvalidCABundle")
     group = wanted["spec"]["group"]
     first, second = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
     until(lambda: api.get(first.path()).status != 404, "it is served though it is not established", within=10)
@@ -174,25 +174,25 @@ def test_webhook_with_blank_ca_bundle_is_called(api: Client) -> None:
     ],
 )
 def test_invalid_ca_bundle_does_not_replace_a_valid_one(api: Client, text: str, told: str) -> None:
-    refuses(api, text, told)
+    check_refused(api, text, told)
 
 
-def refuses(api: Client, text: str, told: str) -> None:
+def check_refused(api: Client, text: str, told: str) -> None:
     """Create a definition with a valid bundle; check that the server refuses another bundle with this message."""
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InitialNamesAccepted")
-    refused = give(api, wanted, encoded(text)).expect(422)
+    wait_for_established(api, wanted, "InitialNamesAccepted")
+    refused = set_ca_bundle(api, wanted, encoded(text)).expect(422)
     cause = {
         "reason": "FieldValueInvalid",
         "message": f'Invalid value: "{encoded(text)}": unable to load root certificates: {told}',
         "field": "spec.conversion.webhookClientConfig.caBundle",
     }
     assert refused["details"]["causes"] == [cause]
-    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    assert wait_for_established(api, wanted, "InitialNamesAccepted")["status"] == "True"
     for bundle in (tls.authority().bundle, None):
-        give(api, wanted, bundle).expect(200)
-    assert give(api, wanted, encoded(text)).status == 422
+        set_ca_bundle(api, wanted, bundle).expect(200)
+    assert set_ca_bundle(api, wanted, encoded(text)).status == 422
 
 
 ODD = ec.generate_private_key(ec.SECP256K1())
@@ -226,36 +226,40 @@ def certificate(key: ec.EllipticCurvePrivateKey, extensions: dict[str, bytes]) -
 
 @pytest.mark.rows("CRD-037")
 def test_certificate_with_curve_unknown_to_go_is_refused(api: Client) -> None:
-    refuses(api, certificate(ODD, {}), "failed to parse certificate: x509: unsupported elliptic curve")
+    check_refused(api, certificate(ODD, {}), "failed to parse certificate: x509: unsupported elliptic curve")
 
 
 @pytest.mark.rows("CRD-037")
 def test_certificate_with_undecodable_extension_is_refused(api: Client) -> None:
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InitialNamesAccepted")
+    wait_for_established(api, wanted, "InitialNamesAccepted")
     for identifier, name in UNREADABLE.items():
         for value in (b"abc", b"", b"\x30\x05\x00"):
-            told = give(api, wanted, encoded(certificate(KEY, {"1.2.3.4": b"x", identifier: value}))).expect(422)
+            told = set_ca_bundle(api, wanted, encoded(certificate(KEY, {"1.2.3.4": b"x", identifier: value}))).expect(
+                422
+            )
             text = told["details"]["causes"][0]["message"]
             assert text.endswith(f"failed to parse certificate: x509: invalid {name}"), (identifier, value, text)
     good = {"1.2.3.4": b"abc", "2.5.29.19": b"\x30\x03\x01\x01\xff", "2.5.29.15": b"\x03\x02\x01\x06"}
-    give(api, wanted, encoded(certificate(KEY, good))).expect(200)
+    set_ca_bundle(api, wanted, encoded(certificate(KEY, good))).expect(200)
 
 
-def numbered(serial: int) -> str:
+def certificate_with_serial(serial: int) -> str:
     """Return a certificate with a serial number of one byte, as PEM."""
     return ssl.DER_cert_to_PEM_cert(tls.numbered(serial))
 
 
 @pytest.mark.rows("CRD-037")
 def test_certificate_serial_number_must_not_be_negative(api: Client) -> None:
-    wanted = with_bundle(encoded(numbered(0)))
+    wanted = with_bundle(encoded(certificate_with_serial(0)))
     api.post(DEFINITIONS, wanted).expect(201)
-    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
-    refuses(api, numbered(-5), "failed to parse certificate: x509: negative serial number")
-    wanted = with_bundle(encoded(numbered(-5)))
+    assert wait_for_established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    check_refused(api, certificate_with_serial(-5), "failed to parse certificate: x509: negative serial number")
+    wanted = with_bundle(encoded(certificate_with_serial(-5)))
     api.post(DEFINITIONS, wanted).expect(201)
-    established(api, wanted, "InvalidCABundle")
-    give(api, wanted, encoded(numbered(-5) + numbered(0))).expect(200)  # one valid certificate is enough
-    established(api, wanted, "InitialNamesAccepted")
+    wait_for_established(api, wanted, "InvalidCABundle")
+    set_ca_bundle(api, wanted, encoded(certificate_with_serial(-5) + certificate_with_serial(0))).expect(
+        200
+    )  # one valid certificate is enough
+    wait_for_established(api, wanted, "InitialNamesAccepted")

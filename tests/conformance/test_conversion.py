@@ -44,7 +44,7 @@ def stored(etcd: Etcd, tabs: CronTabs, name: str) -> dict[str, Any]:
     return document
 
 
-def names_asked(hook: Webhook) -> list[list[str]]:
+def reviewed_names(hook: Webhook) -> list[list[str]]:
     """Return the names of the objects of each review."""
     return [[it["metadata"]["name"] for it in request["objects"]] for request in hook.requests()]
 
@@ -85,10 +85,10 @@ def test_webhook_converts_each_object_revision_once(api: Client, hook: Webhook) 
         assert tabs.get("v1", "a")["host"] == "a"
         assert tabs.get("v1", "a", resourceVersion="0")["host"] == "a"
         assert api.get(tabs.path("v1")).expect(200)["items"][0]["host"] == "a"
-    assert names_asked(hook) == [["a"]]
+    assert reviewed_names(hook) == [["a"]]
     api.patch(tabs.path("v1beta1", "a"), {"hostPort": "b:2"}).expect(200)
     assert tabs.get("v1", "a", resourceVersion="0")["host"] == "b"
-    assert names_asked(hook) == [["a"], ["a"]]
+    assert reviewed_names(hook) == [["a"], ["a"]]
 
 
 @pytest.mark.rows("VER-012")
@@ -99,7 +99,7 @@ def test_readers_at_the_same_time_share_a_call(api: Client, hook: Webhook) -> No
     with ThreadPoolExecutor(12) as pool:
         found = list(pool.map(lambda _: tabs.get("v1", "a")["host"], range(12)))
     assert found == ["a"] * 12
-    assert names_asked(hook) == [["a"]]
+    assert reviewed_names(hook) == [["a"]]
 
 
 @pytest.mark.rows("VER-012")
@@ -126,7 +126,7 @@ def test_list_converts_objects_of_other_versions_in_batches(api: Client, hook: W
     hook.answer = answer(crontab)
     listed = api.get(tabs.path("v1")).expect(200)
     assert [it["host"] for it in listed["items"]] == [*(f"h{number}" for number in range(230)), "already"]
-    asked = names_asked(hook)
+    asked = reviewed_names(hook)
     assert sorted(map(len, asked)) == [30, 100, 100]
     assert sorted(name for batch in asked for name in batch) == [f"o{number:03}" for number in range(230)]
     assert api.get(tabs.path("v1")).expect(200)["items"] == listed["items"]
@@ -135,7 +135,7 @@ def test_list_converts_objects_of_other_versions_in_batches(api: Client, hook: W
     api.patch(tabs.path("v1", "o007"), {"host": "changed"}).expect(200)
     after = {it["metadata"]["name"]: it["host"] for it in api.get(tabs.path("v1")).expect(200)["items"]}
     assert (after["o007"], after["zzz"], len(after)) == ("changed", "more", 232)
-    assert names_asked(hook)[3:] == [["o007"], ["o007"]]  # old and new object, in the manager's version
+    assert reviewed_names(hook)[3:] == [["o007"], ["o007"]]  # old and new object, in the manager's version
 
 
 def move_storage(api: Client, tabs: CronTabs, version: str, **served: bool) -> None:
@@ -371,7 +371,7 @@ def test_field_selector_matches_in_the_requested_version(api: Client, hook: Webh
     with api.watch(tabs.path("v1"), fieldSelector="metadata.name=n1") as watch:
         assert watch.next()["object"]["host"] == "n"
     assert [it["metadata"]["name"] for it in api.get(tabs.path("v1"), fieldSelector="metadata.name=n1").json["items"]]
-    assert names_asked(hook) == [["n1"]]
+    assert reviewed_names(hook) == [["n1"]]
 
 
 @pytest.mark.rows("VER-002", "RV-005")

@@ -190,11 +190,11 @@ def test_write_is_not_stored_if_its_response_cannot_be_converted(api: Client, ho
     tabs.create("v1beta1", "old", hostPort="old:1")
     tabs.get("v1", "old")
 
-    def one_way(request: dict[str, Any]) -> Any:
+    def convert_only_to_v1beta1(request: dict[str, Any]) -> Any:
         there = request["desiredAPIVersion"].endswith("/v1beta1")
         return (answer(crontab) if there else failed("not back"))(request)
 
-    hook.answer = one_way
+    hook.answer = convert_only_to_v1beta1
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "new"}, "host": "h"}
     for found in (api.post(tabs.path("v1"), made), api.patch(tabs.path("v1", "old"), {"host": "new"})):
         assert (found.status, found.json["message"].endswith("failed: not back")) == (500, True), found.raw

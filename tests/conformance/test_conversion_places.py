@@ -56,7 +56,7 @@ def api(mapped: Server) -> Client:
     return Client(mapped.url)
 
 
-def use(api: Client, group: str, **client_config: Any) -> None:
+def set_client_config(api: Client, group: str, **client_config: Any) -> None:
     """Change the clientConfig of a definition's webhook."""
     webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client_config}
     path = f"{DEFINITIONS}/crontabs.{group}"
@@ -70,7 +70,7 @@ def test_service_resolver_locates_conversion_webhooks(api: Client, hook: Webhook
     tabs.create("v1beta1", "a", hostPort="a:1")
     name, namespace = SERVICE.split(".")
     service = {"name": name, "namespace": namespace, "path": "/crdconvert"}
-    use(api, tabs.group, service=service, caBundle=hook.authority.bundle)
+    set_client_config(api, tabs.group, service=service, caBundle=hook.authority.bundle)
     missing = api.get(tabs.path("v1", "a"))
     assert missing.status == 500
     assert f'Post "https://{SERVICE}.svc:443/crdconvert?timeout=30s": dial tcp: lookup' in missing.json["message"]
@@ -82,7 +82,7 @@ def test_service_resolver_locates_conversion_webhooks(api: Client, hook: Webhook
     assert hook.paths[-1] == "/crdconvert?timeout=30s"
     assert hook.headers[-1]["host"] == f"{SERVICE}.svc:443"
 
-    use(api, tabs.group, service={**service, "port": 1234}, caBundle=hook.authority.bundle)
+    set_client_config(api, tabs.group, service={**service, "port": 1234}, caBundle=hook.authority.bundle)
     assert api.get(tabs.path("v1", "a")).status == 500
     map_file.write_text(f"{SERVICE}:443: 127.0.0.1:1\n{SERVICE}:1234: 127.0.0.1:{hook.port}\n")
     until(lambda: api.get(tabs.path("v1", "a")).status == 200, "the service is found at its port")
@@ -92,7 +92,7 @@ def test_service_resolver_locates_conversion_webhooks(api: Client, hook: Webhook
 def test_service_name_outside_ascii_is_encoded(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
-    use(api, tabs.group, service={"name": "ümlaut", "namespace": "n"})
+    set_client_config(api, tabs.group, service={"name": "ümlaut", "namespace": "n"})
     message: str = api.get(tabs.path("v1", "a")).expect(500)["message"]
     _, _, why = message.partition(" failed: ")
     assert why.startswith('Post "https://%C3%BCmlaut.n.svc:443/?timeout=30s": dial tcp: lookup xn--mlaut-jva.n.svc')
@@ -126,7 +126,7 @@ def test_webhook_with_untrusted_connection_is_not_called(
         config = other.client_config("/convert")
         if fault == "system roots":
             del config["caBundle"]
-        use(api, tabs.group, **config)
+        set_client_config(api, tabs.group, **config)
         found = api.get(tabs.path("v1", "a"))
         assert found.status == 500
         about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: "

@@ -66,7 +66,7 @@ def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
     etcd.call("kv/put", {"key": base64.b64encode(key.encode()).decode(), "value": base64.b64encode(raw).decode()})
 
 
-def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
+def create_deep_object(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
     """Return a resource with an object "a", and an object "deep" with this many levels, which is written directly to
     etcd."""
     widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
@@ -81,7 +81,7 @@ def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str,
 @pytest.mark.rows("ETC-003")
 @pytest.mark.parametrize("levels", [MOST, MOST + 1, 400, 900])
 def test_requests_report_a_too_deep_stored_object(api: Client, own_etcd: Etcd, levels: int) -> None:
-    widgets, made = with_deep(api, own_etcd, levels)
+    widgets, made = create_deep_object(api, own_etcd, levels)
     answers = [
         api.get(widgets.path("deep")),
         api.get(widgets.path()),
@@ -104,7 +104,7 @@ def test_requests_report_a_too_deep_stored_object(api: Client, own_etcd: Etcd, l
 
 @pytest.mark.rows("ETC-003", "TAB-004")
 def test_tables_include_an_object_of_maximum_depth(api: Client, own_etcd: Etcd) -> None:
-    widgets, _ = with_deep(api, own_etcd, MOST)
+    widgets, _ = create_deep_object(api, own_etcd, MOST)
     deep = api.get(widgets.path("deep")).expect(200)
     whole = {"includeObject": "Object", "fieldSelector": "metadata.name=deep"}
     tables = [

@@ -203,7 +203,7 @@ def changed(api: Client, path: str, body: dict[str, Any]) -> bool:
     return bool(api.patch(path, body, MERGE).expect(200)["metadata"]["resourceVersion"] != before)
 
 
-def in_use(api: Client) -> str:
+def configuration_hash(api: Client) -> str:
     """Return the hash of the current configuration, from the metrics."""
     (told,) = re.findall(r'last_config_info\{.*hash="([^"]+)"', api.get("/metrics").text)
     return str(told)
@@ -218,7 +218,7 @@ def test_keys_are_rotated_without_a_restart(own_etcd: Etcd, tmp_path: Path) -> N
         draft.write_text(configuration((["secrets", "configmaps"], [*providers]), (["*.*"], [*providers, PLAIN])))
         draft.replace(file)
 
-    def written_with(prefix: bytes) -> bool:
+    def is_written_with(prefix: bytes) -> bool:
         name = api.post(MAPS, {"metadata": {"generateName": "probe-"}}).expect(201)["metadata"]["name"]
         return stored(own_etcd, f"/rotated/configmaps/default/{name}").startswith(prefix)
 
@@ -237,13 +237,13 @@ def test_keys_are_rotated_without_a_restart(own_etcd: Etcd, tmp_path: Path) -> N
         assert stored(own_etcd, key).startswith(b"k8s\0") or stored(own_etcd, key).startswith(b"{")
 
         use(provider("aescbc", one=FIRST), PLAIN)
-        until(lambda: written_with(b"k8s:enc:aescbc:v1:one:"), "the first key is used", within=30)
+        until(lambda: is_written_with(b"k8s:enc:aescbc:v1:one:"), "the first key is used", within=30)
         assert changed(api, f"{SECRETS}/a", {})
         assert stored(own_etcd, key).startswith(b"k8s:enc:aescbc:v1:one:")
         assert not changed(api, f"{SECRETS}/a", {})
 
         use(provider("secretbox", two=SECOND), provider("aescbc", one=FIRST), PLAIN)
-        until(lambda: written_with(b"k8s:enc:secretbox:v1:two:"), "the second key is used", within=30)
+        until(lambda: is_written_with(b"k8s:enc:secretbox:v1:two:"), "the second key is used", within=30)
         assert changed(api, f"{SECRETS}/a", {})
         command = [*SERVE[:-1], "migrate", "--rewrite", f"widgets.{widgets.group}", f"--server={server.url}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=dict(os.environ))
@@ -255,12 +255,12 @@ def test_keys_are_rotated_without_a_restart(own_etcd: Etcd, tmp_path: Path) -> N
         codes = [api.get(f"/{name}/kms-providers").status for name in ("healthz", "livez", "readyz")]
         assert codes == [200, 404, 200]
 
-        before = in_use(api)
+        before = configuration_hash(api)
         use(provider("secretbox", two=SECOND))
-        until(lambda: in_use(api) != before, "the second key is the only one", within=30)
+        until(lambda: configuration_hash(api) != before, "the second key is the only one", within=30)
         assert [api.get(f"{SECRETS}{each}").status for each in ("", "/a", "/b")] == [200, 200, 200]
         use(provider("aesgcm", three=FIRST), provider("secretbox", two=SECOND))
-        until(lambda: written_with(b"k8s:enc:aesgcm:v1:three:"), "the third key is used", within=30)
+        until(lambda: is_written_with(b"k8s:enc:aesgcm:v1:three:"), "the third key is used", within=30)
         assert api.get(SECRETS).status == 200
         use(provider("aesgcm", three=FIRST))
         until(lambda: api.get(SECRETS).status == 500, "what was left is told", within=30)
@@ -269,7 +269,7 @@ def test_keys_are_rotated_without_a_restart(own_etcd: Etcd, tmp_path: Path) -> N
         file.write_text("no configuration")
         until(lambda: 'reloads_total{status="failure"' in api.get("/metrics").text, "a bad file is told", within=30)
         assert api.get(f"{SECRETS}/a").status == 200
-        assert written_with(b"k8s:enc:secretbox:v1:two:")
+        assert is_written_with(b"k8s:enc:secretbox:v1:two:")
 
 
 @pytest.mark.rows("OPS-003")

@@ -19,14 +19,16 @@ BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindi
 
 
 @pytest.fixture(scope="module", params=["2", "1"])
-def telling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, bool]]:
+def logging_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, bool]]:
     """A server, and whether it logs expressions that fail."""
     flags = ["--insecure", "--port=0", f"--v={request.param}"]
     with running_server(flags, tmp_path_factory.mktemp("telling")) as server:
         yield server, request.param == "2"
 
 
-def lines_about(server: Server, text: str) -> list[str]:
+def log_lines_with(server: Server, text: str) -> list[str]:
     """Return the log lines about expressions that contain a text: the message, then the fields."""
     assert isinstance(server.log, Path)
     found = [line for line in log_lines(server.log.read_text()) if line["logger"] == "apiext.verbose"]
@@ -37,17 +39,17 @@ def lines_about(server: Server, text: str) -> list[str]:
     return [line for line in told if text in line]
 
 
-def check(telling: tuple[Server, bool], text: str, line: str) -> None:
+def check_log(logging_server: tuple[Server, bool], text: str, line: str) -> None:
     """Check that the log has this line about a text, or no line with --v=1."""
-    server, told = telling
+    server, told = logging_server
     if told:
-        until(lambda: lines_about(server, text), "the line is written", within=5)
-        assert lines_about(server, text) == [line]
+        until(lambda: log_lines_with(server, text), "the line is written", within=5)
+        assert log_lines_with(server, text) == [line]
     else:
-        assert not lines_about(server, text)
+        assert not log_lines_with(server, text)
 
 
-def ruled(api: Client, **rule: Any) -> Resource:
+def serve_with_rule(api: Client, **rule: Any) -> Resource:
     """Serve a custom resource with a rule for its spec."""
     spec = {"type": "object", "properties": {"x": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
     return serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -63,15 +65,15 @@ def ruled(api: Client, **rule: Any) -> Resource:
     ],
 )
 def test_failed_message_expression_of_a_rule_is_logged(
-    telling: tuple[Server, bool], expression: str, error: str
+    logging_server: tuple[Server, bool], expression: str, error: str
 ) -> None:
-    api = Client(telling[0].url)
-    widgets = ruled(api, rule="self.x > 5", message="too small", messageExpression=expression)
+    api = Client(logging_server[0].url)
+    widgets = serve_with_rule(api, rule="self.x > 5", message="too small", messageExpression=expression)
     refused = api.post(widgets.path(), widgets.make("a", x=1)).expect(422)
     assert refused["message"].endswith("too small")
     name = f"widgets.{widgets.group}"
     line = f'messageExpression evaluation failed: definition="{name}" rule="self.x > 5" error="{error}"'
-    check(telling, name, line)
+    check_log(logging_server, name, line)
 
 
 VALIDATION = {"expression": "object.spec.x > 5", "message": "too small", "messageExpression": "string(1 / 0)"}
@@ -111,9 +113,11 @@ VALIDATION = {"expression": "object.spec.x > 5", "message": "too small", "messag
     ],
     ids=["message", "validation", "audit annotation", "match condition"],
 )
-def test_failed_policy_expression_is_logged(telling: tuple[Server, bool], more: dict[str, Any], told: str) -> None:
-    api = Client(telling[0].url)
-    widgets = ruled(api, rule="true")
+def test_failed_policy_expression_is_logged(
+    logging_server: tuple[Server, bool], more: dict[str, Any], told: str
+) -> None:
+    api = Client(logging_server[0].url)
+    widgets = serve_with_rule(api, rule="true")
     name = f"p.{widgets.group}"
     rules = [{"apiGroups": [widgets.group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["widgets"]}]
     spec = {"matchConstraints": {"resourceRules": rules}, **more}
@@ -125,4 +129,4 @@ def test_failed_policy_expression_is_logged(telling: tuple[Server, bool], more: 
         answer.expect(201)
     else:
         assert answer.expect(422)["message"].endswith("denied request: too small")
-    check(telling, f'"{name}"', told.replace("NAME", name))
+    check_log(logging_server, f'"{name}"', told.replace("NAME", name))

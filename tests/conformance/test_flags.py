@@ -227,7 +227,7 @@ def test_requests_over_max_inflight_get_429(etcd: Etcd, connect: Connect, writes
         answer = admin.post(path, {"metadata": {"generateName": "a-"}}) if writes else admin.get(path)
         return answer.status, answer.headers.get("retry-after", "")
 
-    def both() -> list[tuple[int, str]]:
+    def get_two_responses() -> list[tuple[int, str]]:
         with ThreadPoolExecutor(2) as pool:
             etcd.process.send_signal(signal.SIGSTOP)  # so that the first of two requests waits
             try:
@@ -238,5 +238,5 @@ def test_requests_over_max_inflight_get_429(etcd: Etcd, connect: Connect, writes
             return sorted(each.result() for each in asked)
 
     wanted = [(201 if writes else 200, ""), (429, "1")]
-    until(lambda: both() == wanted, "one is let in and one is not")  # a busy machine needs several tries
+    until(lambda: get_two_responses() == wanted, "one is let in and one is not")  # a busy machine needs several tries
     assert ask() == wanted[0]

@@ -44,7 +44,7 @@ def delete(widgets: Resource, name: str, policy: str) -> None:
     assert widgets.api.request("DELETE", widgets.path(name), body).status in (200, 202)
 
 
-def gone(widgets: Resource, name: str) -> None:
+def wait_until_gone(widgets: Resource, name: str) -> None:
     until(lambda: widgets.api.get(widgets.path(name)).status == 404, f"{name} is gone", within=PATIENCE)
 
 
@@ -55,13 +55,13 @@ def test_background_deletes_dependents_after_the_owner(api: Client) -> None:
     child(widgets, "shared", owner, other)
     delete(widgets, "owner", "Background")
     assert api.get(widgets.path("owner")).status == 404
-    gone(widgets, "only")
+    wait_until_gone(widgets, "only")
 
-    def let_go() -> bool:
+    def reference_is_removed() -> bool:
         owners = api.get(widgets.path("shared")).expect(200)["metadata"]["ownerReferences"]
         return [one["uid"] for one in owners] == [other["metadata"]["uid"]]
 
-    until(let_go, "the shared one has lost the reference", within=PATIENCE)
+    until(reference_is_removed, "the shared one has lost the reference", within=PATIENCE)
 
 
 def test_foreground_deletes_dependents_before_the_owner(api: Client) -> None:
@@ -70,7 +70,7 @@ def test_foreground_deletes_dependents_before_the_owner(api: Client) -> None:
     child(widgets, "held", owner, finalizers=("example.com/hold",))
     child(widgets, "free", owner)
     delete(widgets, "owner", "Foreground")
-    gone(widgets, "free")
+    wait_until_gone(widgets, "free")
     until(
         lambda: "deletionTimestamp" in api.get(widgets.path("held")).expect(200)["metadata"],
         "the held one is marked",
@@ -78,7 +78,7 @@ def test_foreground_deletes_dependents_before_the_owner(api: Client) -> None:
     )
     assert api.get(widgets.path("owner")).expect(200)["metadata"]["finalizers"] == ["foregroundDeletion"]
     api.patch(widgets.path("held"), {"metadata": {"finalizers": None}}).expect(200)
-    gone(widgets, "owner")
+    wait_until_gone(widgets, "owner")
 
 
 def test_orphan_removes_owner_references_of_dependents(api: Client) -> None:
@@ -86,7 +86,7 @@ def test_orphan_removes_owner_references_of_dependents(api: Client) -> None:
     owner = widgets.create("owner")
     before = child(widgets, "left", owner)
     delete(widgets, "owner", "Orphan")
-    gone(widgets, "owner")
+    wait_until_gone(widgets, "owner")
     left = api.get(widgets.path("left")).expect(200)
     assert "ownerReferences" not in left["metadata"]
     assert left["spec"] == before["spec"]
@@ -99,7 +99,7 @@ def test_owner_without_dependents_is_deleted(api: Client, policy: str) -> None:
     widgets = serve(api)
     widgets.create("owner")
     delete(widgets, "owner", policy)
-    gone(widgets, "owner")
+    wait_until_gone(widgets, "owner")
 
 
 def test_owners_of_unserved_kinds_keep_their_dependents(api: Client) -> None:
@@ -107,7 +107,7 @@ def test_owners_of_unserved_kinds_keep_their_dependents(api: Client) -> None:
     cow = {"apiVersion": "v1", "kind": "Cow", "metadata": {"name": "p", "uid": "0c5f3b3e-0000-4000-8000-000000000000"}}
     kept = child(widgets, "kept", cow)
     child(widgets, "lost", {**widgets.create("owner"), "metadata": {"name": "owner", "uid": "not-it"}})
-    gone(widgets, "lost")
+    wait_until_gone(widgets, "lost")
     assert api.get(widgets.path("kept")).expect(200) == kept
 
 
@@ -133,7 +133,7 @@ def test_disabled_collector_keeps_dependents_and_finalizers(tmp_path: Path) -> N
         assert api.get(widgets.path("child")).status == 200
 
 
-def reported(api: Client, namespace: str, about: dict[str, Any]) -> list[dict[str, Any]]:
+def events_about(api: Client, namespace: str, about: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the Events about an object."""
     listed = api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.uid={about['uid']}")
     return list(listed.expect(200)["items"])
@@ -146,7 +146,7 @@ def test_owner_in_another_namespace_creates_an_event(api: Client) -> None:
     wanted = widgets.make("child", color="blue")
     wanted["metadata"] |= {"namespace": place, "ownerReferences": [reference(owner)]}
     child = api.post(widgets.path(namespace=place), wanted).expect(201)["metadata"]
-    [event] = until(lambda: reported(api, place, child), "the event is there", within=PATIENCE)
+    [event] = until(lambda: events_about(api, place, child), "the event is there", within=PATIENCE)
     until(lambda: api.get(widgets.path("child", namespace=place)).status == 404, "the child is gone", within=PATIENCE)
     kind, uid = f"{widgets.group}/v1/Widget", owner["metadata"]["uid"]
     told = f"[{kind}, namespace: {place}, name: owner, uid: {uid}]"
@@ -171,14 +171,14 @@ def test_namespaced_owner_of_cluster_object_creates_an_event(api: Client) -> Non
     owner, name = widgets.create("owner"), f"n-{secrets.token_hex(4)}"
     metadata = {"name": name, "ownerReferences": [reference(owner)]}
     made = api.post("/api/v1/namespaces", {"metadata": metadata}).expect(201)["metadata"]
-    [event] = until(lambda: reported(api, "default", made), "the event is there", within=PATIENCE)
+    [event] = until(lambda: events_about(api, "default", made), "the event is there", within=PATIENCE)
     told = f"[{widgets.group}/v1/Widget, namespace: , name: owner, uid: {owner['metadata']['uid']}]"
     assert event["message"] == f'ownerRef {told} does not exist in namespace ""'
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": made["uid"]}
     api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)  # validated again
     widgets.create("later")
     assert "deletionTimestamp" not in api.get(f"/api/v1/namespaces/{name}").expect(200)["metadata"]
-    assert len(reported(api, "default", made)) == 1
+    assert len(events_about(api, "default", made)) == 1
     api.delete(f"/api/v1/namespaces/{name}").expect(200)
 
 
@@ -187,5 +187,5 @@ def test_missing_owner_creates_no_event(api: Client) -> None:
     owner = widgets.create("owner")
     delete(widgets, "owner", "Background")
     made = child(widgets, "late", owner)["metadata"]
-    gone(widgets, "late")
-    assert reported(api, "default", made) == []
+    wait_until_gone(widgets, "late")
+    assert events_about(api, "default", made) == []

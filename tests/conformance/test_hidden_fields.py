@@ -18,12 +18,12 @@ KEYED = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]
 SUBRESOURCES = {"status": {}, **SCALE}
 
 
-def both(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+def merge_schemas(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     """Return an object schema with the properties of two object schemas, one level deep."""
     return {**a, "properties": {**a["properties"], **b["properties"]}}
 
 
-WEIGHED = both(ITEM, {"properties": {"weight": NUMBER}})
+WEIGHED = merge_schemas(ITEM, {"properties": {"weight": NUMBER}})
 OLD: dict[str, Any] = {
     "replicas": NUMBER,
     "a": TEXT,
@@ -38,7 +38,7 @@ NEW: dict[str, Any] = {
     "only": TEXT,
     "none": {**TEXT, "nullable": True},
     "filled": {**TEXT, "default": "x"},
-    "inner": both(OLD["inner"], {"properties": {"y": TEXT}}),
+    "inner": merge_schemas(OLD["inner"], {"properties": {"y": TEXT}}),
     "bare": {"type": "object", "properties": {"z": TEXT}},
     "keyed": {"type": "array", "items": {**WEIGHED, "required": ["name"]}, **KEYED},
     "plain": {"type": "array", "items": WEIGHED},
@@ -70,7 +70,7 @@ WHOLE: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def kinds(server: Server) -> tuple[Resource, Resource]:
     """A custom resource in its storage version, and in a version with fewer fields."""
-    more = both(STATUS, {"properties": {"why": TEXT}})
+    more = merge_schemas(STATUS, {"properties": {"why": TEXT}})
     v1, v1beta1 = versions(
         Client(server.url),
         {"name": "v1", "schema": schema(NEW, status=more), "subresources": SUBRESOURCES},

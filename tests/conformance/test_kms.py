@@ -116,7 +116,7 @@ def test_stored_values_have_the_form_of_kube_apiserver(api: Client, etcd: Etcd) 
     assert changed(api, f"{SECRETS}/form", {}) is False
 
 
-def enveloped(**fields: Any) -> bytes:
+def encode_value(**fields: Any) -> bytes:
     """Return a stored value with a new seed, or with these fields."""
     whole = {
         "encryptedData": b"x" * 70,
@@ -128,14 +128,14 @@ def enveloped(**fields: Any) -> bytes:
     return PREFIX + bytes(message("EncryptedObject", **whole | fields).SerializeToString())
 
 
-def whole(kind: int, key: bytes) -> bytes:
+def encrypted_secret(kind: int, key: bytes) -> bytes:
     """Return a stored secret that is encrypted with a key (kind 0) or with a seed (kind 1)."""
     plain = b'{"apiVersion":"v1","kind":"Secret","metadata":{"name":"bad","namespace":"default","uid":"u"}}'
     info, nonce = os.urandom(32 * kind), os.urandom(12)
     own = hmac.digest(key, info + b"\x01", "sha256") if kind else key
     data = info + nonce + AESGCM(own).encrypt(nonce, plain, BAD.encode())
     source = turned("key-1", key)
-    return enveloped(encryptedData=data, encryptedDEKSource=source, encryptedDEKSourceType=kind)
+    return encode_value(encryptedData=data, encryptedDEKSource=source, encryptedDEKSourceType=kind)
 
 
 SOURCE = "failed to validate encrypted DEK source: encrypted DEK source is"
@@ -145,48 +145,48 @@ TWO = "should be a domain with at least two segments separated by dots"
 SHORT = "the stored data was shorter than the required size"
 # recorded from kube-apiserver v1.36.3: case → (value, error)
 VALUES: dict[str, tuple[bytes, str]] = {
-    "a key": (whole(0, b"k" * 16), ""),
-    "a long seed": (whole(1, b"s" * 40), ""),
-    "an unknown field": (whole(1, b"t" * 32) + b"\xfa\x01\x01a", ""),
+    "a key": (encrypted_secret(0, b"k" * 16), ""),
+    "a long seed": (encrypted_secret(1, b"s" * 40), ""),
+    "an unknown field": (encrypted_secret(1, b"t" * 32) + b"\xfa\x01\x01a", ""),
     "nothing": (PREFIX, "encrypted data is empty"),
     "garbage": (PREFIX + b"\xff\xff\xff", "proto: cannot parse invalid wire-format data"),
-    "half": (enveloped()[:60], "proto: cannot parse invalid wire-format data"),
-    "no data": (enveloped(encryptedData=b""), "encrypted data is empty"),
-    "another type": (enveloped(encryptedDEKSourceType=2), "unknown encryptedDEKSourceType: 2"),
-    "no source": (enveloped(encryptedDEKSource=b""), f"{SOURCE} empty"),
+    "half": (encode_value()[:60], "proto: cannot parse invalid wire-format data"),
+    "no data": (encode_value(encryptedData=b""), "encrypted data is empty"),
+    "another type": (encode_value(encryptedDEKSourceType=2), "unknown encryptedDEKSourceType: 2"),
+    "no source": (encode_value(encryptedDEKSource=b""), f"{SOURCE} empty"),
     "a long source": (
-        enveloped(encryptedDEKSource=b"x" * 1025),
+        encode_value(encryptedDEKSource=b"x" * 1025),
         f"{SOURCE} 1025 bytes, which exceeds the max size of 1024",
     ),
-    "no key id": (enveloped(keyID=""), "failed to validate key id: keyID is empty"),
+    "no key id": (encode_value(keyID=""), "failed to validate key id: keyID is empty"),
     "a long key id": (
-        enveloped(keyID="k" * 1025),
+        encode_value(keyID="k" * 1025),
         "failed to validate key id: keyID is 1025 bytes, which exceeds the max size of 1024",
     ),
     "an annotation": (
-        enveloped(annotations={"plain": b""}),
+        encode_value(annotations={"plain": b""}),
         f'{NOTES} annotations: Invalid value: "plain": {TWO}',
     ),
-    "an empty annotation": (enveloped(annotations={"": b""}), f"{NOTES} annotations: Required value"),
+    "an empty annotation": (encode_value(annotations={"": b""}), f"{NOTES} annotations: Required value"),
     "a long label": (
-        enveloped(annotations={"a" * 64 + ".b": b""}),
+        encode_value(annotations={"a" * 64 + ".b": b""}),
         f'{NOTES} annotations: Invalid value: "{"a" * 64}": must be no more than 63 characters',
     ),
     "large annotations": (
-        enveloped(annotations={"a.b": b"x" * 32768}),
+        encode_value(annotations={"a.b": b"x" * 32768}),
         f"{NOTES} total size of annotations is 32771, which exceeds the max size of 32768",
     ),
-    "an unknown key": (enveloped(keyID="key-9"), f"{DECRYPT} NotFound desc = no key key-9"),
-    "not annotated": (enveloped(annotations={}), f"{DECRYPT} InvalidArgument desc = not what was annotated"),
-    "no info": (enveloped(encryptedData=b"x" * 31), SHORT),
-    "no nonce": (enveloped(encryptedData=b"x" * 40), SHORT),
-    "a changed value": (enveloped(), "cipher: message authentication failed"),
+    "an unknown key": (encode_value(keyID="key-9"), f"{DECRYPT} NotFound desc = no key key-9"),
+    "not annotated": (encode_value(annotations={}), f"{DECRYPT} InvalidArgument desc = not what was annotated"),
+    "no info": (encode_value(encryptedData=b"x" * 31), SHORT),
+    "no nonce": (encode_value(encryptedData=b"x" * 40), SHORT),
+    "a changed value": (encode_value(), "cipher: message authentication failed"),
     "a short seed": (
-        enveloped(encryptedDEKSource=turned("key-1", b"short")),
+        encode_value(encryptedDEKSource=turned("key-1", b"short")),
         "invalid seed length 5 used for key generation",
     ),
     "a short key": (
-        enveloped(encryptedDEKSource=turned("key-1", b"short"), encryptedDEKSourceType=0),
+        encode_value(encryptedDEKSource=turned("key-1", b"short"), encryptedDEKSourceType=0),
         "crypto/aes: invalid key size 5",
     ),
     "another provider": (b"k8s:enc:kms:v2:other:x", "no matching prefix found"),
@@ -368,13 +368,13 @@ def test_keys_and_plugins_change_without_a_restart(story: Story, tmp_path: Path)
             api.post(SECRETS, {"metadata": {"name": name}}).expect(201)
         plugin.key_id = "key-2"
 
-        def renewed() -> bool:
+        def key_is_renewed() -> bool:
             api.get("/readyz/kms-providers")  # requests the plug-in's status if the last one is old
             name = api.post(SECRETS, {"metadata": {"generateName": "probe-"}}).expect(201)["metadata"]["name"]
             api.delete(f"{SECRETS}/{name}").expect(200)
             return changed(api, f"{SECRETS}/a", {})
 
-        until(renewed, "the new key is used", within=90)
+        until(key_is_renewed, "the new key is used", within=90)
         assert sorted(story.key_ids("secrets")) == ["key-1", "key-2"]
         assert not changed(api, f"{SECRETS}/a", {})
 

@@ -21,7 +21,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 FORMAT = 'unrecognized format "'
 
 
-def created() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def recorded_creates() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Yield (name of the step, definition, response) of recorded creates that reached validation."""
     for scenario in recorded.load():
         for index, step in enumerate(scenario.steps):
@@ -56,7 +56,7 @@ def outcome(answer: dict[str, Any]) -> tuple[list[str], list[str]]:
 @pytest.mark.rows("CRD-009", "CRD-020", "CRD-023", "SCH-001", "STR-001", "DEF-001", "CEL-012", "UPD-009")
 def test_lint_prints_recorded_errors_and_warnings(tmp_path: Path) -> None:
     expected = {}
-    for number, (step, body, answer) in enumerate(created()):
+    for number, (step, body, answer) in enumerate(recorded_creates()):
         file = tmp_path / f"{number}.json"
         file.write_text(json.dumps(body))
         expected[str(file)] = (step, outcome(answer))

@@ -112,7 +112,7 @@ MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 COUNT = apply("Object{spec: Object.spec{size: (has(object.spec.size) ? object.spec.size : 0) + 1}}")
 
 
-def known(api: Client, resource: Resource) -> Resource:
+def wait_until_mergeable(api: Client, resource: Resource) -> Resource:
     """Wait until the server can merge objects of a resource, which takes kube-apiserver some seconds."""
     with policy(api, resource, apply("Object{}")):
         probe = resource.make("probe")
@@ -127,7 +127,7 @@ def widgets(server: Server) -> Resource:
     (v1,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"] = [v1, {**v1, "name": "v2", "storage": False}]
     establish(api, wanted)
-    return known(api, Resource(api, wanted["spec"]["group"], "widgets", "Widget"))
+    return wait_until_mergeable(api, Resource(api, wanted["spec"]["group"], "widgets", "Widget"))
 
 
 @contextlib.contextmanager
@@ -168,7 +168,7 @@ def in_order(text: str) -> str:
     return text
 
 
-def told(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
+def check_refusal(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
     """Check that the refusal of a write is that of the case."""
     found = answer.expect(case.get("code", 403))
     assert found["reason"] == case.get("reason", "Invalid"), found
@@ -188,7 +188,7 @@ def test_policies_mutate_custom_objects(api: Client, widgets: Resource, case: di
     with policy(api, widgets, *mutations_of(case, widgets.group), **case.get("policy", {})) as name:
         answer = api.post(widgets.path(), widgets.make("a", **given), dryRun="All")
     if "spec" not in case:
-        told(answer, case, name, widgets.group)
+        check_refusal(answer, case, name, widgets.group)
         return
     found = answer.expect(201).get("spec", {})
     changed = {key: found.get(key) for key in {**found, **given} if found.get(key) != given.get(key)}
@@ -208,7 +208,7 @@ def test_policies_mutate_built_in_kinds(api: Client, case: dict[str, Any]) -> No
     with policy(api, match, *mutations_of(case), **case.get("policy", {})) as name:
         answer = api.post(f"/{place}/namespaces/default/{plural}", wanted, dryRun="All")
     if "answer" not in case:
-        told(answer, case, name)
+        check_refusal(answer, case, name)
         return
     found = answer.expect(201)
     assert {key: found[key] for key in found if key not in ("metadata", "kind", "apiVersion")} == case["answer"]
@@ -217,20 +217,20 @@ def test_policies_mutate_built_in_kinds(api: Client, case: dict[str, Any]) -> No
 def test_policies_mutate_apply_patch_and_put(api: Client, widgets: Resource) -> None:
     path, body = widgets.path("verbs"), widgets.make("verbs")
 
-    def written(patch: dict[str, Any], kind: str = MERGE, subresource: str = "", **query: object) -> dict[str, Any]:
+    def send_patch(patch: dict[str, Any], kind: str = MERGE, subresource: str = "", **query: object) -> dict[str, Any]:
         found = api.patch(f"{path}{subresource}", patch, kind, **query)
         assert found.status in (200, 201), found.text
         return dict(found.json)
 
     operation = apply("Object{spec: Object.spec{note: request.operation + string(request.dryRun)}}")
     with policy(api, widgets, operation):
-        assert written(body, APPLY, fieldManager="me")["spec"]["note"] == "CREATEfalse"
-        assert written({"spec": {"size": 1}}, dryRun="All")["spec"]["note"] == "UPDATEtrue"
-        found = written({"spec": {"size": 1}})
+        assert send_patch(body, APPLY, fieldManager="me")["spec"]["note"] == "CREATEfalse"
+        assert send_patch({"spec": {"size": 1}}, dryRun="All")["spec"]["note"] == "UPDATEtrue"
+        found = send_patch({"spec": {"size": 1}})
         assert found["spec"]["note"] == "UPDATEfalse"
         put = api.put(path, {**widgets.make("verbs", note="mine"), "metadata": found["metadata"]}).expect(200)
         assert put["spec"]["note"] == "UPDATEfalse"
-        assert written({"status": {"phase": "x"}}, subresource="/status")["status"] == {"phase": "x"}
+        assert send_patch({"status": {"phase": "x"}}, subresource="/status")["status"] == {"phase": "x"}
         api.delete(path).expect(200)
 
 

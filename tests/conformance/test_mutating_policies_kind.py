@@ -66,7 +66,7 @@ def made(api: Client, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     api.delete(f"{path}/{found['metadata']['name']}")
 
 
-def judge(api: Client, row: dict[str, Any]) -> None:
+def check_create(api: Client, row: dict[str, Any]) -> None:
     path, kind, _ = KINDS[row["kind"]]
     body = document(row["kind"], row["set"])
     answer = api.post(f"{path}?dryRun=All", body)
@@ -83,12 +83,12 @@ def judge(api: Client, row: dict[str, Any]) -> None:
 
 @each("policies", "policy")
 def test_invalid_policies_are_refused(api: Client, row: dict[str, Any]) -> None:
-    judge(api, row)
+    check_create(api, row)
 
 
 @each("bindings", "binding")
 def test_invalid_bindings_are_refused(api: Client, row: dict[str, Any]) -> None:
-    judge(api, row)
+    check_create(api, row)
 
 
 @each("bodies")

@@ -19,7 +19,7 @@ ADMIN = {"Authorization": "Bearer sesame"}
 HSTS = "max-age=31536000; includeSubDomains; preload"
 
 
-def granted(origin: str) -> dict[str, str]:
+def expected_cors_headers(origin: str) -> dict[str, str]:
     return {
         "access-control-allow-credentials": "true",
         "access-control-allow-headers": "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, "
@@ -30,12 +30,12 @@ def granted(origin: str) -> dict[str, str]:
     }
 
 
-def told(headers: dict[str, str]) -> dict[str, str]:
+def cors_headers(headers: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.startswith("access-control-") or name == "vary"}
 
 
 @pytest.fixture(scope="module")
-def told_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
+def cors_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
     """A server whose responses web pages of two origins may read."""
     directory = tmp_path_factory.mktemp("origins")
     (directory / "tokens.csv").write_text('sesame,admin,1,"system:masters"\n')
@@ -50,9 +50,9 @@ def told_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Ite
 
 
 @pytest.fixture
-def page(told_server: Server) -> Client:
+def page(cors_server: Server) -> Client:
     """A client of that server."""
-    return Client(told_server.url, {}, dialling())
+    return Client(cors_server.url, {}, dialling())
 
 
 @pytest.mark.rows("LIM-005")
@@ -76,7 +76,7 @@ def test_allowed_origins_get_cors_headers(
 ) -> None:
     answer = page.request(method, path, b"{" if method == "POST" else None, headers)
     assert answer.status == status
-    assert told(answer.headers) == granted(headers["Origin"])
+    assert cors_headers(answer.headers) == expected_cors_headers(headers["Origin"])
     assert answer.headers["strict-transport-security"] == HSTS
     assert answer.headers["cache-control"] == "no-cache, private"
     if status == 204:
@@ -104,13 +104,13 @@ def test_other_origins_get_no_cors_headers(
     for _ in range(2):
         answer = page.request(method, NAMESPACE + query, None, headers)
         assert answer.status == status
-        assert told(answer.headers) == {}
+        assert cors_headers(answer.headers) == {}
         assert answer.headers["strict-transport-security"] == HSTS
 
 
 @pytest.mark.rows("LIM-005")
-def test_requests_of_one_connection_get_headers_of_their_origin(told_server: Server) -> None:
-    address = urlsplit(told_server.url)
+def test_requests_of_one_connection_get_headers_of_their_origin(cors_server: Server) -> None:
+    address = urlsplit(cors_server.url)
     connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=dialling())
     seen: list[Any] = []
     for headers in (ADMIN, {**ADMIN, **GOOD}, ADMIN, {**ADMIN, "Origin": "http://other.example"}, ADMIN):
@@ -137,7 +137,7 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> It
 def test_server_without_tls_sends_no_hsts_header(plain_server: Server) -> None:
     answer = Client(plain_server.url).get(NAMESPACE, {"Origin": "https://evil"})
     assert "strict-transport-security" not in answer.headers
-    assert told(answer.headers) == {}
+    assert cors_headers(answer.headers) == {}
 
 
 def from_page(site: str, **headers: str) -> dict[str, str]:

@@ -35,49 +35,53 @@ def request(organization: str, signer: str = "kubernetes.io/kube-apiserver-clien
     return {"metadata": {"name": f"r-{secrets.token_hex(4)}"}, "spec": spec}
 
 
-def refusals(api: Client, namespace: str) -> set[str]:
+def enforcing_plugins(api: Client, namespace: str) -> set[str]:
     """Return the names of the plug-ins that change or refuse writes in a new namespace."""
     place, found = f"{NAMESPACES}/{namespace}", set()
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     api.post(NAMESPACES, {"metadata": {"name": namespace, "labels": labels}}).expect(201)
     api.post(f"{place}/serviceaccounts", {"metadata": {"name": "default"}})
 
-    def says(path: str, body: dict[str, Any]) -> str:
+    def refusal_text(path: str, body: dict[str, Any]) -> str:
         answer = api.post(f"{path}?dryRun=All", body)
         return str(answer.json.get("message", "")) if answer.status == 403 else ""
 
-    if "violates PodSecurity" in says(f"{place}/pods", POD):
+    if "violates PodSecurity" in refusal_text(f"{place}/pods", POD):
         found.add("PodSecurity")
     api.patch(place, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}}).expect(200)
-    if "error looking up" in says(f"{place}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "no"}}):
+    if "error looking up" in refusal_text(
+        f"{place}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "no"}}
+    ):
         found.add("ServiceAccount")
     limit = {"type": "PersistentVolumeClaim", "max": {"storage": "1Mi"}}
     api.post(f"{place}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": [limit]}}).expect(201)
-    if "maximum storage usage" in says(f"{place}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": CLAIM}):
+    if "maximum storage usage" in refusal_text(
+        f"{place}/persistentvolumeclaims", {"metadata": {"name": "c"}, "spec": CLAIM}
+    ):
         found.add("LimitRanger")
     volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
     made = api.post("/api/v1/persistentvolumes?dryRun=All", {"metadata": {"name": "v"}, "spec": volume}).expect(201)
     if made["metadata"].get("finalizers"):
         found.add("StorageObjectInUseProtection")
-    if "system:masters" in says(REQUESTS, request("system:masters")):
+    if "system:masters" in refusal_text(REQUESTS, request("system:masters")):
         found.add("CertificateSubjectRestriction")
     hard = {"count/configmaps": "0"}
     quotas = f"{place}/resourcequotas"
     api.post(quotas, {"metadata": {"name": "q"}, "spec": {"hard": hard}}).expect(201)
     until(lambda: api.get(f"{quotas}/q").json["status"].get("used"), "the usage is counted")
-    if "exceeded quota" in says(f"{place}/configmaps", {"metadata": {"name": "c"}}):
+    if "exceeded quota" in refusal_text(f"{place}/configmaps", {"metadata": {"name": "c"}}):
         found.add("ResourceQuota")
     return found
 
 
 def test_all_plugins_are_enabled_by_default(api: Client) -> None:
-    assert refusals(api, f"on-{secrets.token_hex(4)}") == set(PLUGINS)
+    assert enforcing_plugins(api, f"on-{secrets.token_hex(4)}") == set(PLUGINS)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_each_plugin_can_be_disabled(tmp_path: Path, plugin: str) -> None:
     with running_server(["--insecure", "--port=0", f"--disable-admission-plugins={plugin}"], tmp_path) as server:
-        assert refusals(Client(server.url), "off") == {*PLUGINS} - {plugin}
+        assert enforcing_plugins(Client(server.url), "off") == {*PLUGINS} - {plugin}
 
 
 def test_system_masters_is_refused_only_for_the_client_signer(api: Client) -> None:

@@ -43,7 +43,7 @@ def namespace(server: Server) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Iterator[str]:
+def bound_policy(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Iterator[str]:
     """Create a policy for ConfigMaps of the namespace for the block; yield its name."""
     name = f"views-{secrets.token_hex(4)}"
     about = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
@@ -64,7 +64,7 @@ def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Itera
     settled(api, path)
 
 
-def created(api: Client, namespace: str) -> Answer:
+def create_config_map(api: Client, namespace: str) -> Answer:
     """Create a ConfigMap in the namespace as a dry run."""
     wanted = {"metadata": {"name": "a", "labels": {"x": "y"}}, "data": {"k": "v"}}
     return api.post(f"{NAMESPACES}/{namespace}/configmaps", wanted, dryRun="All")
@@ -79,8 +79,8 @@ def test_expressions_see_the_variables_of_their_kind(api: Client, namespace: str
     if case.makes:
         mutation = json_patch(f"[JSONPatch{{op: 'add', path: '/data/found', value: {case.makes}}}]")
         spec = {"reinvocationPolicy": "Never", "mutations": [mutation], **shared}
-        with bound(api, namespace, MUTATING_POLICIES, spec):
-            made = created(api, namespace).expect(201)
+        with bound_policy(api, namespace, MUTATING_POLICIES, spec):
+            made = create_config_map(api, namespace).expect(201)
         assert made["data"]["found"] == case.text
         return
     validation = {"expression": case.judges or "false", "message": "plain"}
@@ -91,8 +91,8 @@ def test_expressions_see_the_variables_of_their_kind(api: Client, namespace: str
         spec["auditAnnotations"] = [{"key": "a", "valueExpression": case.notes}]
     if case.when:
         spec["matchConditions"] = [{"name": "a", "expression": case.when}]
-    with bound(api, namespace, POLICIES, spec) as name:
-        answer = created(api, namespace)
+    with bound_policy(api, namespace, POLICIES, spec) as name:
+        answer = create_config_map(api, namespace)
     if case.text is None:
         answer.expect(201)
         return

@@ -48,7 +48,7 @@ class Fleet:
     server: Server
     authorities: dict[str, ClientAuthority]
 
-    def ask(
+    def send_review(
         self, signer: str, subject: Subject, headers: tuple[tuple[str, str], ...], token: str = ""
     ) -> tuple[int, dict[str, Any], str]:
         """Send a SelfSubjectReview; return the status code, the user in it, and the hash of the sent certificate."""
@@ -92,7 +92,7 @@ FRONT: Subject = ((CN, "front"),)
 PERSON: Subject = ((CN, "carol"), (ORG, "dev"), (ORG, "ops"))
 
 
-def named(user: str, *groups: str) -> dict[str, Any]:
+def user_of(user: str, *groups: str) -> dict[str, Any]:
     return {"username": user, "groups": [*groups, AUTHENTICATED]}
 
 
@@ -103,11 +103,11 @@ CASES: list[tuple[str, str, Subject, tuple[tuple[str, str], ...], str, dict[str,
     ("a certificate before a token", "clients", PERSON, (), "sesame", CAROL),
     ("a certificate before a wrong token", "clients", PERSON, (), "wrong", CAROL),
     ("headers of a user", "clients", PERSON, TOLD, "", CAROL),
-    ("headers of a user of a proxy's name", "clients", FRONT, TOLD, "", named("front")),
-    ("a certificate with a uid", "clients", ((CN, "u"), (UID, "42")), (), "", {**named("u"), "uid": "42"}),
+    ("headers of a user of a proxy's name", "clients", FRONT, TOLD, "", user_of("front")),
+    ("a certificate with a uid", "clients", ((CN, "u"), (UID, "42")), (), "", {**user_of("u"), "uid": "42"}),
     ("a certificate with two uids", "clients", ((CN, "u"), (UID, "42"), (UID, "43")), (), "", None),
     ("two uids and a token", "clients", ((CN, "u"), (UID, "42"), (UID, "43")), (), "sesame", ALICE),
-    ("a certificate with two names", "clients", ((CN, "first"), (CN, "last")), (), "", named("last")),
+    ("a certificate with two names", "clients", ((CN, "first"), (CN, "last")), (), "", user_of("last")),
     ("a certificate without a name", "clients", ((ORG, "dev"),), (), "", None),
     ("no name and a token", "clients", ((ORG, "dev"),), (), "sesame", ALICE),
     ("a proxy's own requests", "proxies", FRONT, (), "", None),
@@ -116,19 +116,20 @@ CASES: list[tuple[str, str, Subject, tuple[tuple[str, str], ...], str, dict[str,
     ("a proxy", "proxies", FRONT, TOLD, "", BOB),
     ("a proxy that passes a token on", "proxies", FRONT, TOLD, "sesame", BOB),
     ("a proxy that passes a wrong token on", "proxies", FRONT, TOLD, "wrong", BOB),
-    ("the second header", "proxies", FRONT, (("X-Other-User", "carl"),), "", named("carl")),
-    ("the first header counts", "proxies", FRONT, (("X-Other-User", "c"), ("X-Remote-User", "b")), "", named("b")),
-    ("an empty header does not", "proxies", FRONT, (("X-Other-User", "c"), ("X-Remote-User", "")), "", named("c")),
-    ("a header twice", "proxies", FRONT, (("X-Remote-User", "b"), ("X-Remote-User", "c")), "", named("b")),
-    ("an empty group", "proxies", FRONT, (("X-Remote-User", "b"), ("X-Remote-Group", "")), "", named("b")),
-    ("nobody", "proxies", FRONT, (("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")),
-     "", {"username": "system:anonymous", "groups": ["system:unauthenticated"]}),
+    ("the second header", "proxies", FRONT, (("X-Other-User", "carl"),), "", user_of("carl")),
+    ("the first header wins", "proxies", FRONT, (("X-Other-User", "c"), ("X-Remote-User", "b")), "", user_of("b")),
+    ("an empty header is skipped", "proxies", FRONT, (("X-Other-User", "c"), ("X-Remote-User", "")), "", user_of("c")),
+    ("a header twice", "proxies", FRONT, (("X-Remote-User", "b"), ("X-Remote-User", "c")), "", user_of("b")),
+    ("an empty group", "proxies", FRONT, (("X-Remote-User", "b"), ("X-Remote-Group", "")), "", user_of("b")),
+    ("the anonymous user", "proxies", FRONT,
+     (("X-Remote-User", "system:anonymous"), ("X-Remote-Group", "system:unauthenticated")), "",
+     {"username": "system:anonymous", "groups": ["system:unauthenticated"]}),
     ("groups alone", "proxies", FRONT, (("X-Remote-Group", "g"),), "", None),
     ("any case", "proxies", FRONT, (("x-remote-user", "b"), ("x-REMOTE-extra-FooBar", "V")), "",
-     {**named("b"), "extra": {"foobar": ["V"]}}),
-    ("acting as another", "proxies", FRONT, (*TOLD, ("Impersonate-User", "zed")), "", named("zed")),
-    ("a proxy that is not named", "proxies", ((CN, "other"),), TOLD, "", None),
-    ("its token", "proxies", ((CN, "other"),), TOLD, "sesame", ALICE),
+     {**user_of("b"), "extra": {"foobar": ["V"]}}),
+    ("impersonation through a proxy", "proxies", FRONT, (*TOLD, ("Impersonate-User", "zed")), "", user_of("zed")),
+    ("a proxy that is not allowed", "proxies", ((CN, "other"),), TOLD, "", None),
+    ("the token of a proxy that is not allowed", "proxies", ((CN, "other"),), TOLD, "sesame", ALICE),
 ]  # fmt: skip
 
 
@@ -136,7 +137,7 @@ CASES: list[tuple[str, str, Subject, tuple[tuple[str, str], ...], str, dict[str,
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
 def test_authenticated_user_of_a_request(fleet: Fleet, case: tuple[Any, ...]) -> None:
     _, signer, subject, headers, token, wanted = case
-    status, user, digest = fleet.ask(signer, subject, headers, token)
+    status, user, digest = fleet.send_review(signer, subject, headers, token)
     if wanted is None:
         assert status == 401
         return

@@ -28,7 +28,7 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
 @pytest.fixture(scope="session")
-def judging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def rbac_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with RBAC, or the server of ``--server``."""
     if url := request.config.getoption("--server"):
         whole = Client(url).request("GET", "/api/v1/configmaps", headers={"Impersonate-User": "nobody"})
@@ -42,11 +42,11 @@ def judging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def admin(judging: Server) -> Client:
-    return Client(judging.url)
+def admin(rbac_server: Server) -> Client:
+    return Client(rbac_server.url)
 
 
-def filled(value: Any, words: Mapping[str, str]) -> Any:
+def fill_placeholders(value: Any, words: Mapping[str, str]) -> Any:
     """Replace placeholders in a part of a case."""
     text = json.dumps(value)
     for word, meaning in words.items():
@@ -71,7 +71,7 @@ def binding(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def give(admin: Client, case: Mapping[str, Any], namespace: str) -> list[str]:
+def create_roles(admin: Client, case: Mapping[str, Any], namespace: str) -> list[str]:
     """Create the roles and bindings of a case; return the paths of cluster-scoped ones."""
     inside, made = f"{API}/namespaces/{namespace}", []
     for name, rules in case.get("roles", {}).items():
@@ -106,7 +106,7 @@ def send(admin: Client, ask: Mapping[str, Any]) -> tuple[int, Any]:
     return answer.status, answer.json if answer.raw.startswith(b"{") else {}
 
 
-def wrong(ask: Mapping[str, Any], code: int, body: Any) -> str:
+def find_difference(ask: Mapping[str, Any], code: int, body: Any) -> str:
     """Return the difference between a response and the expected one, empty if there is none."""
     status = body.get("status")
     seen = status if isinstance(status, dict) else {}
@@ -129,17 +129,17 @@ def wrong(ask: Mapping[str, Any], code: int, body: Any) -> str:
 def test_roles_and_bindings_grant_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None:
     key = secrets.token_hex(4)
     words = {"$n": f"n-{key}", "$u": f"user-{key}", "$g": f"group-{key}", "$c": f"c-{key}"}
-    case = filled({**case, "name": ""}, words)
+    case = fill_placeholders({**case, "name": ""}, words)
     namespace = words["$n"]
     admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).expect(201)
-    made = give(admin, case, namespace)
+    made = create_roles(admin, case, namespace)
     try:
         for ask in case["asks"]:
             if foreign and "differs" in ask:
                 continue
-            problem = wrong(ask, *send(admin, ask))
+            problem = find_difference(ask, *send(admin, ask))
             if problem and foreign:  # its caches lag behind
-                until(lambda ask=ask: not wrong(ask, *send(admin, ask)), problem, 5, 0.2)  # type: ignore[misc]
+                until(lambda ask=ask: not find_difference(ask, *send(admin, ask)), problem, 5, 0.2)  # type: ignore[misc]
             else:
                 assert not problem, problem
     finally:
@@ -165,8 +165,8 @@ def test_refusals_that_quote_the_request_send_nosniff(admin: Client) -> None:
 
 @pytest.mark.rows("AUT-005")
 @pytest.mark.parametrize("name", [b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Uid"])
-def test_impersonation_headers_replace_invalid_utf8(judging: Server, name: bytes) -> None:
-    where = urlsplit(judging.url)
+def test_impersonation_headers_replace_invalid_utf8(rbac_server: Server, name: bytes) -> None:
+    where = urlsplit(rbac_server.url)
     user = b"" if name == b"Impersonate-User" else b"Impersonate-User: x\r\n"
     body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
     head = b"POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
@@ -185,7 +185,7 @@ def test_changed_roles_apply_at_once(admin: Client, foreign: bool) -> None:
     read = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
     joe = {"as": key, "do": "GET /api/v1/configmaps"}
 
-    def may(code: int) -> None:
+    def check_code(code: int) -> None:
         if foreign:
             until(lambda: send(admin, joe)[0] == code, f"the code {code}", 5)
         assert send(admin, joe)[0] == code
@@ -195,21 +195,21 @@ def test_changed_roles_apply_at_once(admin: Client, foreign: bool) -> None:
 
     admin.post(f"{API}/clusterroles", role).expect(201)
     admin.post(f"{API}/clusterrolebindings", bound).expect(201)
-    may(403)
+    check_code(403)
     change("clusterroles", {"rules": [read]})
-    may(403)
+    check_code(403)
     change("clusterrolebindings", {"subjects": [subject(f"User/{key}")]})
-    may(200)
+    check_code(200)
     change("clusterroles", {"rules": []})
-    may(403)
+    check_code(403)
     change("clusterroles", {"rules": [{**read, "verbs": ["*"]}]})
-    may(200)
+    check_code(200)
     admin.delete(f"{API}/clusterrolebindings/{key}").expect(200)
-    may(403)
+    check_code(403)
     admin.post(f"{API}/clusterrolebindings", {**bound, "subjects": [subject(f"User/{key}")]}).expect(201)
-    may(200)
+    check_code(200)
     admin.delete(f"{API}/clusterroles/{key}").expect(200)
-    may(403)
+    check_code(403)
     admin.delete(f"{API}/clusterrolebindings/{key}").expect(200)
 
 
@@ -264,12 +264,12 @@ def test_aggregated_roles_collect_rules_of_selected_roles(api: Client) -> None:
         metadata = {"name": f"{name}-{key}", "labels": labels}
         api.post(f"{API}/clusterroles", {"metadata": metadata, "rules": list(given)}).expect(201)
 
-    def filled_with(*wanted: dict[str, Any]) -> dict[str, Any]:
-        def there() -> dict[str, Any] | None:
+    def wait_for_rules(*wanted: dict[str, Any]) -> dict[str, Any]:
+        def read_rules() -> dict[str, Any] | None:
             seen: dict[str, Any] = api.get(f"{API}/clusterroles/whole-{key}").expect(200)
             return seen if (seen["rules"] or []) == list(wanted) else None
 
-        return until(there, "the rules of the aggregated role", 10)
+        return until(read_rules, "the rules of the aggregated role", 10)
 
     role("b", {"to": key}, rules[1], rules[0])
     role("a", {"to": key}, rules[0])
@@ -280,18 +280,18 @@ def test_aggregated_roles_collect_rules_of_selected_roles(api: Client) -> None:
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to": key}}]},
     }
     api.post(f"{API}/clusterroles", whole).expect(201)
-    seen = filled_with(rules[0], rules[1])
+    seen = wait_for_rules(rules[0], rules[1])
     owners = {
         (one["manager"], one["operation"]) for one in seen["metadata"]["managedFields"] if "f:rules" in one["fieldsV1"]
     }
     assert owners == {("clusterrole-aggregation-controller", "Apply")}
     api.patch(f"{API}/clusterroles/other-{key}", {"metadata": {"labels": {"to": key}}}).expect(200)
-    filled_with(rules[0], rules[1], rules[2])
+    wait_for_rules(rules[0], rules[1], rules[2])
     api.patch(f"{API}/clusterroles/whole-{key}", {"rules": []}).expect(200)
-    filled_with(rules[0], rules[1], rules[2])
+    wait_for_rules(rules[0], rules[1], rules[2])
     for name in ("a", "b", "other"):
         api.delete(f"{API}/clusterroles/{name}-{key}").expect(200)
-    filled_with()
+    wait_for_rules()
     api.delete(f"{API}/clusterroles/whole-{key}").expect(200)
 
 
@@ -307,7 +307,7 @@ def test_policy_expressions_authorize_by_roles(admin: Client) -> None:
     accounts = {"role": "Role/a", "to": ["Group/system:serviceaccounts:default"]}
     roles = {"r": [reads], "s": [secret], "a": [{**secret, "verbs": ["list"]}]}
     bindings_of = {"b": {"role": "Role/r", "to": [f"User/{key}"]}, "s": everybody, "a": accounts}
-    give(admin, {"roles": roles, "bindings": bindings_of}, f"n-{key}")
+    create_roles(admin, {"roles": roles, "bindings": bindings_of}, f"n-{key}")
     account = f"authorizer.serviceAccount('default', 'x').group('').resource('secrets').namespace('n-{key}')"
     may = "authorizer.requestResource.check('update').reason()"
     expressions = (
@@ -345,8 +345,10 @@ def test_peer_applies_roles_and_restart_reconciles_defaults(own_etcd: Etcd, tmp_
     ]  # fmt: skip
     with running_server(flags, tmp_path / "one") as one, running_server(flags, tmp_path / "two") as two:
         here, there = Client(one.url), Client(two.url)
-        give(here, {"roles": {"r": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]}}, "default")
-        give(here, {"bindings": {"b": {"role": "Role/r", "to": ["User/joe"]}}}, "default")
+        create_roles(
+            here, {"roles": {"r": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]}}, "default"
+        )
+        create_roles(here, {"bindings": {"b": {"role": "Role/r", "to": ["User/joe"]}}}, "default")
         ask = {"as": "joe", "do": "GET /api/v1/namespaces/default/secrets"}
         until(lambda: send(there, ask)[0] == 200, "the role of the other server", 5)
         assert not here.get(f"{API}/clusterroles/view").expect(200)["rules"], "nobody fills them in"
@@ -397,7 +399,7 @@ def test_token_users_need_roles_and_impersonation_rights(own_etcd: Etcd, tmp_pat
             {"apiGroups": ["authentication.k8s.io"], "resources": ["users"], "verbs": ["impersonate:user-info"]},
             {"apiGroups": [""], "resources": ["users"], "resourceNames": ["old"], "verbs": ["impersonate"]},
         ]
-        give(root, {"cluster_roles": {"act": rules}, "cluster_bindings": {"act": {"role": "ClusterRole/act",
+        create_roles(root, {"cluster_roles": {"act": rules}, "cluster_bindings": {"act": {"role": "ClusterRole/act",
              "to": ["Group/devs"]}}}, "default")  # fmt: skip
         alice.get(path).expect(200)
         refused = alice.request("GET", path, headers={"Impersonate-User": "carl"}).expect(403)

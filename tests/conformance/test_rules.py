@@ -27,7 +27,7 @@ ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 NO_MORE = "no further validation rules will be run"
 
 
-def ruled(schema: dict[str, Any], *rules: dict[str, Any] | str) -> dict[str, Any]:
+def schema_with_rules(schema: dict[str, Any], *rules: dict[str, Any] | str) -> dict[str, Any]:
     """Return the schema of a version with rules for its spec."""
     entries = [{"rule": rule} if isinstance(rule, str) else rule for rule in rules]
     spec = {**schema, "x-kubernetes-validations": entries}
@@ -39,7 +39,7 @@ def fields(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def calm(server: Server) -> Iterator[None]:
+def check_load(server: Server) -> Iterator[None]:
     """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
     with strained(server):
         yield
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a long sum": (fields(s=TEXT), "1" + " + 1" * 10_000 + " > 1", "max recursion depth exceeded"),
     "100 KB": (fields(s=TEXT), "self.s != '" + "x" * 100_000 + "'", "expression code point size exceeds limit"),
     "a wrong type": (fields(s=TEXT), "self.s > 1", "found no matching overload for '_>_' applied to '(string, int)'"),
-    "no truth": (fields(s=TEXT), "self.s", "cel expression must evaluate to a bool"),
+    "a rule without a bool": (fields(s=TEXT), "self.s", "cel expression must evaluate to a bool"),
     "an unknown field": (fields(s=TEXT), "self.t == ''", "undefined field 't'"),
     "an unknown function": (fields(s=TEXT), "system('ls')", "undeclared reference to 'system'"),
     "the type of quantities": (
@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.rows("CEL-001", "CEL-011", "CEL-012", "CEL-013")
 @pytest.mark.parametrize(
     "case",
@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 )
 def test_definitions_with_invalid_rules_are_refused(api: Client, case: str) -> None:
     schema, rule, text = REFUSED[case]
-    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(schema, rule))).expect(422)
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=schema_with_rules(schema, rule))).expect(422)
     place = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"
     found = [cause for cause in answer["details"]["causes"] if cause["field"] == place]
     assert any(text in cause["message"] for cause in found), answer["message"][:1000]
@@ -114,7 +114,7 @@ def test_cost_estimate_reproduces_shared_paths_of_upstream(
     part."""
     items = {**schema, "x-kubernetes-validations": [{"rule": rule}]}
     many = fields(x={"type": "array", "maxItems": times, "items": items})
-    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(many, "true"))).expect(422)
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=schema_with_rules(many, "true"))).expect(422)
     place = "items.x-kubernetes-validations[0].rule"
     (cause,) = (one for one in answer["details"]["causes"] if one["field"].endswith(place))
     assert cause["message"] == f"Forbidden: {OVER.replace('more than 100x', factor)}{HINT}"
@@ -137,24 +137,24 @@ def test_cost_estimate_limits_length_of_metadata_names(
     items = {**embedded, "properties": {"metadata": {"type": "object", **shape}, "a": TEXT}}
     items["x-kubernetes-validations"] = [{"rule": f"self.metadata.{field}.lowerAscii() == ''"}]
     many = fields(x={"type": "array", "maxItems": times, "items": items})
-    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(many, "true"))).expect(422)
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=schema_with_rules(many, "true"))).expect(422)
     assert f"Forbidden: {OVER.replace('more than 100x', factor)}" in answer["message"]
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.differs("no bound on the number of rules")
 @pytest.mark.rows("CEL-012")
 def test_definition_over_the_rule_limit_is_refused(api: Client) -> None:
     rules = [f"self.s != 'x{number}'" for number in range(10_000)]
-    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=ruled(fields(s=TEXT), *rules)))
+    answer = api.post(DEFINITIONS, definition(fresh_group(), schema=schema_with_rules(fields(s=TEXT), *rules)))
     assert "must not have more than 2000 x-kubernetes-validations in all" in answer.expect(422)["message"]
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 def test_definition_with_2000_rules_is_accepted(api: Client) -> None:
     short = {"type": "string", "maxLength": 10}
     rules = [f"self.s != 'x{number}'" for number in range(2_000)]
-    widgets = serve(api, schema=ruled(fields(s=short), *rules))
+    widgets = serve(api, schema=schema_with_rules(fields(s=short), *rules))
     widgets.create("a", s="fine")
     answer = api.post(widgets.path(), widgets.make("b", s="x1999"))
     assert "spec: Invalid value: failed rule: self.s != 'x1999'" in answer.expect(422)["message"]
@@ -164,7 +164,8 @@ def test_definition_with_2000_rules_is_accepted(api: Client) -> None:
 def test_old_self_in_uncorrelatable_schema_is_refused(api: Client) -> None:
     items = {**TEXT, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     answer = api.post(
-        DEFINITIONS, definition(fresh_group(), schema=ruled(fields(l={"type": "array", "items": items}), "true"))
+        DEFINITIONS,
+        definition(fresh_group(), schema=schema_with_rules(fields(l={"type": "array", "items": items}), "true")),
     )
     place = "spec.validation.openAPIV3Schema.properties[spec].properties[l]"
     text = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {place}"
@@ -248,10 +249,10 @@ def pairs(request: pytest.FixtureRequest) -> Resource:
     """A custom resource with a rule that is expensive for a small object, but within the estimate."""
     bounded = {**NUMBERS, "maxItems": 900}
     client = Client(request.getfixturevalue("server").url)
-    return serve(client, schema=ruled(fields(l=bounded), "self.l.all(a, self.l.all(b, a + b >= 0))"))
+    return serve(client, schema=schema_with_rules(fields(l=bounded), "self.l.all(a, self.l.all(b, a + b >= 0))"))
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.rows("CEL-010", "CEL-011", "CEL-015")
 def test_rule_over_the_call_cost_limit_fails(pairs: Resource) -> None:
     answer = pairs.api.post(pairs.path(), pairs.make("over", l=[1] * 500)).expect(422)
@@ -261,34 +262,36 @@ def test_rule_over_the_call_cost_limit_fails(pairs: Resource) -> None:
     ]
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.rows("CEL-010", "CEL-011")
 def test_object_over_the_cost_budget_of_all_rules_fails(api: Client) -> None:
     rules = [{"rule": f"[1, 2, 3].all(a, [1, 2, 3].all(b, a + b > {number}))"} for number in (-1, 0, 1)]
     each = {**fields(), "x-kubernetes-validations": rules}
-    widgets = serve(api, schema=ruled(fields(l={"type": "array", "maxItems": 80_000, "items": each}), "true"))
+    widgets = serve(
+        api, schema=schema_with_rules(fields(l={"type": "array", "maxItems": 80_000, "items": each}), "true")
+    )
     answer = api.post(widgets.path(), widgets.make("a", l=[{}] * 80_000))
     text = f"validation failed due to running out of cost budget, {NO_MORE}"
     assert [text in cause["message"] for cause in answer.expect(422)["details"]["causes"]] == [True]
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.differs("long lists take the square of their length, and 30 seconds are over before the costs")
 @pytest.mark.rows("CEL-010", "CEL-011")
 def test_call_cost_limit_holds_for_a_megabyte_object(api: Client) -> None:
     rule = "self.l.all(n, n >= 0 && n < 99999 && n != 7)"
-    widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 300_000}), rule))
+    widgets = serve(api, schema=schema_with_rules(fields(l={**NUMBERS, "maxItems": 300_000}), rule))
     answer = api.post(widgets.path(), widgets.make("a", l=[1111] * 200_000))
     assert f"{NO_MORE} due to call cost exceeds limit for rule: {rule}" in answer.expect(422)["message"]
     api.post(widgets.path(), widgets.make("b", l=[1111] * 50_000)).expect(201)
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 @pytest.mark.differs("no bound on the elements that a rule touches: it fills the memory of its machine")
 @pytest.mark.rows("CEL-010")
 def test_rule_that_doubles_lists_exceeds_cost_limit(api: Client) -> None:
     rule = "[self.l]" + "".join(f".map(v{n}, v{n} + v{n})" for n in range(40)) + ".size() > 0"
-    widgets = serve(api, schema=ruled(fields(l={**NUMBERS, "maxItems": 10}), rule))
+    widgets = serve(api, schema=schema_with_rules(fields(l={**NUMBERS, "maxItems": 10}), rule))
     answer = api.post(widgets.path(), widgets.make("a", l=[1] * 10))
     assert f"actual cost limit exceeded': {NO_MORE}" in answer.expect(422)["message"]
 
@@ -309,12 +312,12 @@ def test_rule_that_doubles_lists_exceeds_cost_limit(api: Client) -> None:
 def test_failed_message_expression_falls_back_to_message(api: Client, expression: str, said: str) -> None:
     listed = {"type": "array", "maxItems": 5, "items": {"type": "string", "maxLength": 5}}
     rule = {"rule": "size(self.l) > 3", "message": "the message", "messageExpression": expression}
-    widgets = serve(api, schema=ruled(fields(l=listed), rule))
+    widgets = serve(api, schema=schema_with_rules(fields(l=listed), rule))
     answer = api.post(widgets.path(), widgets.make("a", l=["x"]))
     assert f"spec: Invalid value: {said}" in answer.expect(422)["message"]
 
 
-@pytest.mark.usefixtures("calm")
+@pytest.mark.usefixtures("check_load")
 def test_rule_evaluation_does_not_delay_reads(server: Server, pairs: Resource) -> None:
     """Objects of 2 KB whose rules take 50 ms each are validated in threads."""
     api, over, waits = Client(server.url), threading.Event(), []
@@ -363,20 +366,20 @@ def test_writes_of_status_and_scale_evaluate_all_rules(api: Client) -> None:
 # ---------------------------------------------------------------- metrics
 
 
-def observed(api: Client, name: str) -> float:
+def cel_metric_count(api: Client, name: str) -> float:
     found = re.search(rf"^apiserver_cel_{name}_duration_seconds_count (\S+)$", api.get("/metrics").text, re.M)
     return float(found[1]) if found else 0.0
 
 
 @pytest.mark.rows("CEL-019")
 def test_metrics_count_rule_compilations_and_evaluations(api: Client) -> None:
-    compiled = observed(api, "compilation")
+    compiled = cel_metric_count(api, "compilation")
     root = {**fields(spec=fields(l=NUMBERS)), "x-kubernetes-validations": [{"rule": "self.spec.l.all(n, n > 0)"}]}
     widgets = serve(api, schema={"openAPIV3Schema": root})
-    assert observed(api, "compilation") > compiled
-    evaluated = observed(api, "evaluation")
+    assert cel_metric_count(api, "compilation") > compiled
+    evaluated = cel_metric_count(api, "evaluation")
     widgets.create("a", l=[1])
-    assert observed(api, "evaluation") == evaluated + 1
+    assert cel_metric_count(api, "evaluation") == evaluated + 1
     text = api.get("/metrics").text
     for name in ("compilation", "evaluation"):
         full = f"apiserver_cel_{name}_duration_seconds"

@@ -59,21 +59,21 @@ def secret_for(account: str, name: str = "", **more: Any) -> dict[str, Any]:
     return {"type": TYPE, "metadata": {"name": name or account, "annotations": {NAME: account}}, **more}
 
 
-def filled(api: Client, name: str) -> dict[str, Any]:
+def wait_for_token(api: Client, name: str) -> dict[str, Any]:
     """Wait until a secret has its token, and return it."""
 
-    def look() -> dict[str, Any] | None:
+    def read_secret() -> dict[str, Any] | None:
         found: dict[str, Any] = api.get(f"{SECRETS}/{name}").expect(200)
         return found if UID in found["metadata"]["annotations"] else None
 
-    return until(look, "the secret has its token")
+    return until(read_secret, "the secret has its token")
 
 
 def text_of(secret: dict[str, Any], key: str) -> str:
     return base64.b64decode(secret["data"][key]).decode()
 
 
-def gone(api: Client, name: str) -> bool:
+def is_gone(api: Client, name: str) -> bool:
     return api.get(f"{SECRETS}/{name}").status == 404
 
 
@@ -81,7 +81,7 @@ def test_token_secret_gets_a_valid_token(tls: Tls, name: str) -> None:
     api = tls.admin
     uid = api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)["metadata"]["uid"]
     api.post(SECRETS, secret_for(name, data={"more": "eA=="})).expect(201)
-    secret = filled(api, name)
+    secret = wait_for_token(api, name)
     assert secret["metadata"]["annotations"] == {NAME: name, UID: uid}
     assert (sorted(secret["data"]), secret["data"]["more"]) == (["ca.crt", "more", "namespace", "token"], "eA==")
     assert (text_of(secret, "ca.crt").encode(), text_of(secret, "namespace")) == (tls.authority, "default")
@@ -107,10 +107,10 @@ def test_token_secret_is_deleted_with_its_account(tls: Tls, name: str) -> None:
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name)).expect(201)
     api.post(SECRETS, secret_for(f"{name}-other", f"{name}-other")).expect(201)
-    token = text_of(filled(api, name), "token")
+    token = text_of(wait_for_token(api, name), "token")
     api.delete(f"{ACCOUNTS}/{name}").expect(200)
     assert tls.client(token).get(DEFAULT).status == 401
-    until(lambda: gone(api, name), "the secret is gone")
+    until(lambda: is_gone(api, name), "the secret is gone")
     api.get(f"{SECRETS}/{name}-other").expect(200)
 
 
@@ -121,10 +121,10 @@ def test_a_secret_may_come_before_its_account(tls: Tls, name: str) -> None:
     marker = f"{name}-marker"  # the controller processes changes in order
     api.post(ACCOUNTS, {"metadata": {"name": marker}}).expect(201)
     api.post(SECRETS, secret_for(marker)).expect(201)
-    filled(api, marker)
+    wait_for_token(api, marker)
     assert "data" not in api.get(f"{SECRETS}/{name}").expect(200)
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
-    assert text_of(filled(api, name), "token")
+    assert text_of(wait_for_token(api, name), "token")
 
 
 def test_token_secret_with_another_account_uid_is_deleted(tls: Tls, name: str) -> None:
@@ -133,19 +133,19 @@ def test_token_secret_with_another_account_uid_is_deleted(tls: Tls, name: str) -
     wanted = secret_for(name)
     wanted["metadata"]["annotations"][UID] = "another"
     api.post(SECRETS, wanted).expect(201)
-    until(lambda: gone(api, name), "the secret is gone")
+    until(lambda: is_gone(api, name), "the secret is gone")
 
 
 def test_existing_data_of_token_secret_is_kept(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name, data={"token": "bWluZQ==", "namespace": "eA==", "ca.crt": "eQ=="})).expect(201)
-    secret = filled(api, name)
+    secret = wait_for_token(api, name)
     assert (text_of(secret, "token"), text_of(secret, "namespace"), text_of(secret, "ca.crt")) == ("mine", "x", "y")
     plain = {"metadata": {"name": f"{name}-plain", "annotations": {NAME: name, "of": TYPE}}}
     api.post(SECRETS, plain).expect(201)
     api.post(SECRETS, secret_for(name, f"{name}-last")).expect(201)
-    filled(api, f"{name}-last")
+    wait_for_token(api, f"{name}-last")
     assert "data" not in api.get(f"{SECRETS}/{name}-plain").expect(200)
 
 
@@ -153,14 +153,14 @@ def test_removed_token_is_created_again(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     api.post(SECRETS, secret_for(name)).expect(201)
-    first = filled(api, name)
+    first = wait_for_token(api, name)
     emptied = api.patch(f"{SECRETS}/{name}", {"data": None}).expect(200)
     assert "data" not in emptied
 
-    def again() -> bool:
+    def has_token() -> bool:
         return "token" in api.get(f"{SECRETS}/{name}").expect(200).get("data", {})
 
-    until(again, "there is a token again")
+    until(has_token, "there is a token again")
     assert tls.client(text_of(first, "token")).get(DEFAULT).status == 401
     assert tls.client(text_of(api.get(f"{SECRETS}/{name}").expect(200), "token")).get(DEFAULT).status == 200
 
@@ -178,8 +178,8 @@ def test_start_processes_existing_token_secrets(tmp_path: Path, own_etcd: Etcd, 
         assert "data" not in api.get(f"{SECRETS}/{name}").expect(200)
     with running_server(flags, tmp_path) as server:
         api = Tls(tmp_path, server.url, server.ready["kubeconfig"]).admin
-        assert text_of(filled(api, name), "token")
-        until(lambda: gone(api, f"{name}-gone"), "the secret is gone")
+        assert text_of(wait_for_token(api, name), "token")
+        until(lambda: is_gone(api, f"{name}-gone"), "the secret is gone")
 
 
 def test_server_without_tls_adds_no_ca_to_token_secret(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
@@ -188,7 +188,7 @@ def test_server_without_tls_adds_no_ca_to_token_secret(tmp_path: Path, own_etcd:
         api = Client(server.url)
         api.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
         api.post(SECRETS, secret_for(name)).expect(201)
-        assert sorted(filled(api, name)["data"]) == ["namespace", "token"]
+        assert sorted(wait_for_token(api, name)["data"]) == ["namespace", "token"]
 
 
 # --- default accounts ---

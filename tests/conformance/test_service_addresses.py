@@ -24,44 +24,46 @@ ADDRESSES = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthC
 ANY = ((r"10\.(96|0\.0)(\.\d+)+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b3[0-2]\d{3}\b", '"NP"'))
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def read_addresses(answer: Answer) -> dict[str, Any]:
     """Return the addresses of a service in a response, in the form of the rows."""
     if answer.status not in (200, 201):
-        return {"says": anyone(answer.expect(422)["message"].split("is invalid: ", 1)[1])}
+        return {"says": mask_allocated_values(answer.expect(422)["message"].split("is invalid: ", 1)[1])}
     spec = answer.json["spec"]
     found = {name: spec[name] for name in ADDRESSES if name in spec}
     numbers = [port.get("nodePort") for port in spec.get("ports", ())]
     if any(numbers):
         found["nodePorts"] = numbers
-    return {"has": json.loads(anyone(json.dumps(found)))}
+    return {"has": json.loads(mask_allocated_values(json.dumps(found)))}
 
 
-def anyone(text: str) -> str:
+def mask_allocated_values(text: str) -> str:
     for pattern, name in ANY:
         text = re.sub(pattern, name, text)
     return text
 
 
-def wanted(row: dict[str, Any]) -> dict[str, Any]:
+def expected_addresses(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in ("has", "says") if row.get(name) is not None}
 
 
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
 def test_services_get_addresses_and_node_ports(api: Client, case: Case) -> None:
-    give_and_change(api, case)
+    play_case(api, case)
 
 
-def give_and_change(api: Client, case: Case) -> None:
+def play_case(api: Client, case: Case) -> None:
     name = f"s-{secrets.token_hex(4)}"
     place = f"{SERVICES}/{name}"
-    assert told(api.post(SERVICES, {"metadata": {"name": name}, "spec": case.spec})) == wanted(case)
+    assert read_addresses(api.post(SERVICES, {"metadata": {"name": name}, "spec": case.spec})) == expected_addresses(
+        case
+    )
     for step in case.then or ():
         if "patch" in step:
             answer = api.patch(place, {"spec": step["patch"]}, MERGE)
         else:
             answer = api.put(place, {"metadata": {"name": name}, "spec": step["put"]})
-        assert told(answer) == wanted(step), step
+        assert read_addresses(answer) == expected_addresses(step), step
     api.delete(place)
 
 
@@ -80,7 +82,7 @@ def one_family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ONE_FAMILY, ids=case_name)
 def test_single_ip_family_server_allocates_addresses(one_family: Client, case: Case) -> None:
-    give_and_change(one_family, case)
+    play_case(one_family, case)
 
 
 @pytest.mark.rows("ERR-09", "WRI-014")
@@ -90,21 +92,22 @@ def test_addresses_in_use_are_not_allocated(api: Client) -> None:
     had = api.post(SERVICES, {"metadata": {"name": first}, "spec": spec}).expect(201)["spec"]
     (v4, v6), port = had["clusterIPs"], had["ports"][0]["nodePort"]
 
-    def refused(asked: dict[str, Any]) -> str:
+    def refusal_of(asked: dict[str, Any]) -> str:
         body = {"metadata": {"name": second}, "spec": {"ports": [{"port": 80}], **asked}}
         (cause,) = api.post(SERVICES, body).expect(422)["details"]["causes"]
         return f"{cause['field']}: {cause['message']}"
 
     taken = "provided IP is already allocated"
     assert (
-        refused({"clusterIP": v4}) == f'spec.clusterIPs: Invalid value: ["{v4}"]: failed to allocate IP {v4}: {taken}'
+        refusal_of({"clusterIP": v4})
+        == f'spec.clusterIPs: Invalid value: ["{v4}"]: failed to allocate IP {v4}: {taken}'
     )
     long = v6.replace("::", ":0::")
-    said = refused({"clusterIP": long})
+    said = refusal_of({"clusterIP": long})
     assert said == f'spec.clusterIPs: Invalid value: ["{long}"]: failed to allocate IP {long}: {taken}'
     taken = "provided port is already allocated"
     asked = {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}
-    assert refused(asked) == f"spec.ports[0].nodePort: Invalid value: {port}: {taken}"
+    assert refusal_of(asked) == f"spec.ports[0].nodePort: Invalid value: {port}: {taken}"
     body = {"metadata": {"name": second}, "spec": {"type": "ExternalName", "externalName": "a.example.com"}}
     api.post(SERVICES, body).expect(201)  # it gets an address when its type changes
     change = {"spec": {"type": "ClusterIP", "externalName": None, "ports": [{"port": 80}], "clusterIP": v4}}
@@ -175,10 +178,10 @@ def test_addresses_and_node_ports_are_allocated_once(tmp_path: Path, own_etcd: E
             numbers = range(start, min(start + 1_000, 32_758))
             ports = [{"name": f"p{number}", "port": number, "nodePort": number} for number in numbers]
             api.post(SERVICES, {"metadata": {"name": f"s-{start}"}, "spec": {"type": "NodePort", "ports": ports}})
-        given += five_given(api, "a")
+        given += create_five_services(api, "a")
     with running_server(flags, tmp_path / "second") as server:  # addresses allocated before the start stay allocated
         api = Client(server.url)
-        given += five_given(api, "b")
+        given += create_five_services(api, "b")
         body = {"metadata": {"name": "more"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
         full = api.post(SERVICES, body).expect(500)
         assert full["message"] == "Internal error occurred: failed to allocate a nodePort: range is full"
@@ -188,7 +191,7 @@ def test_addresses_and_node_ports_are_allocated_once(tmp_path: Path, own_etcd: E
     assert all(number in range(32_758, 32_768) for number in given if isinstance(number, int))
 
 
-def five_given(api: Client, name: str) -> list[str | int]:
+def create_five_services(api: Client, name: str) -> list[str | int]:
     """Create five services, after a dry run of each; return their addresses and node ports."""
     found: list[str | int] = []
     for number in range(5):

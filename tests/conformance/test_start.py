@@ -129,7 +129,7 @@ def test_shutdown_waits_for_a_partly_sent_body(tmp_path: Path, etcd_flags: list[
             )
             assert server.process is not None
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: refused(port), "nobody else is let in")
+            until(lambda: connection_is_refused(port), "nobody else is let in")
             client.sendall(b"bage")
             assert client.recv(4096).startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert server.process.wait(10) == 0
@@ -139,7 +139,7 @@ def metrics(url: str) -> str:
     return Client(url).get("/metrics").text
 
 
-def refused(port: int) -> bool:
+def connection_is_refused(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
@@ -458,7 +458,7 @@ def test_a_server_is_not_ready_until_all_definitions_are_served(
         process = start_process([sys.executable, "-c", HELD_BACK, "serve", *flags], log)
     api, path = Client(f"http://127.0.0.1:{port}"), f"/apis/{wanted['spec']['group']}/v1/widgets"
     try:
-        until(lambda: not refused(port), "it listens")
+        until(lambda: not connection_is_refused(port), "it listens")
         assert [api.get(each).status for each in ("/livez/ping", "/readyz", "/readyz/informer-sync")] == [200, 500, 500]
         waits = api.get(path)
         assert (waits.status, waits.headers["retry-after"], ready.exists()) == (503, "5", False)

@@ -36,7 +36,7 @@ def last_line(ended: subprocess.CompletedProcess[str]) -> str:
     return errors(ended.stderr)[-1]
 
 
-def killed(server: Server) -> None:
+def kill(server: Server) -> None:
     assert server.process is not None
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
@@ -48,13 +48,13 @@ def test_sqlite_keeps_acknowledged_writes_after_a_kill(tmp_path: Path) -> None:
     assert server.ready["etcd"] is None
     widgets = serve(Client(server.url))
     made = [widgets.create(f"w{number:02}")["metadata"]["resourceVersion"] for number in range(20)]
-    killed(server)
+    kill(server)
     with running_server([*OWN, "--store=sqlite"], tmp_path) as again:
         found = Client(again.url).get(widgets.path()).expect(200)["items"]
         assert [it["metadata"]["resourceVersion"] for it in found] == made
 
 
-def multiplied(store: Path, prefix: str, name: str, count: int) -> None:
+def copy_stored_object(store: Path, prefix: str, name: str, count: int) -> None:
     """Copy a stored object ``count`` times, with new names, in the store's file of a stopped server."""
     with contextlib.closing(sqlite3.connect(store)) as db, db:
         ((key, value),) = db.execute("SELECT key, value FROM kv WHERE key = ?", (f"{prefix}/{name}".encode(),))
@@ -71,7 +71,7 @@ def test_readiness_waits_until_objects_are_read(tmp_path: Path) -> None:
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
         widgets.create("original")
-    multiplied(tmp_path / "store.db", f"/registry/{widgets.group}/widgets/default", "original", MANY)
+    copy_stored_object(tmp_path / "store.db", f"/registry/{widgets.group}/widgets/default", "original", MANY)
     for wait, there in (("1m", True), ("0s", False)):
         flags = [*OWN, "--store=sqlite", f"--storage-initialization-timeout={wait}"]
         with running_server(flags, tmp_path) as server:

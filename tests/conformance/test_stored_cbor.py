@@ -21,18 +21,18 @@ def api(own_etcd: Etcd, tmp_path: Path) -> Iterator[Client]:
         yield Client(server.url)
 
 
-def written(value: Any) -> bytes:
+def encode_cbor(value: Any) -> bytes:
     """Encode a value as CBOR like Kubernetes, with byte strings for strings."""
     if isinstance(value, str):
-        return head(2, len(raw := value.encode())) + raw
+        return encode_head(2, len(raw := value.encode())) + raw
     if isinstance(value, int):
-        return head(0, value)
+        return encode_head(0, value)
     if isinstance(value, list):
-        return head(4, len(value)) + b"".join(map(written, value))
-    return head(5, len(value)) + b"".join(written(name) + written(item) for name, item in value.items())
+        return encode_head(4, len(value)) + b"".join(map(encode_cbor, value))
+    return encode_head(5, len(value)) + b"".join(encode_cbor(name) + encode_cbor(item) for name, item in value.items())
 
 
-def head(major: int, argument: int) -> bytes:
+def encode_head(major: int, argument: int) -> bytes:
     if argument < 24:
         return bytes([major << 5 | argument])
     return bytes([major << 5 | 26]) + argument.to_bytes(4, "big")
@@ -46,7 +46,7 @@ def test_object_stored_as_cbor_is_read_and_written(api: Client, own_etcd: Etcd, 
     del foreign["metadata"]["resourceVersion"]
     key = f"/{tmp_path.name}/{widgets.group}/widgets/default/b"
     with api.watch(widgets.path(), resourceVersion=made["metadata"]["resourceVersion"]) as watch:
-        value = base64.b64encode(b"\xd9\xd9\xf7" + written(foreign)).decode()
+        value = base64.b64encode(b"\xd9\xd9\xf7" + encode_cbor(foreign)).decode()
         own_etcd.call("kv/put", {"key": base64.b64encode(key.encode()).decode(), "value": value})
         event = watch.next("ADDED")
     revision = event["object"]["metadata"].pop("resourceVersion")

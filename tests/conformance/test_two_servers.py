@@ -77,7 +77,7 @@ def test_definition_deleted_by_a_peer_blocks_creates(pair: tuple[Client, Client]
 
 
 @contextlib.contextmanager
-def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
+def paused_server(server: Server) -> Iterator[ThreadPoolExecutor]:
     """Pause a server; yield an executor for requests, which the server answers after the block."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
@@ -104,7 +104,7 @@ def test_body_is_decoded_by_the_newest_definition_of_a_peer(servers: tuple[Serve
         definition = one.get(name).expect(200)
         definition["spec"]["versions"][0]["schema"] = schema_of(fields)
         old, given = one.get(made.path("old")).expect(200), {"spec": {fresh: "given"}}
-        with standing_still(servers[1]) as asking:
+        with paused_server(servers[1]) as asking:
             one.put(name, definition).expect(200)
             asked = [
                 asking.submit(two.post, made.path(), made.make(new) | given),
@@ -132,7 +132,7 @@ def test_concurrent_creates_through_two_servers_keep_a_quota(pair: tuple[Client,
     one.post(NAMESPACES, {"metadata": {"name": namespace}}).expect(201)
     until(lambda: two.get(f"{place}/serviceaccounts/default").status == 200, "pods have an account")
     two.post(f"{place}/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "5"}}}).expect(201)
-    until(lambda: all(used(api, place) for api in pair), "the quota is counted")
+    until(lambda: all(quota_usage(api, place) for api in pair), "the quota is counted")
 
     def create(number: int) -> int:
         pod = {"metadata": {"name": f"p{number}"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -143,7 +143,7 @@ def test_concurrent_creates_through_two_servers_keep_a_quota(pair: tuple[Client,
     assert sorted(codes) == [201] * 5 + [403] * 19
     for api in pair:
         assert len(api.get(f"{place}/pods").expect(200)["items"]) == 5
-        assert used(api, place) == {"pods": "5"}
+        assert quota_usage(api, place) == {"pods": "5"}
 
 
 def test_deletes_and_failed_creates_of_two_servers_keep_a_quota(pair: tuple[Client, Client]) -> None:
@@ -155,21 +155,21 @@ def test_deletes_and_failed_creates_of_two_servers_keep_a_quota(pair: tuple[Clie
         one.post(NAMESPACES, {"metadata": {"name": f"q{number}"}}).expect(201)
         limit = {"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "5"}}}
         two.post(f"{place}/resourcequotas", limit).expect(201)
-        until(lambda at=place: all(used(api, at) for api in pair), "the quota is counted")
+        until(lambda at=place: all(quota_usage(api, at) for api in pair), "the quota is counted")
 
-        def turn(at: int, path: str = paths) -> int:
+        def create_and_delete(at: int, path: str = paths) -> int:
             api, name = pair[at % 2], f"p{at // 2 % 7}"
             if api.post(path, {"metadata": {"name": name}}).status == 201 and at % 3:
                 api.delete(f"{path}/{name}").expect(200)
             return len(api.get(path).expect(200)["items"])
 
         with ThreadPoolExecutor(12) as writers:
-            assert max(writers.map(turn, range(120))) <= 5
+            assert max(writers.map(create_and_delete, range(120))) <= 5
         stored = str(len(one.get(paths).expect(200)["items"]))
         wanted = {"count/configmaps": stored}
-        until(lambda at=place, wanted=wanted: used(two, at) == wanted, "the usage is that of the stored objects")
+        until(lambda at=place, wanted=wanted: quota_usage(two, at) == wanted, "the usage is that of the stored objects")
 
 
-def used(api: Client, place: str) -> Any:
+def quota_usage(api: Client, place: str) -> Any:
     """Return the usage that the status of the quota shows."""
     return (api.get(f"{place}/resourcequotas/q").expect(200).get("status") or {}).get("used")

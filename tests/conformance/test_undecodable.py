@@ -50,7 +50,7 @@ def put(etcd: Etcd, key: str, value: str) -> None:
     etcd.call("kv/put", {"key": encoded(key), "value": encoded(value)})
 
 
-def spoiled(api: Client, etcd: Etcd) -> Resource:
+def create_undecodable_objects(api: Client, etcd: Etcd) -> Resource:
     """Return a resource with valid objects a, f and g, and objects b to e that cannot be decoded."""
     things = serve(api, "things", schema=ANYTHING)
     made = {name: things.create(name) for name in "abcdefg"}
@@ -66,7 +66,7 @@ def key_of(things: Resource, name: str) -> str:
     return f"{PREFIX}/{things.group}/{things.plural}/default/{name}"
 
 
-def asked(api: Client, things: Resource, step: dict[str, Any]) -> Any:
+def send_step(api: Client, things: Resource, step: dict[str, Any]) -> Any:
     name, _, query = step["path"].partition("?")
     path = things.path(*([name] if name else [])) + (f"?{query.replace('unsafe', UNSAFE)}" if query else "")
     method, body = step.get("method", "GET"), step.get("body")
@@ -80,9 +80,9 @@ def asked(api: Client, things: Resource, step: dict[str, Any]) -> Any:
 
 @pytest.mark.rows("RV-020", "ETC-006")
 def test_each_verb_returns_upstream_errors(api: Client, own_etcd: Etcd) -> None:
-    things = spoiled(api, own_etcd)
+    things = create_undecodable_objects(api, own_etcd)
     for step in TABLE["steps"]:
-        answer = asked(api, things, step)
+        answer = send_step(api, things, step)
         found = json.loads(re.sub(r"revision=\d+", "revision=R", answer.text))
         about = (step["name"], answer.status, found)
         if "items" in step:
@@ -127,7 +127,7 @@ def check_list(things: Resource, names: list[str], found: Any, about: object) ->
 
 @pytest.mark.rows("RV-020", "ETC-006")
 def test_watch_delivers_events_beside_undecodable_objects(api: Client, own_etcd: Etcd) -> None:
-    things = spoiled(api, own_etcd)
+    things = create_undecodable_objects(api, own_etcd)
     with api.watch(things.path(), resourceVersion="0") as watch:
         seen = [watch.next("ADDED")["object"]["metadata"]["name"] for _ in "abcdefg"]
         assert seen == list("abcdefg")  # for b to e the last readable state
@@ -144,7 +144,7 @@ def test_watch_delivers_events_beside_undecodable_objects(api: Client, own_etcd:
 def test_definition_is_deleted_after_its_undecodable_objects(
     own_etcd: Etcd, undecodable: Server, flags: list[str], tmp_path: Path
 ) -> None:
-    things = spoiled(Client(undecodable.url), own_etcd)
+    things = create_undecodable_objects(Client(undecodable.url), own_etcd)
     with running_server(flags, tmp_path) as server:  # this server has never read a valid state of b to e
         api = Client(server.url)
         listed = api.get(things.path(), resourceVersion="0").expect(500)

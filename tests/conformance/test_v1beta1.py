@@ -40,7 +40,7 @@ def old_writers(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Ite
         yield server
 
 
-def old(group: str, **spec: Any) -> dict[str, Any]:
+def v1beta1_definition(group: str, **spec: Any) -> dict[str, Any]:
     """Return a minimal v1beta1 definition of widgets with one version."""
     names = {"plural": "widgets", "kind": "Widget"}
     return {
@@ -51,7 +51,7 @@ def old(group: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def established(api: Client, name: str) -> dict[str, Any]:
+def wait_for_established(api: Client, name: str) -> dict[str, Any]:
     """Wait until a definition is established; return its v1 form."""
 
     def seen() -> dict[str, Any] | None:
@@ -61,10 +61,10 @@ def established(api: Client, name: str) -> dict[str, Any]:
     return until(seen, f"{name} is established", within=15)
 
 
-def apply(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
+def create_definition(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
     """Create a v1beta1 definition and wait until it is established; return the response to the create."""
     created: dict[str, Any] = api.post(OLD, wanted).expect(201)
-    established(api, wanted["metadata"]["name"])
+    wait_for_established(api, wanted["metadata"]["name"])
     return created
 
 
@@ -76,7 +76,7 @@ def causes(answer: Answer) -> list[str]:
 @pytest.mark.rows("B1-001", "DIS-12")
 def test_v1beta1_can_be_disabled(reference_server: Server) -> None:
     api = Client(reference_server.url)
-    for answer in (api.get(OLD), api.post(OLD, old(fresh_group()))):
+    for answer in (api.get(OLD), api.post(OLD, v1beta1_definition(fresh_group()))):
         assert answer.expect(404)["message"] == "the server could not find the requested resource"
     assert api.get("/apis/apiextensions.k8s.io/v1beta1").status == 404
     versions = api.get("/apis/apiextensions.k8s.io").expect(200)["versions"]
@@ -96,8 +96,8 @@ def test_both_versions_are_served_and_v1_is_preferred(api: Client) -> None:
 
 @pytest.mark.rows("B1-003", "CRD-002", "CRD-022")
 def test_v1beta1_definition_gets_defaults(api: Client) -> None:
-    first = old(fresh_group())
-    created = apply(api, first)
+    first = v1beta1_definition(fresh_group())
+    created = create_definition(api, first)
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
     assert created["spec"] == {
         "group": first["spec"]["group"],
@@ -109,14 +109,18 @@ def test_v1beta1_definition_gets_defaults(api: Client) -> None:
         "preserveUnknownFields": True,
     }
     assert created["status"]["storedVersions"] == ["v1"]
-    second = old(fresh_group(), versions=[{"name": "v2", "served": True, "storage": True}], scope="Cluster")
-    assert apply(api, second)["spec"]["version"] == "v2"
-    third = old(fresh_group(), preserveUnknownFields=False, validation={"openAPIV3Schema": {"type": "object"}})
+    second = v1beta1_definition(
+        fresh_group(), versions=[{"name": "v2", "served": True, "storage": True}], scope="Cluster"
+    )
+    assert create_definition(api, second)["spec"]["version"] == "v2"
+    third = v1beta1_definition(
+        fresh_group(), preserveUnknownFields=False, validation={"openAPIV3Schema": {"type": "object"}}
+    )
     third["spec"]["conversion"] = {
         "strategy": "Webhook",
         "webhookClientConfig": {"service": {"name": "a", "namespace": "b"}},
     }
-    conversion = apply(api, third)["spec"]["conversion"]
+    conversion = create_definition(api, third)["spec"]["conversion"]
     assert conversion == {
         "strategy": "Webhook",
         "conversionReviewVersions": ["v1beta1"],
@@ -143,15 +147,15 @@ def test_top_level_and_per_version_fields_are_exclusive(
 ) -> None:
     group = fresh_group()
     first, second = TWO
-    both = api.post(OLD, old(group, versions=[{**first, below: value}, second], **{above: value}))
+    both = api.post(OLD, v1beta1_definition(group, versions=[{**first, below: value}, second], **{above: value}))
     assert causes(both) == [f"spec.{above}: Forbidden: top-level and per-version {words} are mutually exclusive"]
-    same = api.post(OLD, old(group, versions=[{**first, below: value}, {**second, below: value}]))
+    same = api.post(OLD, v1beta1_definition(group, versions=[{**first, below: value}, {**second, below: value}]))
     [told] = causes(same)
     assert told.startswith("spec.versions: Invalid value: [")
     assert told.endswith(
         f": per-version {words} may not all be set to identical values (top-level {above} should be used instead)"
     )
-    apply(api, old(group, versions=TWO, **{above: value}))
+    create_definition(api, v1beta1_definition(group, versions=TWO, **{above: value}))
     v1 = api.get(f"{DEFINITIONS}/widgets.{group}").expect(200)["spec"]["versions"]
     in_v1 = [{**column, "jsonPath": column["JSONPath"]} for column in COLUMNS] if value is COLUMNS else value
     for column in in_v1 if value is COLUMNS else ():
@@ -162,30 +166,30 @@ def test_top_level_and_per_version_fields_are_exclusive(
 @pytest.mark.rows("B1-004", "CRD-038", "CRD-035")
 def test_v1beta1_definition_is_validated(api: Client) -> None:
     group = fresh_group()
-    wrong = old(group, versions=TWO, version="v2")
+    wrong = v1beta1_definition(group, versions=TWO, version="v2")
     assert causes(api.post(OLD, wrong)) == [
         'spec.version: Invalid value: "v2": must match the first version in spec.versions'
     ]
     loose = {"openAPIV3Schema": {"properties": {"a": {"description": "no type"}}}}
-    pruned = causes(api.post(OLD, old(group, validation=loose, preserveUnknownFields=False)))
+    pruned = causes(api.post(OLD, v1beta1_definition(group, validation=loose, preserveUnknownFields=False)))
     assert [text.partition(":")[0] for text in pruned] == [
         "spec.validation.openAPIV3Schema.properties[a].type",
         "spec.validation.openAPIV3Schema.type",
     ]
-    no_schema = causes(api.post(OLD, old(group, preserveUnknownFields=False)))
+    no_schema = causes(api.post(OLD, v1beta1_definition(group, preserveUnknownFields=False)))
     assert no_schema == [
         "spec.versions[0].schema.openAPIV3Schema: Required value: because otherwise all fields are pruned"
     ]
     defaults = {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "string", "default": "x"}}}}
-    assert causes(api.post(OLD, old(group, validation=defaults))) == [
+    assert causes(api.post(OLD, v1beta1_definition(group, validation=defaults))) == [
         "spec.preserveUnknownFields: Invalid value: true: must be false in order to use defaults in the schema"
     ]
     webhook = {"strategy": "Webhook", "webhookClientConfig": {"url": "https://example.com/"}}
-    assert causes(api.post(OLD, old(group, conversion=webhook))) == [
+    assert causes(api.post(OLD, v1beta1_definition(group, conversion=webhook))) == [
         'spec.conversion.strategy: Invalid value: "Webhook": must be None if spec.preserveUnknownFields is true'
     ]
     protected = f"{group}.k8s.io"
-    apply(api, old(protected))  # only v1 requires the approval, but the condition reports it
+    create_definition(api, v1beta1_definition(protected))  # only v1 requires the approval, but the condition reports it
     told = until(
         lambda: condition(api.get(f"{DEFINITIONS}/widgets.{protected}").json, "KubernetesAPIApprovalPolicyConformant"),
         "the approval is judged",
@@ -196,7 +200,7 @@ def test_v1beta1_definition_is_validated(api: Client) -> None:
 @pytest.mark.rows("B1-005", "WRI-014")
 def test_each_v1beta1_response_has_deprecation_warning(api: Client) -> None:
     name = f"{OLD}/widgets.{(group := fresh_group())}"
-    created = api.post(OLD, old(group))
+    created = api.post(OLD, v1beta1_definition(group))
     answers = [
         created, api.get(name), api.get(OLD), api.put(name, api.get(name).json),
         api.patch(name, {"metadata": {"labels": {"a": "b"}}}), api.get(f"{name}/status"), api.delete(name),
@@ -216,7 +220,7 @@ def test_documented_definitions_are_created_and_served(api: Client, name: str) -
     created = api.post(path, yaml.safe_dump(wanted), {"Content-Type": "application/yaml"}).expect(201)
     for key in wanted["spec"].keys() - {"conversion", "names"}:
         assert created["spec"][key] == wanted["spec"][key]
-    established(api, wanted["metadata"]["name"])
+    wait_for_established(api, wanted["metadata"]["name"])
     served = {it["name"] for it in wanted["spec"]["versions"] if it["served"]}
     told = api.get(f"/apis/{group}").expect(200)
     assert [it["version"] for it in told["versions"]] == [it for it in ("v1", "v1beta1", "v1alpha1") if it in served]
@@ -243,7 +247,7 @@ def test_real_definition_is_created_and_served(api: Client, path: Path) -> None:
     try:
         for key in spec.keys() & {"group", "version", "versions", "subresources", "additionalPrinterColumns"}:
             assert created["spec"][key] == spec[key]
-        established(api, name)
+        wait_for_established(api, name)
         unchanged = until(lambda: _written_back(api, name), "no controller writes to it any more")
         assert unchanged["metadata"]["generation"] == 1
         old_again = api.get(f"{OLD}/{name}").expect(200)
@@ -262,14 +266,16 @@ def test_real_definition_is_created_and_served(api: Client, path: Path) -> None:
 @pytest.mark.rows("B1-006", "CND-007", "ETC-006")
 def test_definition_of_an_old_server_keeps_unknown_fields(old_writers: Server, own_etcd: Etcd) -> None:
     api, group = Client(old_writers.url), fresh_group()
-    written = old(group, scope="Namespaced", validation={"openAPIV3Schema": {"properties": {"a": {"minimum": 3}}}})
+    written = v1beta1_definition(
+        group, scope="Namespaced", validation={"openAPIV3Schema": {"properties": {"a": {"minimum": 3}}}}
+    )
     written["spec"]["names"] |= {"singular": "widget", "listKind": "WidgetList"}
     written["metadata"] |= {"uid": f"{group}-uid", "creationTimestamp": "2018-01-01T00:00:00Z"}
     written["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/widgets.{group}"
     own_etcd.call("kv/put", {"key": _base64(key), "value": _base64(json.dumps(written))})
     until(lambda: api.get(f"{DEFINITIONS}/widgets.{group}").status == 200, "the definition is seen")
-    shown = established(api, f"widgets.{group}")
+    shown = wait_for_established(api, f"widgets.{group}")
     assert shown["apiVersion"] == "apiextensions.k8s.io/v1"
     assert shown["spec"]["preserveUnknownFields"] is True
     assert shown["spec"]["versions"] == [
@@ -307,7 +313,9 @@ def test_definition_of_an_old_server_keeps_unknown_fields(old_writers: Server, o
 def test_objects_are_validated_but_not_pruned(api: Client) -> None:
     group = fresh_group()
     size = {"type": "integer", "maximum": 9}
-    apply(api, old(group, validation={"openAPIV3Schema": {"type": "object", "properties": {"size": size}}}))
+    create_definition(
+        api, v1beta1_definition(group, validation={"openAPIV3Schema": {"type": "object", "properties": {"size": size}}})
+    )
     path = f"/apis/{group}/v1/namespaces/default/widgets"
     widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}, "size": 3, "other": {"a": 1}}
     assert api.post(path, widget).expect(201)["other"] == {"a": 1}
@@ -341,9 +349,9 @@ def test_apply_uses_only_structural_schemas(
     api: Client, schema: dict[str, Any], preserve: bool, code: int, told: str
 ) -> None:
     group = fresh_group()
-    name = apply(api, old(group, validation={"openAPIV3Schema": schema}, preserveUnknownFields=preserve))["metadata"][
-        "name"
-    ]
+    name = create_definition(
+        api, v1beta1_definition(group, validation={"openAPIV3Schema": schema}, preserveUnknownFields=preserve)
+    )["metadata"]["name"]
     if preserve:  # then the controller compiles the resource again
         until(lambda: condition(api.get(f"{DEFINITIONS}/{name}").json, "NonStructuralSchema"), "the schema is judged")
     widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}, "a": 5}
@@ -368,7 +376,7 @@ def _base64(text: str) -> str:
 def test_put_removes_omitted_fields_in_each_version(api: Client, place: str) -> None:
     name = f"widgets.{(group := fresh_group())}"
     columns = [{"name": "a", "type": "string", "JSONPath": ".spec.a"}]
-    apply(api, old(group, additionalPrinterColumns=columns, subresources={"status": {}}))
+    create_definition(api, v1beta1_definition(group, additionalPrinterColumns=columns, subresources={"status": {}}))
     for part in ("additionalPrinterColumns", "subresources"):
 
         def is_written(part: str = part) -> bool:

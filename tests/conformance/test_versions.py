@@ -56,7 +56,7 @@ def serve(api: Client, *versions: dict[str, Any]) -> dict[str, Resource]:
     return {it["name"]: Resource(api, group, "widgets", "Widget", it["name"]) for it in versions}
 
 
-def change(api: Client, group: str, *versions: dict[str, Any]) -> Answer:
+def replace_versions(api: Client, group: str, *versions: dict[str, Any]) -> Answer:
     """Replace the versions of a definition."""
     name = f"{DEFINITIONS}/widgets.{group}"
 
@@ -121,7 +121,7 @@ def test_documented_migration_of_the_storage_version(own: Client, own_etcd: Etcd
     stable = Resource(own, group, "widgets", "Widget", "v1")
     beta.create("first", color="red")
     assert stored(own_etcd, group, "first")["apiVersion"] == f"{group}/v1beta1"
-    change(own, group, {"name": "v1beta1"}, {"name": "v1", "storage": True}).expect(200)
+    replace_versions(own, group, {"name": "v1beta1"}, {"name": "v1", "storage": True}).expect(200)
     assert stored_versions(own, group) == ["v1beta1", "v1"]
     shown = {it.version: own.get(it.path("first")).expect(200) for it in (beta, stable)}
     assert shown["v1"] | {"apiVersion": ""} == shown["v1beta1"] | {"apiVersion": ""}
@@ -135,7 +135,7 @@ def test_documented_migration_of_the_storage_version(own: Client, own_etcd: Etcd
     assert stored(own_etcd, group, "first")["apiVersion"] == f"{group}/v1"
     again = own.put(beta.path("first"), rewritten).expect(200)
     assert again["metadata"]["resourceVersion"] == rewritten["metadata"]["resourceVersion"]
-    refused = change(own, group, second | {"storage": True}).expect(422)
+    refused = replace_versions(own, group, second | {"storage": True}).expect(422)
     assert refused["details"]["causes"][0]["message"] == (
         'Invalid value: "v1beta1": missing from spec.versions; v1beta1 was previously a storage version, and must '
         "remain in spec.versions until a storage migration ensures no data remains persisted in v1beta1 and removes "
@@ -143,7 +143,7 @@ def test_documented_migration_of_the_storage_version(own: Client, own_etcd: Etcd
     )
     assert refused["details"]["causes"][0]["field"] == "status.storedVersions[0]"
     own.patch(f"{DEFINITIONS}/widgets.{group}/status", {"status": {"storedVersions": ["v1"]}}).expect(200)
-    change(own, group, second | {"storage": True}).expect(200)
+    replace_versions(own, group, second | {"storage": True}).expect(200)
     assert own.get(beta.path("first")).status == 404
     assert own.get(stable.path("first")).expect(200)["spec"] == {"color": "red"}
 
@@ -155,8 +155,8 @@ def test_stored_versions_change_only_by_server_and_status(api: Client) -> None:
     given = api.get(name).expect(200)
     given["status"]["storedVersions"] = ["v2", "v9"]
     assert api.put(name, given).expect(200)["status"]["storedVersions"] == ["v1"]  # the main resource cannot change it
-    change(api, group, OLD, NEW).expect(200)
-    change(api, group, V1, V2).expect(200)
+    replace_versions(api, group, OLD, NEW).expect(200)
+    replace_versions(api, group, V1, V2).expect(200)
     assert stored_versions(api, group) == ["v1", "v2"]  # in the order of their use, each once
     api.patch(f"{name}/status", {"status": {"storedVersions": ["v9"]}}).expect(200)  # the status is not validated
     refused = api.patch(name, {"metadata": {"labels": {"a": "b"}}}).expect(422)
@@ -214,18 +214,18 @@ def test_rewrite_in_new_storage_version_adds_its_defaults(api: Client, way: str)
     body = served["v1"].make("x", note="a")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     api.post(served["v1"].path(), body).expect(201)
-    change(api, served["v1"].group, older, {**newer, "storage": True}).expect(200)
+    replace_versions(api, served["v1"].group, older, {**newer, "storage": True}).expect(200)
     path, full = served["v2"].path("x"), {"note": "a", "size": 3}
     before = api.get(path).expect(200)
     assert before["spec"] == {"note": "a"}
 
-    def rewritten(**query: str) -> dict[str, Any]:
+    def write_stored_object(**query: str) -> dict[str, Any]:
         answer = api.put(f"{path}/status", before, **query) if way == "status" else api.delete(path, **query)
         shown: dict[str, Any] = answer.expect(200)
         return shown
 
-    until(lambda: rewritten(dryRun="All")["spec"] == full, "a dry run shows it, too")
-    answer = rewritten()
+    until(lambda: write_stored_object(dryRun="All")["spec"] == full, "a dry run shows it, too")
+    answer = write_stored_object()
     assert answer["spec"] == full
     assert api.get(path).expect(200) == answer
 
@@ -285,7 +285,7 @@ def test_deprecation_warning_names_only_a_newer_stable_version(api: Client) -> N
     served = serve(api, {"name": "v1", "storage": True}, {"name": "v2", "deprecated": True})
     v2 = served["v2"]
     assert api.get(v2.path()).warnings == [f'299 - "{v2.group}/v2 Widget is deprecated"']
-    assert change(api, v2.group, V1, V2).status == 200
+    assert replace_versions(api, v2.group, V1, V2).status == 200
     until(lambda: api.get(v2.path()).warnings == [], "the warning is gone")
 
 
@@ -294,7 +294,7 @@ def test_watches_deliver_objects_of_all_versions(api: Client) -> None:
     served = serve(api, V1, V2)
     v1, v2 = served["v1"], served["v2"]
     v1.create("before", color="red")
-    change(api, v1.group, OLD, NEW).expect(200)
+    replace_versions(api, v1.group, OLD, NEW).expect(200)
     since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
     with api.watch(v1.path()) as old_watch, api.watch(v2.path(), resourceVersion=since) as new_watch:
         assert old_watch.next()["object"]["apiVersion"] == f"{v1.group}/v1"
@@ -340,10 +340,10 @@ def test_definition_edit_ends_only_affected_watches(api: Client) -> None:
     since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
     described = spec_of(color={**TEXT, "description": "as painters call it", "title": "Color"}, note=TEXT)
     with api.watch(v1.path(), resourceVersion=since) as first, api.watch(v2.path(), resourceVersion=since) as second:
-        change(api, group, V1 | {"schema": described}, V2 | {"schema": described}, third).expect(200)
+        replace_versions(api, group, V1 | {"schema": described}, V2 | {"schema": described}, third).expect(200)
         v1.create("a")
         assert [watch.next()["object"]["metadata"]["name"] for watch in (first, second)] == ["a", "a"]
-        change(api, group, V1, V2 | {"served": False}, third).expect(200)
+        replace_versions(api, group, V1, V2 | {"served": False}, third).expect(200)
         assert list(second) == []
         assert api.get(v2.path()).status == 404
         v1.create("b")
@@ -351,11 +351,11 @@ def test_definition_edit_ends_only_affected_watches(api: Client) -> None:
         since = api.get(served["v3"].path()).expect(200)["metadata"]["resourceVersion"]
         with api.watch(served["v3"].path(), resourceVersion=since) as other:
             touched = third | {"schema": spec_of(other={"type": "integer"})}
-            change(api, group, V1, V2 | {"served": False}, touched).expect(200)
+            replace_versions(api, group, V1, V2 | {"served": False}, touched).expect(200)
             assert list(other) == []
         v1.create("c")
         assert first.next()["object"]["metadata"]["name"] == "c"
-        change(api, group, V1 | {"schema": spec_of(color=TEXT)}, V2 | {"served": False}, touched).expect(200)
+        replace_versions(api, group, V1 | {"schema": spec_of(color=TEXT)}, V2 | {"served": False}, touched).expect(200)
         assert list(first) == []
 
 
@@ -365,7 +365,7 @@ def test_added_or_removed_version_ends_all_watches(api: Client) -> None:
     for versions in ((V1, V2), (V1,)):
         since = api.get(v1.path()).expect(200)["metadata"]["resourceVersion"]
         with api.watch(v1.path(), resourceVersion=since) as watch:
-            change(api, v1.group, *versions).expect(200)
+            replace_versions(api, v1.group, *versions).expect(200)
             assert list(watch) == []
 
 
@@ -379,7 +379,7 @@ def test_definition_without_conflicts_is_established(api: Client) -> None:
     ]
     assert all(len(it["lastTransitionTime"]) == len("2026-01-01T00:00:00Z") for it in found["conditions"])
     before = {it["type"]: it["lastTransitionTime"] for it in found["conditions"]}
-    change(api, group, V1, V2).expect(200)
+    replace_versions(api, group, V1, V2).expect(200)
     after = api.get(f"{DEFINITIONS}/widgets.{group}").expect(200)["status"]["conditions"]
     assert {it["type"]: it["lastTransitionTime"] for it in after} == before
 

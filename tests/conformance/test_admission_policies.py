@@ -361,7 +361,7 @@ def test_type_checking_of_an_empty_group_covers_all_groups(api: Client, widgets:
     assert kinds == ["/v1, Kind=Event", "/v1, Kind=Secret", "events.k8s.io/v1, Kind=Event"]
 
 
-def test_policies_apply_to_webhook_configurations_only(api: Client, widgets: Resource) -> None:
+def test_policies_apply_to_webhook_configs_but_not_policies(api: Client, widgets: Resource) -> None:
     name = f"judged-{secrets.token_hex(4)}"
     every = {
         "operations": ["*"],

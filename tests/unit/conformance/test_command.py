@@ -56,7 +56,7 @@ def serving(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str
         server.server_close()
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def error_text(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run the command, which must refuse the server; return its error."""
     assert command.run(arguments) == 2
     shown = capsys.readouterr()
@@ -66,20 +66,20 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return shown.err
 
 
-def test_a_server_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--server or --kubeconfig" in refused(capsys)
+def test_command_requires_server_or_kubeconfig(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--server or --kubeconfig" in error_text(capsys)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "no server"])
-def test_a_server_is_named_by_its_url(capsys: pytest.CaptureFixture[str], url: str) -> None:
-    assert "expected http://HOST:PORT or https://HOST:PORT" in refused(capsys, f"--server={url}")
+def test_server_option_requires_http_or_https_url(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert "expected http://HOST:PORT or https://HOST:PORT" in error_text(capsys, f"--server={url}")
 
 
-def test_a_server_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "cannot be reached" in refused(capsys, "--server=http://127.0.0.1:1")
+def test_unreachable_server_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be reached" in error_text(capsys, "--server=http://127.0.0.1:1")
 
 
-def test_a_server_that_speaks_no_http(capsys: pytest.CaptureFixture[str]) -> None:
+def test_server_without_http_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def greet() -> None:
@@ -89,14 +89,14 @@ def test_a_server_that_speaks_no_http(capsys: pytest.CaptureFixture[str]) -> Non
 
         thread = threading.Thread(target=greet)
         thread.start()
-        assert "cannot be reached: 220 ready" in refused(
+        assert "cannot be reached: 220 ready" in error_text(
             capsys, f"--server=http://127.0.0.1:{listener.getsockname()[1]}"
         )
         thread.join()
 
 
-def test_a_ca_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "certificates cannot be read from /no/ca.crt: " in refused(
+def test_unreadable_ca_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "certificates cannot be read from /no/ca.crt: " in error_text(
         capsys, "--server=https://127.0.0.1:1", "--ca-file=/no/ca.crt"
     )
 
@@ -113,12 +113,14 @@ def test_a_ca_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> No
         (403, {}, "select a user"),
     ],
 )
-def test_a_server_of_something_else(capsys: pytest.CaptureFixture[str], status: int, body: Any, said: str) -> None:
+def test_server_without_apiextensions_v1_is_refused(
+    capsys: pytest.CaptureFixture[str], status: int, body: Any, said: str
+) -> None:
     with serving({V1: (status, body)}) as (url, _):
-        assert said in refused(capsys, f"--server={url}")
+        assert said in error_text(capsys, f"--server={url}")
 
 
-def test_a_token_is_sent() -> None:
+def test_token_is_sent_as_bearer_header() -> None:
     with serving({V1: (200, SERVED)}) as (url, users):
         assert command.why_not({"--server": url, "--server-token": "secret"}) == ""
         assert users == ["Bearer secret"]
@@ -136,34 +138,34 @@ def kubeconfig(directory: Path, user: dict[str, Any], **cluster: Any) -> Path:
     return path
 
 
-def access(path: Path, directory: Path, *more: str) -> dict[str, str]:
+def read_access(path: Path, directory: Path, *more: str) -> dict[str, str]:
     asked = command.parser().parse_args([f"--kubeconfig={path}", *more])
     return dict(command.read_access(asked, directory))
 
 
-def test_a_kubeconfig_names_server_and_token(tmp_path: Path) -> None:
-    found = access(kubeconfig(tmp_path, {"token": "t"}), tmp_path)
+def test_kubeconfig_sets_server_and_token(tmp_path: Path) -> None:
+    found = read_access(kubeconfig(tmp_path, {"token": "t"}), tmp_path)
     assert (found["--server"], found["--server-token"], found["--server-ca"]) == ("https://x:1", "t", "")
     (tmp_path / "token").write_text("from a file\n")
-    found = access(kubeconfig(tmp_path, {"tokenFile": "token"}), tmp_path)
+    found = read_access(kubeconfig(tmp_path, {"tokenFile": "token"}), tmp_path)
     assert found["--server-token"] == "from a file"
 
 
-def test_options_go_before_a_kubeconfig(tmp_path: Path) -> None:
+def test_options_override_kubeconfig(tmp_path: Path) -> None:
     given = ("--token=mine", "--server=http://y:2", "--ca-file=ca")
-    found = access(kubeconfig(tmp_path, {"token": "t"}), tmp_path, *given)
+    found = read_access(kubeconfig(tmp_path, {"token": "t"}), tmp_path, *given)
     assert (found["--server"], found["--server-token"], found["--server-ca"]) == ("http://y:2", "mine", "ca")
 
 
-def test_certificates_of_a_kubeconfig(tmp_path: Path) -> None:
+def test_kubeconfig_sets_ca_and_client_certificate_files(tmp_path: Path) -> None:
     inside = {name: base64.b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
-    found = access(kubeconfig(tmp_path, inside, **{"certificate-authority": "pki/ca.crt"}), tmp_path)
+    found = read_access(kubeconfig(tmp_path, inside, **{"certificate-authority": "pki/ca.crt"}), tmp_path)
     assert found["--server-ca"] == str(tmp_path / "pki/ca.crt")
     assert Path(found["--server-cert"]).read_text() == "client-certificate-data"
     assert Path(found["--server-key"]).read_text() == "client-key-data"
     assert Path(found["--server-key"]).stat().st_mode & 0o777 == 0o600
     files = {"client-certificate": "a.crt", "client-key": os.path.abspath("/b.key")}
-    found = access(kubeconfig(tmp_path, files), tmp_path)
+    found = read_access(kubeconfig(tmp_path, files), tmp_path)
     assert (found["--server-cert"], found["--server-key"]) == (str(tmp_path / "a.crt"), "/b.key")
 
 
@@ -171,33 +173,37 @@ def test_certificates_of_a_kubeconfig(tmp_path: Path) -> None:
     "text",
     ["", "just text", "[1]", "{", "{contexts: [], current-context: x}", "{contexts: [{name: x}], current-context: x}"],
 )
-def test_a_kubeconfig_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+def test_invalid_kubeconfig_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
     (tmp_path / "config").write_text(text)
-    assert "--kubeconfig" in refused(capsys, f"--kubeconfig={tmp_path / 'config'}")
+    assert "--kubeconfig" in error_text(capsys, f"--kubeconfig={tmp_path / 'config'}")
 
 
-def test_a_kubeconfig_that_is_not_there_or_asks_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "nowhere" in refused(capsys, f"--kubeconfig={tmp_path / 'nowhere'}")
+def test_missing_kubeconfig_and_exec_credentials_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert "nowhere" in error_text(capsys, f"--kubeconfig={tmp_path / 'nowhere'}")
     path = kubeconfig(tmp_path, {"exec": {"command": "aws"}})
-    assert "exec" in refused(capsys, f"--kubeconfig={path}")
-    assert access(path, tmp_path, "--token=t")["--server-token"] == "t"
+    assert "exec" in error_text(capsys, f"--kubeconfig={path}")
+    assert read_access(path, tmp_path, "--token=t")["--server-token"] == "t"
 
 
-def verdict(area: str, outcome: str, when: str = "call", **more: Any) -> Any:
+def report_of_outcome(area: str, outcome: str, when: str = "call", **more: Any) -> Any:
     properties = [("conformance area", area), *more.pop("properties", [])]
     flags = {name: name == outcome for name in ("failed", "skipped", "passed")}
     return SimpleNamespace(user_properties=properties, when=when, longrepr=more.get("longrepr"), **flags)
 
 
-def test_the_table_names_each_area_and_the_reasons() -> None:
+def test_summary_lists_each_area_and_skip_reasons() -> None:
     report = Report()
     lines: list[str] = []
-    report.pytest_runtest_logreport(verdict("Objects", "passed", "setup"))
-    report.pytest_runtest_logreport(verdict("Objects", "passed", properties=[("left out", "a/b, step 'c': why")]))
-    report.pytest_runtest_logreport(verdict("Objects", "passed", "teardown"))
-    report.pytest_runtest_logreport(verdict("Objects", "failed"))
+    report.pytest_runtest_logreport(report_of_outcome("Objects", "passed", "setup"))
+    report.pytest_runtest_logreport(
+        report_of_outcome("Objects", "passed", properties=[("left out", "a/b, step 'c': why")])
+    )
+    report.pytest_runtest_logreport(report_of_outcome("Objects", "passed", "teardown"))
+    report.pytest_runtest_logreport(report_of_outcome("Objects", "failed"))
     skip = ("file", 1, "Skipped: the server does not serve /metrics")
-    report.pytest_runtest_logreport(verdict("Health and metrics", "skipped", "setup", longrepr=skip))
+    report.pytest_runtest_logreport(report_of_outcome("Health and metrics", "skipped", "setup", longrepr=skip))
     config = SimpleNamespace(option=SimpleNamespace(collectonly=False))
     report.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, config=config), 0)
     rows = {line[:32].strip(): line[32:].split() for line in lines if line[:1].isupper()}
@@ -225,7 +231,7 @@ UNTYPED = {"message": "failed to create typed patch object (a; b): .spec.x: expe
         ("python", set(), 500, ""),
     ],
 )
-def test_a_failure_is_skipped_for_what_an_answer_showed_of_another_server(
+def test_failure_becomes_skip_if_server_lacks_feature(
     monkeypatch: pytest.MonkeyPatch, compiler: str, absent: set[str], status: int, said: str
 ) -> None:
     monkeypatch.setattr(plugin, "_served", {})
@@ -238,11 +244,11 @@ def test_a_failure_is_skipped_for_what_an_answer_showed_of_another_server(
     assert (said in why) if said else why == ""
 
 
-def test_an_area_that_the_server_has_must_run() -> None:
+def test_session_fails_if_served_area_ran_no_test() -> None:
     report = Report()
     for area in areas():
         if area.name not in ("Objects", "Admission webhooks"):
-            report.pytest_runtest_logreport(verdict(area.name, "passed"))
+            report.pytest_runtest_logreport(report_of_outcome(area.name, "passed"))
     served = {"/api/v1/namespaces"}
     assert report.idle_areas(served.__contains__) == ["Objects"]
     session = SimpleNamespace(

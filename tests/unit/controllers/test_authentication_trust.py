@@ -28,7 +28,7 @@ def authority(name: str, days: float = 1) -> str:
 ONE, TWO, EXPIRED = authority("one"), authority("two"), authority("expired", days=-1)
 
 
-def test_lists_need_a_ca_for_proxies() -> None:
+def test_requestheader_lists_require_proxy_ca() -> None:
     assert trust_of("", "", LISTS) == {}
     assert trust_of(ONE, "", LISTS) == {CLIENT_CA: ONE}
     assert trust_of(ONE, TWO, LISTS) == {

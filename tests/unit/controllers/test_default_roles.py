@@ -27,7 +27,7 @@ ROLES = {role["metadata"]["name"]: role for role in tables()[0]}
 BINDINGS = {binding["metadata"]["name"]: binding for binding in tables()[1]}
 
 
-def test_the_table_is_valid() -> None:
+def test_default_roles_and_bindings_are_valid() -> None:
     for role in ROLES.values():
         validate = validate_role if role["kind"] == "Role" else validate_cluster_role
         assert validate(role, None) == []
@@ -44,12 +44,12 @@ def test_the_table_is_valid() -> None:
 
 
 @pytest.mark.parametrize("name", list(ROLES))
-def test_a_role_that_has_all_stays(name: str) -> None:
+def test_complete_role_is_not_changed(name: str) -> None:
     stored = {**ROLES[name], "metadata": {**ROLES[name]["metadata"], "uid": "1"}}
     assert completed_role(stored, ROLES[name]) is None
 
 
-def test_a_role_gets_back_what_it_lost() -> None:
+def test_missing_rules_are_restored_to_role() -> None:
     wanted = ROLES["system:basic-user"]
     own = {"apiGroups": ["a"], "resources": ["b"], "verbs": ["c"]}
     stored: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_a_role_gets_back_what_it_lost() -> None:
     assert uncovered([Role(rules_in(emptied))], rules_in(wanted)) == []
 
 
-def test_aggregation_is_completed_and_taken_away() -> None:
+def test_aggregation_selectors_are_restored_or_removed() -> None:
     view, basic = ROLES["view"], ROLES["system:basic-user"]
     other = {"matchLabels": {"a": "b"}}
     stored = {**view, "aggregationRule": {"clusterRoleSelectors": [other]}, "rules": [{"verbs": ["get"]}]}
@@ -86,7 +86,7 @@ def test_aggregation_is_completed_and_taken_away() -> None:
         assert completed_role({**unruled, **emptied}, view) == view
 
 
-def test_a_binding_gets_back_what_it_lost() -> None:
+def test_missing_subjects_are_restored_to_binding() -> None:
     wanted = BINDINGS["system:public-info-viewer"]
     own = {"kind": "User", "name": "joe", "apiGroup": "rbac.authorization.k8s.io"}
     change = completed_binding({**wanted, "subjects": [own, wanted["subjects"][1]]}, wanted)
@@ -96,7 +96,7 @@ def test_a_binding_gets_back_what_it_lost() -> None:
     assert completed_binding({**wanted, "subjects": None}, wanted) == wanted
 
 
-def test_the_policy_takes_them() -> None:
+def test_policy_compiles_default_roles_and_bindings() -> None:
     policy = Policy()
     for name, role in ROLES.items():
         policy.put_role("", name, role_in(role))
@@ -115,7 +115,7 @@ def test_the_policy_takes_them() -> None:
     ],
     ids=lambda it: it.name.rpartition(":")[2] if isinstance(it, User) else "",
 )
-def test_the_servers_own_controllers_may_what_upstreams_may(user: User, allowed: str, denied: str) -> None:
+def test_controller_users_have_permissions_of_upstream(user: User, allowed: str, denied: str) -> None:
     policy = Policy()
     for name, role in ROLES.items():
         policy.put_role("", name, role_in(role))

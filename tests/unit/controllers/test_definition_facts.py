@@ -43,7 +43,7 @@ def entry(document: dict[str, Any], revision: int) -> Entry:
     return Entry("", NAME, revision, orjson.dumps(document, option=orjson.OPT_SORT_KEYS) + b"\n")
 
 
-def known(facts: Facts | None) -> tuple[Any, ...]:
+def comparable_facts(facts: Facts | None) -> tuple[Any, ...]:
     """Return the facts that must not depend on the way they were read."""
     assert facts is not None
     return (facts.name, facts.revision, facts.outline, facts.finalizers, facts.digest, facts.size, facts.suspect)
@@ -52,18 +52,18 @@ def known(facts: Facts | None) -> tuple[Any, ...]:
 CHANGES: dict[str, dict[str, Any]] = {
     "nothing": {},
     "metadata": {"metadata": {"name": NAME, "uid": "u1", "generation": 2, "labels": {"a": "b"}, "finalizers": ["f"]}},
-    "another object": {"metadata": {"name": NAME, "uid": "u2", "generation": 1}},
+    "a recreated object": {"metadata": {"name": NAME, "uid": "u2", "generation": 1}},
     "status": {"status": {"conditions": [], "acceptedNames": {"plural": "widgets", "kind": "Other"}}},
     "deleting": {"metadata": {"name": NAME, "uid": "u1", "deletionTimestamp": "2026-01-01T00:00:00Z"}},
     "spec": {"spec": {**definition(2_000)["spec"], "scope": "Cluster"}},
     "a small spec": {"spec": definition(1)["spec"]},
-    "the old spec elsewhere": {"spec": definition(1)["spec"], "status": {"spec": definition(2_000)["spec"]}},
+    "the old spec in the status": {"spec": definition(1)["spec"], "status": {"spec": definition(2_000)["spec"]}},
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("properties", [1, 2_000])
-async def test_facts_after_a_change(name: str, properties: int) -> None:
+async def test_cached_facts_equal_facts_read_anew_after_change(name: str, properties: int) -> None:
     before = definition(properties)
     first, second = entry(before, 5), entry({**before, **CHANGES[name]}, 6)
     assert (len(first.raw) > definitions_module.SPEC_SEARCHED) == (properties > 1)
@@ -71,13 +71,13 @@ async def test_facts_after_a_change(name: str, properties: int) -> None:
     collection = Collection(DEFINITIONS, False, "/registry/definitions/", None, progress, Pump())
     collection.load([first], {}, 5)
     definitions = Definitions(collection)
-    assert known(definitions.get(NAME)) == known(read(first))
+    assert comparable_facts(definitions.get(NAME)) == comparable_facts(read(first))
     collection.apply(NAME, 6, second.raw)
     progress.advance(6)
-    assert known(definitions.get(NAME)) == known(read(second))
+    assert comparable_facts(definitions.get(NAME)) == comparable_facts(read(second))
 
 
-def test_a_spec_that_is_not_sorted_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsorted_spec_falls_back_to_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions_module, "SPEC_SEARCHED", 1)
     document = definition(1)
     for names in (("group", "names", "scope", "versions"), ("scope", "names", "group", "versions")):
@@ -115,7 +115,7 @@ V1_SPEC = {
     top=st.sampled_from(({}, {"aside": {"spec": {}}}, {"spectre": {"status": {}}}, {"zoo": [{}]})),
     order=st.permutations(("apiVersion", "kind", "metadata", "spec", "status")),
 )
-def test_facts_are_the_same_without_decoding(
+def test_fast_path_of_facts_equals_decoding(
     metadata: dict[str, Any],
     before: dict[str, Any],
     schema: object,

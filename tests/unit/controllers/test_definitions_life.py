@@ -20,7 +20,7 @@ NAME = "widgets.example.com"
 WIDGETS = GroupResource("example.com", "widgets")
 
 
-def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
+def record_conditions(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
     """Return a list to which the conditions of each state of a definition are added."""
     seen: list[dict[str, tuple[str, str, str]]] = []
 
@@ -33,9 +33,9 @@ def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
 
 
 @pytest.mark.rows("CND-002", "CND-004", "CND-010")
-async def test_names_are_accepted_then_it_is_established() -> None:
+async def test_definition_gets_names_accepted_then_established() -> None:
     async with server(FakeEtcd()) as one:
-        seen = history_of(one, NAME)
+        seen = record_conditions(one, NAME)
         await one.define(crd(names={"shortNames": ["wd"], "categories": ["all"]}))
         await one.established(NAME)
         fine = ("True", "NoConflicts", "no conflicts found")
@@ -59,7 +59,7 @@ async def test_names_are_accepted_then_it_is_established() -> None:
 
 
 @pytest.mark.rows("CND-004", "CND-005")
-async def test_an_established_resource_can_be_used_and_discovered() -> None:
+async def test_definition_is_served_when_established() -> None:
     async with server(FakeEtcd()) as one:
         served: dict[str, tuple[bool, bool]] = {}
 
@@ -76,7 +76,7 @@ async def test_an_established_resource_can_be_used_and_discovered() -> None:
 
 
 @pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-005")
-async def test_a_name_in_use_is_refused_until_it_is_free() -> None:
+async def test_name_conflict_lasts_until_name_is_freed() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd(names={"shortNames": ["wd"]}))
         await one.established(NAME)
@@ -126,7 +126,7 @@ async def test_deleting_a_definition_frees_its_names() -> None:
         await one.established("things.example.com")
 
 
-async def test_many_definitions_of_one_group_at_once() -> None:
+async def test_concurrent_definitions_of_one_group_are_established() -> None:
     async with server(FakeEtcd()) as one:
         names = [f"things{number}" for number in range(40)]
         await asyncio.gather(*(one.define(crd(name, names={"kind": f"K{name}", "singular": ""})) for name in names))
@@ -146,7 +146,7 @@ async def test_many_definitions_of_one_group_at_once() -> None:
         ("short name", True),
     ],
 )
-async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, ends: bool) -> None:
+async def test_watches_end_only_if_definition_changes_served_objects(change: str, ends: bool) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         before = await one.established(NAME)
@@ -184,7 +184,7 @@ async def test_watches_end_when_the_meaning_changes_and_only_then(change: str, e
 
 
 @pytest.mark.rows("CND-009", "DEL-001", "DEL-003", "DEL-005")
-async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
+async def test_deletion_removes_objects_then_definition_then_guard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "LAST_EVENTS", 60.0)  # for slow machines
@@ -197,7 +197,7 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
         sinks = [RecordingSink() for _ in range(500)]
         for sink in sinks:
             one.collection(WIDGETS).watch(watch_group(), None, sink)
-        seen = history_of(one, NAME)
+        seen = record_conditions(one, NAME)
         await one.delete_definition(NAME)
         await one.gone(NAME)
         assert [told["Terminating"][1] for told in seen] == [
@@ -218,7 +218,7 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
 
 
 @pytest.mark.rows("DEL-003", "DEL-004")
-async def test_finalizers_of_objects_hold_the_deletion() -> None:
+async def test_object_finalizers_delay_deletion_of_definition() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -244,7 +244,7 @@ async def test_finalizers_of_objects_hold_the_deletion() -> None:
 
 
 @pytest.mark.rows("CND-009")
-async def test_a_definition_that_was_never_established_goes_at_once() -> None:
+async def test_never_established_definition_is_deleted_at_once() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -267,7 +267,9 @@ async def test_a_definition_that_was_never_established_goes_at_once() -> None:
         ),
     ],
 )
-async def test_why_a_definition_goes_without_a_cleanup(plural: str, group: str, reason: str, message: str) -> None:
+async def test_terminating_condition_says_why_cleanup_was_skipped(
+    plural: str, group: str, reason: str, message: str
+) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -285,7 +287,7 @@ async def test_why_a_definition_goes_without_a_cleanup(plural: str, group: str, 
 
 
 @pytest.mark.rows("CND-009")
-async def test_other_finalizers_keep_the_definition_and_see_the_end_of_the_cleanup() -> None:
+async def test_other_finalizers_keep_definition_after_cleanup() -> None:
     async with server(FakeEtcd()) as one:
         document = crd()
         document["metadata"]["finalizers"] = ["example.com/mine"]
@@ -302,7 +304,7 @@ async def test_other_finalizers_keep_the_definition_and_see_the_end_of_the_clean
 
 
 @pytest.mark.rows("CND-009")
-async def test_a_definition_over_a_built_in_resource_deletes_nothing() -> None:
+async def test_deleting_definition_of_built_in_resource_keeps_objects() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -319,7 +321,7 @@ async def test_a_definition_over_a_built_in_resource_deletes_nothing() -> None:
 
 
 @pytest.mark.rows("CND-008")
-async def test_protected_groups_tell_their_approval() -> None:
+async def test_protected_group_gets_approval_condition() -> None:
     async with server(FakeEtcd()) as one:
         document = crd("gateways", "gateway.networking.k8s.io")
         document["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -343,7 +345,7 @@ async def test_protected_groups_tell_their_approval() -> None:
 
 
 @pytest.mark.rows("CND-007")
-async def test_schemas_of_old_writers_are_judged() -> None:
+async def test_stored_non_structural_schema_gets_condition() -> None:
     async with server(FakeEtcd()) as one:
         document = crd(schema={"type": "object", "properties": {"spec": {"properties": {"a": {}}}}})
         document["spec"]["preserveUnknownFields"] = True
@@ -364,7 +366,7 @@ async def test_schemas_of_old_writers_are_judged() -> None:
 
 
 @pytest.mark.rows("CND-007", "STR-012")
-async def test_a_schema_without_a_structural_form_is_judged_unknown() -> None:
+async def test_unsupported_schema_sets_non_structural_unknown() -> None:
     async with server(FakeEtcd()) as one:
         document = crd(schema={"type": "object", "$schema": "x"})
         document["spec"]["preserveUnknownFields"] = True
@@ -375,7 +377,7 @@ async def test_a_schema_without_a_structural_form_is_judged_unknown() -> None:
 
 
 @pytest.mark.rows("CND-007", "CND-011")
-async def test_a_judgement_is_made_though_names_are_accepted_first() -> None:
+async def test_non_structural_condition_is_set_beside_names_accepted() -> None:
     etcd = FakeEtcd()
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
     async with server(etcd) as one:
@@ -388,7 +390,7 @@ async def test_a_judgement_is_made_though_names_are_accepted_first() -> None:
 
 
 @pytest.mark.rows("CND-007", "CND-011")
-async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
+async def test_non_structural_condition_is_retried_after_conflict() -> None:
     etcd = FakeEtcd()
     key = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
     async with server(etcd) as one:
@@ -412,7 +414,7 @@ async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
 
 
 @pytest.mark.rows("ETC-006")
-async def test_definitions_that_others_wrote_are_guarded_and_served() -> None:
+async def test_definitions_written_to_etcd_are_guarded_and_served() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         document = crd()
@@ -432,7 +434,7 @@ async def test_definitions_that_others_wrote_are_guarded_and_served() -> None:
         await until(lambda: not etcd.state(f"{PREFIX}/.apiext/guards/"))
 
 
-async def test_a_value_that_is_no_definition_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_stored_definition_does_not_block_start(caplog: pytest.LogCaptureFixture) -> None:
     etcd = FakeEtcd()
     root = f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions"
     etcd.put(f"{root}/bad.example.com", b"no json")
@@ -458,9 +460,7 @@ async def test_a_value_that_is_no_definition_disturbs_nobody(caplog: pytest.LogC
     ],
     ids=str,
 )
-async def test_a_definition_of_wrong_types_does_not_hold_up_its_group(
-    wrong: Document, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_malformed_definition_does_not_block_its_group(wrong: Document, caplog: pytest.LogCaptureFixture) -> None:
     etcd = FakeEtcd()
     odd = crd("odd") | wrong
     etcd.put(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/odd.example.com", orjson.dumps(odd))

@@ -14,22 +14,22 @@ from tests.unit.controllers.harness import NOW, Server, server, until
 from tests.unit.controllers.test_authentication_trust import authority
 
 
-def data(one: Server) -> dict[str, str] | None:
+def configmap_data(one: Server) -> dict[str, str] | None:
     entry = one.collection(CONFIG_MAPS).state.cached(NAMESPACE, NAME)
     return orjson.loads(entry.raw)["data"] if entry is not None else None
 
 
 @pytest.mark.parametrize("has_ca", [True, False])
-async def test_a_renewed_ca_is_added(has_ca: bool) -> None:
+async def test_renewed_ca_is_added_to_configmap(has_ca: bool) -> None:
     before, after = authority("before"), authority("after")
     trust = {CLIENT_CA: before} if has_ca else {}
     async with server(FakeEtcd()) as one, asyncio.TaskGroup() as group:
         made = FirstObjects(one.store, lambda: NOW, "apiext", lambda: "10.96.0.1", 6443, "", lambda: trust)
         made.start(group)
         await made.create()
-        assert data(one) == (trust or None)
+        assert configmap_data(one) == (trust or None)
         if has_ca:
             trust[CLIENT_CA] = after
             made.renew()
-            await until(lambda: data(one) == {CLIENT_CA: before + after})
+            await until(lambda: configmap_data(one) == {CLIENT_CA: before + after})
         await made.stop()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.rows("WRI-018")
 # -- background
 
 
-async def test_dependents_go_after_their_owner_and_theirs_after_them() -> None:
+async def test_background_deletion_removes_transitive_dependents() -> None:
     async with world() as it:
         owner = widget("owner")
         child = owned(widget("child"), owner)
@@ -43,7 +43,7 @@ async def test_dependents_go_after_their_owner_and_theirs_after_them() -> None:
         assert len(it.garbage.dependents) == 0
 
 
-async def test_one_owner_left_keeps_the_dependent_and_the_other_reference_goes() -> None:
+async def test_dependent_keeps_only_its_remaining_owner() -> None:
     async with world() as it:
         first, second = widget("first"), gadget("second")
         child = owned(widget("child"), first, second)
@@ -55,14 +55,14 @@ async def test_one_owner_left_keeps_the_dependent_and_the_other_reference_goes()
         await until(lambda: it.find(child) is None)
 
 
-async def test_a_dependent_that_comes_after_its_owner_went_goes_too() -> None:
+async def test_dependent_created_after_owner_deletion_is_deleted() -> None:
     async with world() as it:
         child = owned(widget("child"), widget("never"))
         await it.put(child)
         await until(lambda: it.find(child) is None)
 
 
-async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
+async def test_object_with_owner_name_but_other_uid_is_no_owner() -> None:
     async with world() as it:
         await it.put(widget("owner"))
         child = owned(widget("child"), widget("owner"))  # another uid
@@ -70,7 +70,7 @@ async def test_another_object_of_the_owners_name_is_not_the_owner() -> None:
         await until(lambda: it.find(child) is None)
 
 
-async def test_finalizers_hold_a_dependent_that_was_deleted() -> None:
+async def test_finalizers_keep_dependent_terminating() -> None:
     async with world() as it:
         child = owned(widget("child", finalizers=("example.com/hold",)), widget("never"))
         await it.put(child)
@@ -82,7 +82,7 @@ async def test_finalizers_hold_a_dependent_that_was_deleted() -> None:
         assert found["metadata"]["generation"] == 2
 
 
-async def test_a_start_finds_what_was_left_undone() -> None:
+async def test_restarted_collector_deletes_dependents_of_absent_owners() -> None:
     etcd = FakeEtcd()
     owner, child = widget("owner"), owned(widget("child"), widget("never"))
     async with server(etcd) as one:
@@ -104,7 +104,7 @@ async def test_a_start_finds_what_was_left_undone() -> None:
 # -- owners that cannot be absent
 
 
-async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> None:
+async def test_owner_of_unserved_kind_keeps_dependents() -> None:
     async with world() as it:
         stranger = {"apiVersion": "other.example.org/v1", "kind": "Gadget", "metadata": {"name": "p", "uid": "u-pod"}}
         old = {**widget("old"), "apiVersion": "example.com/v0"}
@@ -116,7 +116,7 @@ async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> No
         assert uids(it.find(child)) == ["u-pod"]
 
 
-async def test_a_kind_that_is_served_later_makes_its_owners_absent() -> None:
+async def test_absent_owner_is_detected_once_its_kind_is_served() -> None:
     async with world() as it:
         thing = {**widget("thing"), "apiVersion": "late.com/v1", "kind": "Thing"}
         child = owned(widget("child"), thing)
@@ -127,7 +127,7 @@ async def test_a_kind_that_is_served_later_makes_its_owners_absent() -> None:
         await until(lambda: it.find(child) is None)
 
 
-async def test_owners_are_looked_up_in_the_dependents_own_namespace_or_cluster_scope() -> None:
+async def test_owner_lookup_uses_dependents_namespace_or_cluster_scope() -> None:
     async with world() as it:
         owner = widget("owner", "a")
         same, elsewhere = owned(widget("same", "a"), owner), owned(widget("elsewhere", "b"), owner)
@@ -146,7 +146,7 @@ async def test_owners_are_looked_up_in_the_dependents_own_namespace_or_cluster_s
         assert it.find(wide) is not None  # a cluster-scoped object cannot have a namespaced owner
 
 
-async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
+async def test_owner_missing_only_in_cache_is_not_absent() -> None:
     async with world() as it:
         owner, child = widget("owner"), owned(widget("child"), widget("never"))
         child["metadata"]["ownerReferences"][0] |= {"name": "owner", "uid": owner["metadata"]["uid"]}
@@ -158,7 +158,7 @@ async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
         assert it.find(child) is not None
 
 
-async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
+async def test_unreadable_owner_is_not_absent() -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it:
         etcd.put(f"{PREFIX}/example.com/widgets/d/never", b"not JSON")
@@ -171,7 +171,7 @@ async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
 
 
 @pytest.mark.parametrize("left", [0, 1])
-async def test_many_owners_of_one_kind_are_looked_up_together(left: int) -> None:
+async def test_owners_of_one_kind_are_read_in_one_batch(left: int) -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it:
         owners = [widget(f"owner{number}") for number in range(300)]
@@ -189,7 +189,7 @@ async def test_many_owners_of_one_kind_are_looked_up_together(left: int) -> None
         assert len(etcd.calls) - before < 40
 
 
-async def test_one_of_many_owners_that_cannot_be_read_is_not_absent() -> None:
+async def test_unreadable_owner_among_many_is_not_absent() -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it:
         etcd.put(f"{PREFIX}/example.com/widgets/d/owner5", b"not JSON")
@@ -225,7 +225,7 @@ class Adoption:
             await self.world.change(dict(attributes.old), lambda stored: stored.update(owned(stored, owner)))
 
 
-async def test_a_dependent_that_is_adopted_meanwhile_stays() -> None:
+async def test_dependent_adopted_during_deletion_is_kept() -> None:
     adoption = Adoption()
     async with world(None, adoption) as it:
         owner, child = widget("owner"), owned(widget("child"), widget("never"))
@@ -238,7 +238,7 @@ async def test_a_dependent_that_is_adopted_meanwhile_stays() -> None:
         assert it.find(child) is not None
 
 
-async def test_two_collectors_on_one_store_agree() -> None:
+async def test_two_garbage_collectors_finish_foreground_deletion() -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it, server(etcd) as two, asyncio.TaskGroup() as group:
         await two.established("widgets.example.com")
@@ -260,7 +260,7 @@ async def test_two_collectors_on_one_store_agree() -> None:
         await two.controllers.stop()
 
 
-async def test_a_definition_is_deleted_as_a_client_would() -> None:
+async def test_collector_deletes_definition_that_is_dependent() -> None:
     async with world() as it:
         owner = gadget("owner")
         await it.put(owner)
@@ -277,7 +277,7 @@ async def test_a_definition_is_deleted_as_a_client_would() -> None:
 # -- foreground
 
 
-async def test_a_foreground_deletion_waits_for_the_dependents_that_block_it() -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents() -> None:
     async with world() as it:
         owner = widget("owner")
         held = owned(widget("held", finalizers=("example.com/hold",)), owner, block=True)
@@ -294,7 +294,7 @@ async def test_a_foreground_deletion_waits_for_the_dependents_that_block_it() ->
         await until(lambda: it.find(owner) is None)
 
 
-async def test_a_foreground_deletion_leaves_other_finalizers_and_does_not_wait_for_the_loose() -> None:
+async def test_foreground_deletion_ignores_non_blocking_dependents() -> None:
     async with world() as it:
         owner = widget("owner")
         loose = owned(widget("loose", finalizers=("example.com/hold",)), owner)
@@ -305,7 +305,7 @@ async def test_a_foreground_deletion_leaves_other_finalizers_and_does_not_wait_f
         assert it.find(loose) is not None
 
 
-async def test_a_foreground_deletion_goes_down_the_tree() -> None:
+async def test_foreground_deletion_waits_for_transitive_dependents() -> None:
     async with world() as it:
         owner = gadget("owner")
         child = owned(widget("child"), owner, block=True)
@@ -322,7 +322,7 @@ async def test_a_foreground_deletion_goes_down_the_tree() -> None:
         await until(lambda: it.find(owner) is None and it.find(child) is None)
 
 
-async def test_a_dependent_with_another_owner_lets_a_foreground_deletion_go_on() -> None:
+async def test_dependent_with_other_owner_does_not_block_foreground() -> None:
     async with world() as it:
         owner, other = widget("owner"), widget("other")
         child = owned(widget("child"), owner, other, block=True)
@@ -333,7 +333,7 @@ async def test_a_dependent_with_another_owner_lets_a_foreground_deletion_go_on()
         assert uids(it.find(child)) == [other["metadata"]["uid"]]
 
 
-async def test_circles_end() -> None:
+async def test_foreground_deletion_resolves_ownership_cycles() -> None:
     async with world() as it:
         first, own = widget("first"), widget("own")
         second = owned(widget("second"), first, block=True)
@@ -347,7 +347,7 @@ async def test_circles_end() -> None:
         await until(lambda: all(it.find(one) is None for one in (first, second, own)))
 
 
-async def test_a_dependent_elsewhere_does_not_hold_a_foreground_deletion() -> None:
+async def test_cluster_scoped_dependent_does_not_block_foreground() -> None:
     async with world() as it:
         owner = widget("owner", "a")
         await it.put(owner)
@@ -361,7 +361,7 @@ async def test_a_dependent_elsewhere_does_not_hold_a_foreground_deletion() -> No
 # -- orphan
 
 
-async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
+async def test_orphaning_removes_references_then_owner() -> None:
     async with world() as it:
         owner, other = widget("owner"), widget("other")
         children = [owned(widget(f"child-{number}"), owner, block=True) for number in range(40)]
@@ -391,7 +391,7 @@ async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
         ("job-controller", False, 1),
     ],
 )
-def test_the_flag(flag: str, runs: bool, warned: int) -> None:
+def test_controllers_flag_selects_garbage_collector(flag: str, runs: bool, warned: int) -> None:
     warnings: list[str] = []
     config = parse_serve([f"--controllers={flag}"], {}, warnings.append)
     assert config.apis.runs(GARBAGE_COLLECTOR) is runs
@@ -399,7 +399,7 @@ def test_the_flag(flag: str, runs: bool, warned: int) -> None:
     assert parse_serve([], {}, warnings.append).apis.runs(GARBAGE_COLLECTOR)
 
 
-async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waking_blocking_dependents_yields_to_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with world() as it:
         owner = widget("owner")
@@ -416,7 +416,7 @@ async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPa
 # -- changes that this server learns late
 
 
-async def test_an_owner_made_anew_while_the_store_was_read_again_is_another_one() -> None:
+async def test_owner_recreated_during_lost_history_is_another_owner() -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it:
         owner = widget("owner")
@@ -439,7 +439,7 @@ async def test_an_owner_made_anew_while_the_store_was_read_again_is_another_one(
         assert it.garbage.dependents.everything() == []
 
 
-async def test_dependents_of_a_kind_that_is_not_served_yet_are_orphaned_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dependents_of_kind_not_yet_served_are_orphaned(monkeypatch: pytest.MonkeyPatch) -> None:
     etcd, follow = FakeEtcd(), Serving._follow
     async with world(etcd) as it, server(etcd) as other:
 
@@ -466,7 +466,7 @@ async def test_dependents_of_a_kind_that_is_not_served_yet_are_orphaned_too(monk
 # -- the index
 
 
-async def test_only_objects_with_owners_are_remembered() -> None:
+async def test_index_holds_only_objects_with_owners() -> None:
     async with world() as it:
         dependents = it.garbage.dependents
         for number in range(20):
@@ -482,7 +482,7 @@ async def test_only_objects_with_owners_are_remembered() -> None:
         assert dependents.of(owner["metadata"]["uid"]) == []
 
 
-async def test_a_definition_that_goes_is_forgotten_and_takes_no_strangers_along() -> None:
+async def test_deleted_definition_leaves_index_and_other_objects() -> None:
     async with world() as it:
         owner = widget("owner")
         wide, below = gadget("wide"), owned(widget("below"), owner)
@@ -495,7 +495,7 @@ async def test_a_definition_that_goes_is_forgotten_and_takes_no_strangers_along(
 
 
 @pytest.mark.rows("SSA-007")
-def test_removed_owner_references_have_no_managers() -> None:
+def test_removed_owner_references_leave_managed_fields() -> None:
     fields: Document = {
         "f:metadata": {
             "f:ownerReferences": {".": {}, 'k:{"uid":"a"}': {}, 'k:{"uid":"b"}': {}},

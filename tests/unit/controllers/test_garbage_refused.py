@@ -55,7 +55,7 @@ async def test_refused_deletions_are_retried_with_growing_delays(code: int) -> N
 
 
 @pytest.mark.parametrize("owner", [gadget("owner"), widget("owner")], ids=["cluster scope", "namespaced"])
-async def test_dependents_go_although_their_owners_definition_went_at_once(owner: Document) -> None:
+async def test_dependents_are_deleted_if_owner_definition_is_gone(owner: Document) -> None:
     name = "gadgets.other.com" if owner["kind"] == "Gadget" else "widgets.example.com"
     etcd = FakeEtcd()
     async with world(etcd) as it:
@@ -85,7 +85,7 @@ async def test_dependents_go_although_their_owners_definition_went_at_once(owner
 
 
 @pytest.mark.looptime
-async def test_an_orphaning_owner_of_an_unreadable_dependent_waits_in_growing_pauses() -> None:
+async def test_orphaning_retries_unreadable_dependent_with_backoff() -> None:
     etcd = FakeEtcd()
     async with world(etcd) as it:
         owner, child = widget("owner"), widget("child")
@@ -107,7 +107,7 @@ def tool(name: str, namespace: str = "d") -> Document:
     return {**widget(name, namespace), "apiVersion": "example.org/v1", "kind": "Tool"}
 
 
-async def test_the_catalog_is_brought_up_before_an_owner_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_catalog_is_refreshed_before_owner_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with world() as it:
         owner = gadget("owner")
         await it.put(owner)

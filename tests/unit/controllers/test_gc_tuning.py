@@ -13,7 +13,7 @@ from apiext.controllers import gc_tuning
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
+def restore_gc_settings() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.set_threshold(*before)
@@ -35,7 +35,7 @@ def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
     return weakref.ref(node, lambda _: gone.set()), gone
 
 
-def test_brief_looks_leave_the_old_alone() -> None:
+def test_young_collections_skip_old_generation() -> None:
     gc.disable()  # as while the server is loaded
     frozen = gc.get_freeze_count()
     gc_tuning.collect_new_only()
@@ -60,7 +60,7 @@ class Freed(list[int]):
     freed = list[int].append
 
 
-async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_collection_runs_after_many_young_collections(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Freed()
     monkeypatch.setattr(gc_tuning, "HEAP", told)
     gc.disable()
@@ -82,7 +82,7 @@ async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytes
         gc.enable()
 
 
-async def test_a_busy_server_collects_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_collection_is_delayed_while_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc_tuning, "GC_WORTH", 3)
     gc.disable()
     try:

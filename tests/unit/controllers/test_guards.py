@@ -37,24 +37,24 @@ async def create(one: Server, document: Document) -> Entry:
             served = await one.controllers.serving.refresh("example.com", "widgets")
 
 
-def guard_of(etcd: FakeEtcd) -> tuple[int, dict[str, object]] | None:
+def read_guard(etcd: FakeEtcd) -> tuple[int, dict[str, object]] | None:
     found = etcd.state(GUARD).get(GUARD)
     return (found[0], orjson.loads(found[1])) if found is not None else None
 
 
-async def both(etcd: FakeEtcd, stack: AsyncExitStack) -> tuple[Server, Server]:
+async def start_two_servers(etcd: FakeEtcd, stack: AsyncExitStack) -> tuple[Server, Server]:
     return await stack.enter_async_context(server(etcd)), await stack.enter_async_context(server(etcd))
 
 
 async def test_two_servers_serve_by_the_same_guard() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         here = await one.established(NAME)
         there = await other.established(NAME)
         await until(lambda: one.served(NAME).definition.guard_revision == other.served(NAME).definition.guard_revision)  # type: ignore[union-attr]
-        guard = guard_of(etcd)
+        guard = read_guard(etcd)
         assert guard is not None
         assert guard == (
             here.definition.guard_revision,
@@ -76,10 +76,10 @@ async def test_a_restart_adopts_the_guard() -> None:
         assert after.definition.established
 
 
-async def test_a_server_that_lags_cannot_create_once_a_deletion_began_elsewhere() -> None:
+async def test_lagging_server_cannot_create_after_deletion_began() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         await one.established(NAME)
         stale = await other.established(NAME)
@@ -96,10 +96,10 @@ async def test_a_server_that_lags_cannot_create_once_a_deletion_began_elsewhere(
 
 
 @pytest.mark.rows("DEL-004")
-async def test_updates_go_on_while_terminating() -> None:
+async def test_updates_are_allowed_while_definition_terminates() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         served = await one.established(NAME)
         await other.established(NAME)
@@ -116,7 +116,7 @@ async def test_updates_go_on_while_terminating() -> None:
         await one.gone(NAME)
         await other.gone(NAME)
         assert await other.controllers.serving.refresh("example.com", "widgets") is None
-        await until(lambda: guard_of(etcd) is None)
+        await until(lambda: read_guard(etcd) is None)
 
 
 class LaggingEtcd(FakeEtcd):
@@ -130,11 +130,11 @@ class LaggingEtcd(FakeEtcd):
         return watch
 
 
-async def test_creates_race_a_deletion_on_two_servers() -> None:
+async def test_concurrent_creates_and_deletion_leave_no_objects() -> None:
     for pause in range(12):
         etcd = LaggingEtcd()
         async with AsyncExitStack() as stack:
-            one, other = await both(etcd, stack)
+            one, other = await start_two_servers(etcd, stack)
             await one.define(crd())
             await one.established(NAME)
             await other.established(NAME)
@@ -162,10 +162,10 @@ async def test_creates_race_a_deletion_on_two_servers() -> None:
                 await other.gone(NAME)
                 gone.set()
             assert not etcd.state(f"{PREFIX}/example.com/"), "objects without a definition"
-            await until(lambda etcd=etcd: guard_of(etcd) is None)  # type: ignore[misc]
+            await until(lambda etcd=etcd: read_guard(etcd) is None)  # type: ignore[misc]
 
 
-async def test_a_new_definition_of_the_same_name_takes_the_guard_over() -> None:
+async def test_recreated_definition_takes_over_guard() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -181,7 +181,7 @@ async def test_a_new_definition_of_the_same_name_takes_the_guard_over() -> None:
         assert (await create(one, widget("a"))).revision
 
 
-async def test_an_absent_guard_is_no_permission() -> None:
+async def test_create_without_guard_is_refused() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -192,13 +192,13 @@ async def test_an_absent_guard_is_no_permission() -> None:
             await one.put(served, widget("a"))
         etcd.release()
         assert (await create(one, widget("a"))).revision
-        assert guard_of(etcd) is not None
+        assert read_guard(etcd) is not None
 
 
-async def test_a_write_decided_by_an_older_definition_does_not_commit() -> None:
+async def test_write_with_older_definition_does_not_commit() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         await one.established(NAME)
         stale = await other.established(NAME)
@@ -219,7 +219,7 @@ async def test_a_write_decided_by_an_older_definition_does_not_commit() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_deletion_that_came_to_nothing_is_forgotten() -> None:
+async def test_abandoned_deletion_expires() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -237,7 +237,7 @@ async def test_a_deletion_that_came_to_nothing_is_forgotten() -> None:
 async def test_refresh_sees_a_definition_of_another_server_at_once() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         await one.established(NAME)
         found = await other.controllers.serving.refresh("example.com", "widgets")
@@ -246,17 +246,17 @@ async def test_refresh_sees_a_definition_of_another_server_at_once() -> None:
         assert await other.controllers.serving.refresh("example.com", "nothing") is None
 
 
-async def test_seen_waits_until_definitions_of_others_are_served() -> None:
+async def test_seen_waits_until_other_servers_definition_is_served() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
         await one.established(NAME)
         await other.controllers.serving.seen(await other.store.fresh())
         assert other.served(NAME) is not None
 
 
-async def test_a_store_that_does_not_answer_fails_the_refresh_and_heals() -> None:
+async def test_refresh_fails_while_etcd_is_down() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -279,7 +279,7 @@ class FullEtcd(FakeEtcd):
         return await super()._guarded(key, value, expected, guards)
 
 
-async def test_a_deletion_under_way_finishes_without_space() -> None:
+async def test_deletion_finishes_while_etcd_is_out_of_space() -> None:
     etcd = FullEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -296,12 +296,12 @@ async def test_a_deletion_under_way_finishes_without_space() -> None:
     etcd.full = True
     async with server(etcd) as one:
         await one.gone(NAME)
-        await until(lambda: guard_of(etcd) is None)
+        await until(lambda: read_guard(etcd) is None)
     assert not etcd.state(f"{PREFIX}/example.com/")
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34])
-async def test_a_deletion_goes_on_after_a_stop_in_its_middle(turns: int) -> None:
+async def test_interrupted_deletion_continues_after_restart(turns: int) -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -317,18 +317,18 @@ async def test_a_deletion_goes_on_after_a_stop_in_its_middle(turns: int) -> None
     assert not etcd.state(f"{PREFIX}/example.com/")
 
 
-async def test_guards_of_definitions_that_went_while_nobody_ran_are_removed() -> None:
+async def test_guards_without_definition_are_removed_at_start() -> None:
     etcd = FakeEtcd()
     etcd.put(GUARD, orjson.dumps({"uid": "u", "state": "serving", "generation": 1}))
     async with server(etcd):
-        await until(lambda: guard_of(etcd) is None)
+        await until(lambda: read_guard(etcd) is None)
 
 
-async def test_two_servers_never_give_one_name_to_two_definitions() -> None:
+async def test_two_servers_accept_name_for_one_definition_only() -> None:
     for turns in range(10):
         etcd = FakeEtcd()
         async with AsyncExitStack() as stack:
-            one, other = await both(etcd, stack)
+            one, other = await start_two_servers(etcd, stack)
             await one.define(crd("apples", names={"kind": "Fruit"}))
             for _ in range(turns):
                 await asyncio.sleep(0)
@@ -359,10 +359,10 @@ async def test_replaying_definitions_in_any_order_gives_an_equal_catalog() -> No
     assert grown == read
 
 
-async def test_update_of_a_definition_races_another_servers_status_writes() -> None:
+async def test_definition_update_survives_concurrent_status_writes() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
-        one, other = await both(etcd, stack)
+        one, other = await start_two_servers(etcd, stack)
         await one.define(crd())
 
         def label(document: Document) -> None:

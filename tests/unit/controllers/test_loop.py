@@ -60,7 +60,7 @@ async def until(condition: Callable[[], bool], every: float = 0.5) -> None:
             await asyncio.sleep(every)
 
 
-async def test_a_key_runs_serially_and_many_asks_become_one_run() -> None:
+async def test_adds_of_one_key_are_serialized_and_coalesced() -> None:
     recorder = Recorder()
     async with running(recorder) as loop:
         for _ in range(5):
@@ -72,7 +72,7 @@ async def test_a_key_runs_serially_and_many_asks_become_one_run() -> None:
     assert [what for _, what, _ in recorder.events] == ["begin", "end", "begin", "end"]
 
 
-async def test_keys_run_side_by_side_up_to_the_width() -> None:
+async def test_keys_run_concurrently_up_to_width() -> None:
     recorder = Recorder()
     async with running(recorder, width=3) as loop:
         for key in "abcdefgh":
@@ -82,7 +82,7 @@ async def test_keys_run_side_by_side_up_to_the_width() -> None:
     assert [key for key, what, _ in recorder.events if what == "begin"] == list("abcdefgh")
 
 
-async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> None:
+async def test_failed_key_is_retried_with_backoff() -> None:
     recorder = Recorder(seconds=0)
     recorder.failures["a"] = 20
     async with running(recorder) as loop:
@@ -103,7 +103,7 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
 @pytest.mark.parametrize(
     "failure", [StatusError(422, "Invalid", "never so"), StoreError("never so"), Unreadable("never so", {})], ids=repr
 )
-async def test_permanent_errors_are_logged_in_few_lines(caplog: pytest.LogCaptureFixture, failure: Exception) -> None:
+async def test_repeated_errors_are_logged_sparsely(caplog: pytest.LogCaptureFixture, failure: Exception) -> None:
     caplog.set_level(logging.WARNING)
     tries = 0
 
@@ -122,7 +122,7 @@ async def test_permanent_errors_are_logged_in_few_lines(caplog: pytest.LogCaptur
     assert all(record.exc_info is None and "never so" in record.getMessage() for record in caplog.records)
 
 
-async def test_a_change_ends_the_pause_after_a_failure() -> None:
+async def test_add_ends_backoff_of_failed_key() -> None:
     recorder = Recorder(seconds=0)
     recorder.failures["a"] = 15
     async with running(recorder) as loop:
@@ -145,7 +145,7 @@ async def test_run_waits_for_a_run_that_begins_after_the_call() -> None:
         assert recorder.events[-1][1] == "end"
 
 
-async def test_run_raises_what_the_run_raises_and_the_key_is_repeated() -> None:
+async def test_run_raises_error_and_key_is_retried() -> None:
     recorder = Recorder(seconds=0)
     recorder.failures["a"] = 1
     async with running(recorder) as loop:
@@ -154,7 +154,7 @@ async def test_run_raises_what_the_run_raises_and_the_key_is_repeated() -> None:
         await until(lambda: len(recorder.begins("a")) == 2)
 
 
-async def test_a_waiter_that_gives_up_disturbs_nobody() -> None:
+async def test_cancelled_run_call_does_not_stop_loop() -> None:
     recorder = Recorder()
     async with running(recorder) as loop:
         with pytest.raises(TimeoutError):
@@ -164,7 +164,7 @@ async def test_a_waiter_that_gives_up_disturbs_nobody() -> None:
         await loop.run("a")
 
 
-async def test_settled_waits_for_what_was_asked_before() -> None:
+async def test_settled_waits_for_keys_added_before() -> None:
     recorder = Recorder()
     async with running(recorder, width=1) as loop:
         for key in "abc":
@@ -185,7 +185,7 @@ async def test_add_after_waits_for_the_shortest_pause(pauses: tuple[float, float
         assert recorder.begins("a") == [pytest.approx(3, abs=1)]
 
 
-async def test_everything_is_looked_at_again() -> None:
+async def test_resync_runs_all_keys_periodically() -> None:
     recorder = Recorder(seconds=0)
     loop = Loop("test", recorder)
     async with asyncio.TaskGroup() as group:
@@ -195,7 +195,7 @@ async def test_everything_is_looked_at_again() -> None:
     assert len(recorder.begins("a")) == len(recorder.begins("b")) == 2
 
 
-async def test_stop_cancels_what_runs_and_answers_who_waits() -> None:
+async def test_stop_cancels_runs_and_fails_waiting_calls() -> None:
     recorder = Recorder(seconds=1000)
     loop = Loop("test", recorder, width=1)
     async with asyncio.TaskGroup() as group:
@@ -215,7 +215,7 @@ async def test_stop_cancels_what_runs_and_answers_who_waits() -> None:
     assert len(recorder.events) == 2
 
 
-async def test_a_group_that_ends_ends_the_loop() -> None:
+async def test_loop_ends_with_its_task_group() -> None:
     recorder = Recorder(seconds=1000)
     loop = Loop("test", recorder)
 
@@ -237,7 +237,7 @@ class EndError(Exception):
     pass
 
 
-async def test_a_resync_that_stumbles_is_followed_by_another() -> None:
+async def test_failed_resync_is_followed_by_next_resync() -> None:
     recorder, seen = Recorder(), list[float]()
 
     def keys() -> list[str]:

@@ -14,7 +14,7 @@ from apiext.telemetry import Distribution
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stall: float = 0.0) -> Distribution:
+def measure_lag(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stall: float = 0.0) -> Distribution:
     """Return the lags of a loop within ``seconds``; halfway, its clock advances by ``stall`` as if it had been
     blocked."""
     late = [0.0]
@@ -37,28 +37,30 @@ def measured(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stal
         return runner.run(live())
 
 
-def longer(found: Distribution, seconds: float) -> int:
+def count_lags_over(found: Distribution, seconds: float) -> int:
     """Return how many lags are longer than ``seconds``, one of the bounds."""
     return sum(found.buckets[found.bounds.index(seconds) + 1 :])
 
 
 @LOOPS
-def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
+def test_stall_is_counted_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
     monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.01)
-    found = measured(monkeypatch, loop, 0.2, stall=0.5)
-    assert longer(found, 0.25) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 10 ms"
+    found = measure_lag(monkeypatch, loop, 0.2, stall=0.5)
+    assert count_lags_over(found, 0.25) == pytest.approx(25, abs=4), (
+        "half of the time until the end, a timer each 10 ms"
+    )
     assert found.count == pytest.approx(70, abs=25)
 
 
 @LOOPS
-def test_an_idle_loop_is_in_time(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
+def test_idle_loop_has_no_lag(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
     monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.02)
-    found = measured(monkeypatch, loop, 1.0)
+    found = measure_lag(monkeypatch, loop, 1.0)
     assert 20 <= found.count <= 100
-    assert longer(found, 0.01) <= found.count / 4
+    assert count_lags_over(found, 0.01) <= found.count / 4
 
 
-def test_a_stopped_process_counts_for_a_minute_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stall_is_counted_as_one_minute_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     later = 0.0
     monkeypatch.setattr("apiext.controllers.loop_lag.monotonic", lambda: time.monotonic() + later)
     lag = LoopLag()

@@ -64,7 +64,7 @@ async def _lines(work: Callable[[], Awaitable[None]]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.rows("CND-001", "DEL-005")
-async def test_one_more_definition_costs_the_same_among_many() -> None:
+async def test_cost_of_definition_is_independent_of_group_size() -> None:
     created, deleted, have = [], [], 0
     async with server(FakeEtcd()) as one:
         for size in SIZES:

@@ -49,7 +49,7 @@ async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Migration, byt
 
 
 @pytest.mark.rows("VER-002")
-async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_migration_retries_if_concurrent_write_keeps_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
     async with migrating() as (client, migration, asked, stored):
         store, collection = client.server.store, client.server.collection(WIDGETS)
         key = store.keys.object(WIDGETS, "default", "a")
@@ -78,7 +78,7 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.rows("VER-002")
-async def test_a_store_that_does_not_tell_ends_a_pass_with_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_migration_pass_raises_error_of_unavailable_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async with migrating() as (client, migration, asked, _):
 
         async def silent(collection: Collection, namespace: str, name: str) -> Entry | None:

@@ -22,16 +22,16 @@ WIDGETS = GroupResource("example.com", "widgets")
 EMPTIED = Emptied(due=lambda: True, guard=lambda: None, wake=lambda: None)
 
 
-def stored(one: Server, name: str) -> Document | None:
+def stored_namespace(one: Server, name: str) -> Document | None:
     entry = one.collection(NAMESPACES).state.get("", name)
     return orjson.loads(entry.raw) if entry is not None else None
 
 
 @pytest.mark.rows("NSP-002", "NSP-003")
-async def test_some_namespaces_exist_from_the_start() -> None:
+async def test_default_namespaces_are_created_at_start() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
-        found = stored(one, "kube-node-lease")
+        found = stored_namespace(one, "kube-node-lease")
         assert found is not None
         assert {key: found[key] for key in ("spec", "status")} == {
             "spec": {"finalizers": ["kubernetes"]},
@@ -47,7 +47,7 @@ async def test_some_namespaces_exist_from_the_start() -> None:
 
 
 @pytest.mark.rows("NSP-005")
-async def test_a_deleted_namespace_takes_its_objects_along_and_no_others() -> None:
+async def test_namespace_deletion_removes_only_its_objects() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -62,13 +62,13 @@ async def test_a_deleted_namespace_takes_its_objects_along_and_no_others() -> No
             await one.put(other, widget(f"g{number}"))
         await one.put(served, widget("kept", "e"))
         await one.delete_namespace("d")
-        await until(lambda: stored(one, "d") is None)
+        await until(lambda: stored_namespace(one, "d") is None)
         assert list(etcd.state(f"{PREFIX}/example.com/")) == [f"{PREFIX}/example.com/widgets/e/kept"]
         assert not etcd.state(f"{PREFIX}/other.com/gadgets/")
 
 
 @pytest.mark.rows("NSP-005", "OPS-003")
-async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
+async def test_namespace_is_kept_while_definition_is_undecryptable() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -81,16 +81,16 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
     async with server(etcd) as one:  # its plug-in is missing, or its key is not in the configuration
         await one.delete_namespace("d")
         await until(lambda: one.controllers._emptying.idle)
-        assert stored(one, "d") is not None
+        assert stored_namespace(one, "d") is not None
         with pytest.raises(NotReady, match=r"^no key decrypts widgets\.example\.com, so"):
             await one.controllers.serving.complete()
         assert etcd.state(f"{PREFIX}/example.com/") == objects
         etcd.put(definition, value)
-        await until(lambda: stored(one, "d") is None)
+        await until(lambda: stored_namespace(one, "d") is None)
         assert not etcd.state(f"{PREFIX}/example.com/")
 
 
-async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_finalizers_yields_to_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
@@ -107,7 +107,7 @@ async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "raw", [b'{"apiVersion":"example.com/v1","kind":"Widget"}', b'{"metadata":null}', b'{"metadata":5}']
 )
-async def test_objects_without_metadata_go_as_well(raw: bytes) -> None:
+async def test_sweep_deletes_objects_without_metadata(raw: bytes) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established("widgets.example.com")
@@ -119,7 +119,7 @@ async def test_objects_without_metadata_go_as_well(raw: bytes) -> None:
         sweep.close()
 
 
-async def test_unexpected_errors_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sweep_succeeds_after_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -138,7 +138,7 @@ async def test_unexpected_errors_are_retried(monkeypatch: pytest.MonkeyPatch) ->
         sweep.close()
 
 
-async def test_many_objects_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sweep_yields_to_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
@@ -155,7 +155,7 @@ async def test_many_objects_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.rows("NSP-005")
-async def test_finalizers_hold_a_namespace_and_the_conditions_say_so() -> None:
+async def test_object_finalizers_keep_namespace_and_set_conditions() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -163,8 +163,8 @@ async def test_finalizers_hold_a_namespace_and_the_conditions_say_so() -> None:
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.put(served, widget("free"))
         await one.delete_namespace("d")
-        await until(lambda: conditions(stored(one, "d")))
-        assert conditions(stored(one, "d")) == {
+        await until(lambda: conditions(stored_namespace(one, "d")))
+        assert conditions(stored_namespace(one, "d")) == {
             "NamespaceDeletionDiscoveryFailure": (
                 "False",
                 "ResourcesDiscovered",
@@ -197,26 +197,26 @@ async def test_finalizers_hold_a_namespace_and_the_conditions_say_so() -> None:
         assert held is not None
         assert b'"deletionTimestamp"' in held.raw
         await one.store.delete(widgets, "d", "held", held.revision)
-        await until(lambda: stored(one, "d") is None)
+        await until(lambda: stored_namespace(one, "d") is None)
 
 
-async def test_a_definition_that_goes_lets_the_namespace_go() -> None:
+async def test_namespace_is_deleted_after_definition_is_deleted() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
         await one.define_namespace("d")
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.delete_namespace("d")
-        await until(lambda: conditions(stored(one, "d")))
+        await until(lambda: conditions(stored_namespace(one, "d")))
         await one.delete_definition("widgets.example.com")
         held = one.collection(WIDGETS).state.get("d", "held")
         assert held is not None
         await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
         await one.gone("widgets.example.com")
-        await until(lambda: stored(one, "d") is None)
+        await until(lambda: stored_namespace(one, "d") is None)
 
 
-async def test_other_finalizers_of_a_namespace_are_left_alone() -> None:
+async def test_other_namespace_finalizers_are_kept() -> None:
     async with server(FakeEtcd()) as one:
         entry = await one.define_namespace("d")
         document = orjson.loads(entry.raw)
@@ -224,10 +224,10 @@ async def test_other_finalizers_of_a_namespace_are_left_alone() -> None:
         raw = orjson.dumps(document)
         await one.store.update(one.collection(NAMESPACES), "", "d", raw, entry.revision)
         await one.delete_namespace("d")
-        await until(lambda: stored(one, "d")["spec"] == {"finalizers": ["example.com/mine"]})  # type: ignore[index]
+        await until(lambda: stored_namespace(one, "d")["spec"] == {"finalizers": ["example.com/mine"]})  # type: ignore[index]
 
 
-async def test_two_servers_empty_one_namespace() -> None:
+async def test_two_servers_delete_contents_of_one_namespace() -> None:
     etcd = FakeEtcd()
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(server(etcd))
@@ -239,11 +239,11 @@ async def test_two_servers_empty_one_namespace() -> None:
         for number in range(100):
             await one.put(served, widget(f"w{number}"))
         await one.delete_namespace("d")
-        await until(lambda: stored(one, "d") is None and stored(other, "d") is None)
+        await until(lambda: stored_namespace(one, "d") is None and stored_namespace(other, "d") is None)
         assert not etcd.state(f"{PREFIX}/example.com/")
 
 
-async def test_a_restart_goes_on_with_a_namespace() -> None:
+async def test_namespace_deletion_continues_after_restart() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -253,11 +253,11 @@ async def test_a_restart_goes_on_with_a_namespace() -> None:
             await one.put(served, widget(f"w{number}"))
         await one.delete_namespace("d")
     async with server(etcd) as again:
-        await until(lambda: stored(again, "d") is None)
+        await until(lambda: stored_namespace(again, "d") is None)
     assert not etcd.state(f"{PREFIX}/example.com/")
 
 
-async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> None:
+async def test_objects_created_in_terminating_namespace_are_deleted() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -265,15 +265,15 @@ async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> Non
         await one.define_namespace("d")
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.delete_namespace("d")
-        await until(lambda: conditions(stored(one, "d")))
+        await until(lambda: conditions(stored_namespace(one, "d")))
         await one.put(served, widget("late"))
         await until(lambda: one.collection(WIDGETS).state.get("d", "late") is None)
-        assert stored(one, "d") is not None
+        assert stored_namespace(one, "d") is not None
 
 
 @pytest.mark.looptime
 @pytest.mark.rows("NSP-005", "RV-020")
-async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None:
+async def test_unreadable_object_is_reported_and_keeps_namespace() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -282,8 +282,8 @@ async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None
         etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
         await one.store.fresh()
         await one.delete_namespace("d")
-        await until(lambda: conditions(stored(one, "d")), every=0.1)
-        status, reason, message = conditions(stored(one, "d"))["NamespaceDeletionContentFailure"]
+        await until(lambda: conditions(stored_namespace(one, "d")), every=0.1)
+        status, reason, message = conditions(stored_namespace(one, "d"))["NamespaceDeletionContentFailure"]
         assert (status, reason) == ("True", "ContentDeletionFailed")
         assert message.startswith("Failed to delete all resource types, 1 remaining: widgets.example.com: ")
         assert "d/bad cannot be read" in message
@@ -305,11 +305,11 @@ async def test_an_unreadable_object_after_a_pending_one_is_reported() -> None:
         etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
         await one.store.fresh()
         await one.delete_namespace("d")
-        await until(lambda: conditions(stored(one, "d")), every=0.1)
-        assert "d/bad cannot be read" in conditions(stored(one, "d"))["NamespaceDeletionContentFailure"][2]
+        await until(lambda: conditions(stored_namespace(one, "d")), every=0.1)
+        assert "d/bad cannot be read" in conditions(stored_namespace(one, "d"))["NamespaceDeletionContentFailure"][2]
 
 
-async def test_a_collection_that_is_read_again_is_not_treated_as_empty() -> None:
+async def test_sweep_raises_while_collection_is_refilled() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -326,7 +326,9 @@ async def test_a_collection_that_is_read_again_is_not_treated_as_empty() -> None
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.MonkeyPatch, restarted: bool) -> None:
+async def test_objects_of_definition_not_yet_served_keep_namespace(
+    monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
     etcd, follow, late = FakeEtcd(), Serving._follow, list[Serving]()
 
     async def slowly(self: Serving, name: str) -> None:
@@ -353,4 +355,4 @@ async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.Mo
             other = await stack.enter_async_context(server(etcd))
         await until(lambda: other.served("widgets.example.com"))
         await until(lambda: other.controllers._emptying.idle)
-        assert stored(other, "d") is not None
+        assert stored_namespace(other, "d") is not None

@@ -192,7 +192,7 @@ turns = st.lists(st.lists(events, max_size=4), max_size=8)
 interruptions = st.lists(st.lists(events | st.just(("fail",)), max_size=2), max_size=12)
 
 
-def story(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) -> tuple[Any, ...]:
+def writes_of_names(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) -> tuple[Any, ...]:
     """Return all writes of names, and the definitions after them."""
     world = World([*between])
 
@@ -214,12 +214,12 @@ def story(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) 
 
 @examples(80)
 @given(turns, interruptions)
-def test_the_index_decides_as_a_scan_of_the_group(rounds: list[list[Event]], between: list[list[Event]]) -> None:
-    assert story(True, rounds, between) == story(False, rounds, between)
+def test_name_index_decides_like_scan_of_group(rounds: list[list[Event]], between: list[list[Event]]) -> None:
+    assert writes_of_names(True, rounds, between) == writes_of_names(False, rounds, between)
 
 
 @given(st.lists(st.tuples(st.sampled_from(PLURALS), st.none() | requests, st.none() | requests), max_size=12))
-def test_the_index_counts_the_names_of_all(changes: list[tuple[str, Any, Any]]) -> None:
+def test_name_index_counts_names_of_all_definitions(changes: list[tuple[str, Any, Any]]) -> None:
     index, stored = NameIndex(), dict[str, Any]()
     for plural, requested, accepted in changes:
         stored.pop(plural, None)

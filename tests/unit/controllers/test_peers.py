@@ -53,7 +53,7 @@ async def workers() -> AsyncIterator[Two]:
         yield Two(etcd, progress, *found)
 
 
-async def test_who_has_joined_is_waited_for(workers: Two) -> None:
+async def test_everywhere_waits_for_joined_worker(workers: Two) -> None:
     assert {1, 2} == workers.progress.behind(GONE).keys()
     await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
     await workers.one.controllers.serving.everywhere()
@@ -61,7 +61,9 @@ async def test_who_has_joined_is_waited_for(workers: Two) -> None:
     assert not workers.progress.behind(workers.revision_of(workers.one))
 
 
-async def test_a_definition_is_established_when_all_serve_it(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_definition_is_established_when_all_workers_serve_it(
+    workers: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held, let_go = [], asyncio.Event()
     compile_, late = Serving._compile, workers.two.controllers.serving
 
@@ -96,9 +98,7 @@ def verbs_of(worker: Server) -> Verbs:
     return Verbs(worker.live, worker.store, Chain(), worker.controllers.serving, lambda: NOW, lambda: 0.0)
 
 
-async def test_who_lags_catches_up_before_it_tells_what_is_served(
-    workers: Two, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lagging_worker_catches_up_with_peer_writes(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, etcd = workers.one, workers.two, workers.etcd
     verbs = verbs_of(two)
     assert verbs.definitions.has_peers
@@ -126,7 +126,7 @@ async def test_who_lags_catches_up_before_it_tells_what_is_served(
     assert not etcd.calls, "who knows that etcd is silent does not ask it"
 
 
-async def test_waits_end_and_ignore_workers_that_ended(
+async def test_everywhere_times_out_and_ignores_ended_workers(
     workers: Two, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
@@ -154,11 +154,11 @@ async def test_waits_end_and_ignore_workers_that_ended(
     assert not caplog.text
 
 
-async def test_who_moves_is_waited_for_beside_one_that_stands_still(
+async def test_everywhere_waits_for_moving_worker_beside_stalled_one(
     workers: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress, one, looks = workers.progress, workers.one, list[int]()
-    latest = await stand_still(workers, monkeypatch, 3)
+    latest = await stall_workers(workers, monkeypatch, 3)
     progress.put(2, latest)
     made = await one.store.create(one.collection(ACCOUNTS), "d", "b", b"{}")
     behind = WorkerProgress.behind
@@ -175,15 +175,13 @@ async def test_who_moves_is_waited_for_beside_one_that_stands_still(
         progress.put(2, made.revision)
 
 
-async def test_two_that_stand_still_are_not_waited_for_again_when_one_moves(
-    workers: Two, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workers.progress.put(3, await stand_still(workers, monkeypatch, 2, 3))
+async def test_stalled_workers_stay_ignored_when_one_moves(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers.progress.put(3, await stall_workers(workers, monkeypatch, 2, 3))
     async with asyncio.timeout(20):
         await workers.one.controllers.serving.everywhere()
 
 
-async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
+async def stall_workers(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
     """Let some workers miss the time limit, each at a different revision; return the expected revision."""
     one, late = workers.one, workers.two.controllers.serving.peers
     assert late is not None
@@ -197,7 +195,7 @@ async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: i
     return made.revision
 
 
-async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_sends_heartbeats_until_it_stops(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     progress, peers = workers.progress, workers.two.controllers.serving.peers
     assert peers is not None
     before = progress.beats(2)
@@ -212,7 +210,7 @@ async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypa
         assert progress.beats(2) == 0, "who ends is not expected to give any"
 
 
-async def test_a_server_without_workers_waits_for_nobody() -> None:
+async def test_everywhere_returns_at_once_without_workers() -> None:
     async with server(FakeEtcd()) as alone:
         await alone.controllers.serving.everywhere()
         assert not alone.controllers.serving.has_peers

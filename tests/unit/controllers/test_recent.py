@@ -31,14 +31,14 @@ class Reader:
         return found
 
 
-def started() -> tuple[Recent, Reader]:
+def start_cache() -> tuple[Recent, Reader]:
     recent = Recent()
     recent.start()
     return recent, Reader()
 
 
-async def test_the_last_one_of_several_versions_is_there() -> None:
-    recent, reader = started()
+async def test_last_multi_version_definition_is_cached() -> None:
+    recent, reader = start_cache()
     first = recent.decoded(b"2", reader)
     assert recent.decoded(bytes(bytearray(b"2")), reader) is first
     assert await asyncio.to_thread(recent.decoded, b"2", reader) is first
@@ -49,7 +49,7 @@ async def test_the_last_one_of_several_versions_is_there() -> None:
 
 @pytest.mark.looptime
 async def test_unused_definitions_are_freed() -> None:
-    recent, reader = started()
+    recent, reader = start_cache()
     for _ in range(3):
         for _ in range(10):
             recent.decoded(b"2", reader)
@@ -61,7 +61,7 @@ async def test_unused_definitions_are_freed() -> None:
     assert not reader.made
 
 
-async def test_nothing_is_kept_by_who_was_not_started_or_has_ended() -> None:
+async def test_unstarted_or_closed_cache_keeps_no_definition() -> None:
     reader = Reader()
     unstarted, ended = Recent(), Recent()
     loop = asyncio.new_event_loop()

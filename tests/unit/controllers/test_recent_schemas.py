@@ -9,7 +9,7 @@ from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import crd, server, until
 
 
-async def test_schemas_of_versions_come_from_one_document(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_versions_share_one_decoded_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DECODED_KEPT", 1e6)
     several, one = crd("widgets"), crd("gadgets")
     (version,) = several["spec"]["versions"]

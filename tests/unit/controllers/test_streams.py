@@ -34,7 +34,7 @@ def definition(*, stored: tuple[str, ...] = ("v1",)) -> dict[str, Any]:
     }
 
 
-def ended(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+def versions_with_ended_watches(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     """Return the versions whose watches end, for definitions in their stored form."""
     was, now = (streams(orjson.dumps(to_storage(document))) for document in (before, after))
     return {name for name in was if was[name] != now.get(name)}
@@ -51,38 +51,38 @@ EDITS: dict[str, tuple[Callable[[Any, Versions], object], set[str]]] = {
         lambda _, it: it["v2"]["schema"]["openAPIV3Schema"]["properties"].update(DESCRIBED),
         {"v2"},
     ),
-    "the schema of a version that nothing is stored in": (lambda _, it: it["v2"].update(schema=schema()), {"v2"}),
-    "the schema of the version that objects are stored in": (lambda _, it: it["v1"].update(schema=schema()), BOTH),
+    "the schema of a non-storage version": (lambda _, it: it["v2"].update(schema=schema()), {"v2"}),
+    "the schema of the storage version": (lambda _, it: it["v1"].update(schema=schema()), BOTH),
     "a column": (lambda _, it: it["v2"].update(additionalPrinterColumns=[{"name": "A"}]), {"v2"}),
     "a selectable field": (lambda _, it: it["v1"].update(selectableFields=[{"jsonPath": ".a"}]), {"v1"}),
     "a subresource": (lambda _, it: it["v1"].update(subresources={"status": {}}), set()),
     "a deprecation": (lambda _, it: it["v2"].update(deprecated=True), set()),
-    "another version": (lambda them, it: them["spec"]["versions"].append({**it["v2"], "name": "v3"}), BOTH),
-    "a version less": (lambda them, _: them["spec"]["versions"].pop(), BOTH),
+    "an added version": (lambda them, it: them["spec"]["versions"].append({**it["v2"], "name": "v3"}), BOTH),
+    "a removed version": (lambda them, _: them["spec"]["versions"].pop(), BOTH),
     "versions in another order": (lambda them, _: them["spec"]["versions"].reverse(), set()),
     "the strategy": (lambda them, _: them["spec"].update(conversion={"strategy": "Webhook"}), BOTH),
-    "wanted names": (lambda them, _: them["spec"]["names"].update(shortNames=["w"]), set()),
+    "requested names": (lambda them, _: them["spec"]["names"].update(shortNames=["w"]), set()),
     "accepted names": (lambda them, _: them["status"].update(acceptedNames={"kind": "Other"}), BOTH),
-    "another definition of that name": (lambda them, _: them["metadata"].update(uid="w"), BOTH),
+    "a recreated definition": (lambda them, _: them["metadata"].update(uid="w"), BOTH),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edit_ends_what_it_touches(edit: str) -> None:
+def test_edit_ends_watches_of_changed_versions(edit: str) -> None:
     change, expected = EDITS[edit]
     before, after = definition(), definition()
     after["spec"]["names"] = dict(after["spec"]["names"])
     change(after, {version["name"]: version for version in after["spec"]["versions"]})
-    assert ended(before, after) == expected
+    assert versions_with_ended_watches(before, after) == expected
 
 
-def test_moving_the_storage_version_ends_all_since_objects_come_in_another() -> None:
+def test_moved_storage_version_ends_watches_of_all_versions() -> None:
     before, after = definition(), definition(stored=("v1", "v2"))
     for version in after["spec"]["versions"]:
         version["storage"] = version["name"] == "v2"
-    assert ended(before, after) == {"v1", "v2"}
+    assert versions_with_ended_watches(before, after) == {"v1", "v2"}
 
 
-def test_an_old_definition_means_the_same_in_both_forms() -> None:
+def test_stream_identities_are_equal_in_v1_and_stored_form() -> None:
     document = definition()
     assert streams(orjson.dumps(document)) == streams(orjson.dumps(to_storage(document)))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rows("NSP-005")
 WIDGETS = GroupResource("example.com", "widgets")
 
 
-def follow_up(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
+def recreate_namespace_before(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
     """Make another server delete the namespace d, and a client recreate it, before a step of a controller."""
     done, before = asyncio.Event(), getattr(controller, step)
 
@@ -51,7 +51,7 @@ def follow_up(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asy
         ("_statuses.amend", True),
     ],
 )
-async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: bool) -> None:
+async def test_namespace_recreated_during_deletion_is_kept(step: str, held: bool) -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(definition())
@@ -60,7 +60,7 @@ async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: 
         await one.put(served, widget("w", finalizers=("example.com/keep",) * held))
         namespaces = one.controllers._namespaces
         place, _, name = step.rpartition(".")
-        done = follow_up(one, etcd, getattr(namespaces, place) if place else namespaces, name)
+        done = recreate_namespace_before(one, etcd, getattr(namespaces, place) if place else namespaces, name)
         before = one.collection(NAMESPACES).state.get("", "d")
         await one.delete_namespace("d")
         await done.wait()
@@ -76,7 +76,7 @@ async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: 
 
 
 @pytest.mark.parametrize("finalizers", [(), ("example.com/keep",)])
-async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ...]) -> None:
+async def test_object_in_recreated_namespace_is_kept(finalizers: tuple[str, ...]) -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(definition())
@@ -118,7 +118,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
 
 @pytest.mark.rows("DEL-005")
 @pytest.mark.parametrize("step", ["_set_in_progress", "_set_condition"])
-async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> None:
+async def test_definition_recreated_during_deletion_is_kept(step: str) -> None:
     etcd, name = FakeEtcd(), "widgets.example.com"
     async with server(etcd) as one:
         await one.define(definition())

@@ -25,7 +25,7 @@ def secret(uid: str) -> bytes:
 
 @pytest.mark.parametrize("there", ["u1", "u2", ""])
 @pytest.mark.parametrize("late", [False, True])
-async def test_the_secret_whose_token_was_used_is_the_one_that_is_labelled(
+async def test_last_use_label_is_set_only_on_secret_of_token(
     there: str, late: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     etcd, tokens = FakeEtcd(), SimpleNamespace(used=None)

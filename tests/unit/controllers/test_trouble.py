@@ -43,7 +43,7 @@ class MoodyEtcd(FakeEtcd):
 
 
 @pytest.mark.rows("CND-009")
-async def test_objects_that_cannot_be_deleted_are_reported_and_tried_again() -> None:
+async def test_failed_object_deletions_are_reported_and_retried() -> None:
     etcd = MoodyEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -63,7 +63,7 @@ async def test_objects_that_cannot_be_deleted_are_reported_and_tried_again() -> 
 
 @pytest.mark.looptime
 @pytest.mark.rows("CND-009")
-async def test_a_cleanup_that_takes_too_long_says_so() -> None:
+async def test_cleanup_timeout_is_reported_in_condition() -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established(NAME)
@@ -86,7 +86,7 @@ async def test_a_cleanup_that_takes_too_long_says_so() -> None:
 
 
 @pytest.mark.rows("CND-009")
-async def test_who_was_slower_to_let_a_definition_go_follows_its_objects_no_more(
+async def test_slower_server_drops_sweep_of_deleted_definition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     etcd = FakeEtcd()
@@ -115,7 +115,7 @@ async def test_who_was_slower_to_let_a_definition_go_follows_its_objects_no_more
 
 
 @pytest.mark.rows("CND-009")
-async def test_a_definition_that_goes_while_its_cleanup_begins_is_followed_no_more(
+async def test_definition_deleted_at_cleanup_start_leaves_no_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     etcd = FakeEtcd()
@@ -144,7 +144,7 @@ async def test_a_definition_that_goes_while_its_cleanup_begins_is_followed_no_mo
 
 
 @pytest.mark.rows("CND-009", "ETC-006")
-async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
+async def test_unreadable_object_delays_deletion_of_definition() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -181,7 +181,7 @@ async def test_waiting_for_an_unreadable_object_causes_no_repeated_writes() -> N
         await until(lambda: one.definition(NAME) is None, 2 * limits.RETRY_LAST, every=0.5)
 
 
-async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_migration_keeps_no_collection_of_deleted_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     etcd = FakeEtcd()
     builtin = partial(builtin_resources, enabled=lambda version, default: True)
     monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
@@ -221,7 +221,7 @@ ODD = ('{"kind":"K"}', '{"metadata":[]}', '{"metadata":{"name":1},"rules":3,"agg
 
 @pytest.mark.rows("ETC-006")
 @pytest.mark.parametrize("odd", ODD)
-async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_malformed_stored_objects_do_not_block_controllers(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd = FakeEtcd()
     for resource in (CLUSTER_ROLES, POLICIES, MIGRATIONS):
         etcd.put(f"{PREFIX}/{resource.group}/{resource.resource}/odd", odd.encode())
@@ -261,7 +261,7 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
         await one.controllers.stop()
 
 
-async def test_changes_during_lost_history_are_processed() -> None:
+async def test_changes_in_compacted_history_are_processed() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one, server(etcd) as other:
         await one.define(crd())
@@ -285,7 +285,7 @@ async def test_changes_during_lost_history_are_processed() -> None:
         assert all(watch.ended for watch in watches)
 
 
-async def test_a_store_that_goes_and_comes_back_is_followed() -> None:
+async def test_controllers_resume_after_etcd_outage() -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         etcd.put(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}", orjson.dumps(crd()))
@@ -299,7 +299,7 @@ async def test_a_store_that_goes_and_comes_back_is_followed() -> None:
 
 
 @pytest.mark.rows("SRV-015", "DEL-005")
-async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhile(
+async def test_watches_end_if_definition_is_recreated_quickly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     etcd = FakeEtcd()
@@ -327,7 +327,7 @@ async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhil
 
 @pytest.mark.rows("ETC-006", "AUT-001")
 @pytest.mark.parametrize("odd", ['{"rules":3}', '{"rules":[{"verbs":7}]}'])
-async def test_a_role_that_others_made_unreadable_grants_nothing(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_malformed_stored_role_grants_nothing(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def role(name: str) -> bytes:
         rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
         return orjson.dumps({"kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
@@ -375,7 +375,7 @@ async def test_a_role_that_others_made_unreadable_grants_nothing(odd: str, monke
     ],
     ids=str,
 )
-async def test_a_served_definition_that_becomes_unreadable_is_a_warning(
+async def test_malformed_served_definition_is_logged_as_warning(
     wrong: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
     etcd, key = FakeEtcd(), f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}"
@@ -395,7 +395,7 @@ async def test_a_served_definition_that_becomes_unreadable_is_a_warning(
 
 
 @pytest.mark.rows("CRD-037")
-async def test_a_bundle_that_cannot_be_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreadable_ca_bundle_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with server(FakeEtcd()) as one:
         wanted = crd()
         client = {"url": "https://127.0.0.1:1/x", "caBundle": "Z2FyYmFnZQ=="}

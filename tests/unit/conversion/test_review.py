@@ -25,7 +25,7 @@ ANSWERED = review.ConvertedObjects(b"", [])
 ABOUT = "conversion webhook for example.com/v1, Kind=Widget "
 
 
-def need(document: dict[str, Any], sort: bool = True) -> NeedsConversion:
+def conversion_request(document: dict[str, Any], sort: bool = True) -> NeedsConversion:
     """Return the request for the conversion of a document."""
     text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS if sort else 0)
     return NeedsConversion(text, "example.com/v2", "key", lambda *_: None)
@@ -35,19 +35,19 @@ def need(document: dict[str, Any], sort: bool = True) -> NeedsConversion:
 @pytest.mark.parametrize(
     ("supported", "chosen"), [(("v1", "v1beta1"), "v1"), (("v1beta1", "v1"), "v1beta1"), (("v7", "v1"), "v1")]
 )
-def test_the_first_review_version_that_is_known(supported: tuple[str, ...], chosen: str) -> None:
+def test_first_supported_review_version_is_used(supported: tuple[str, ...], chosen: str) -> None:
     assert review.review_version(supported) == chosen
 
 
 @pytest.mark.rows("VER-004")
-def test_no_review_version_that_is_known() -> None:
+def test_no_supported_review_version_is_an_error() -> None:
     with pytest.raises(ConversionError, match=r"^no supported conversion review versions$"):
         review.review_version(("v7",))
 
 
 @pytest.mark.rows("VER-004")
-def test_a_review() -> None:
-    found = orjson.loads(review.request("v1beta1", "u", [need(ASKED), need(ORIGINAL)]))
+def test_review_request_has_form_of_upstream() -> None:
+    found = orjson.loads(review.request("v1beta1", "u", [conversion_request(ASKED), conversion_request(ORIGINAL)]))
     assert found == {
         "apiVersion": "apiextensions.k8s.io/v1beta1",
         "kind": "ConversionReview",
@@ -58,45 +58,45 @@ def test_a_review() -> None:
 
 @pytest.mark.rows("VER-005", "VER-006", "VER-013")
 @pytest.mark.parametrize("case", load(__file__, "answers"), ids=case_name)
-def test_answers(case: Case) -> None:
+def test_review_responses_are_validated(case: Case) -> None:
     raw = case["raw"].encode() if "raw" in case else orjson.dumps(case["answer"])
     if "objects" in case:
-        assert list(review.all_objects(case.version, "u", [need(ASKED)], raw)) == case["objects"]
+        assert list(review.all_objects(case.version, "u", [conversion_request(ASKED)], raw)) == case["objects"]
         return
     with pytest.raises(ConversionError) as failed:
-        review.all_objects(case.version, "u", [need(ASKED)], raw)
+        review.all_objects(case.version, "u", [conversion_request(ASKED)], raw)
     assert str(failed.value) == ABOUT + case.error
     assert failed.value.failure == (review.PARTIAL if " returned " in str(failed.value) else review.MALFORMED)
 
 
 @pytest.mark.rows("VER-006", "VER-007")
 @pytest.mark.parametrize("case", load(__file__, "objects"), ids=case_name)
-def test_objects(case: Case) -> None:
+def test_converted_objects_are_validated(case: Case) -> None:
     index = 1 if case.count == 2 else -1
     given = case["given"]
     if case.labels:
         given = {**given, "metadata": {**given["metadata"], "labels": case.labels}}
     if case.object is not None:
-        assert review.accepted(need(ORIGINAL), ANSWERED, given, index)[0] == case.object
+        assert review.accepted(conversion_request(ORIGINAL), ANSWERED, given, index)[0] == case.object
         return
     with pytest.raises(ConversionError) as failed:
-        review.accepted(need(ORIGINAL), ANSWERED, given, index)
+        review.accepted(conversion_request(ORIGINAL), ANSWERED, given, index)
     assert str(failed.value) == (case.exact or ABOUT + case.error)
     assert failed.value.failure == review.INVALID_OBJECT
 
 
 @pytest.mark.rows("VER-007")
 @pytest.mark.parametrize("case", load(__file__, "metadata"), ids=case_name)
-def test_metadata(case: Case) -> None:
+def test_only_labels_and_annotations_may_be_converted(case: Case) -> None:
     bare = {"apiVersion": "example.com/v1", "kind": "Widget"}
     original = {**bare, "metadata": case["original"]} if "original" in case else bare
     given = {**bare, "apiVersion": "example.com/v2", "metadata": case["converted"]}
     if case.error is None:
-        assert review.accepted(need(original), ANSWERED, given, -1)[0]["metadata"] == case.found
+        assert review.accepted(conversion_request(original), ANSWERED, given, -1)[0]["metadata"] == case.found
         return
     for index, where in ((-1, "metadata"), (1, "metadata in object at index 1")):
         with pytest.raises(ConversionError) as failed:
-            review.accepted(need(original), ANSWERED, dict(given), index)
+            review.accepted(conversion_request(original), ANSWERED, dict(given), index)
         assert str(failed.value) == f"{ABOUT}returned invalid {where}: {case.error}"
 
 
@@ -114,10 +114,12 @@ def test_metadata(case: Case) -> None:
         ({"labels": {"a/b/c": "x", "d/e/f": "x"}}, "[metadata.labels: Invalid value"),
     ],
 )
-def test_long_and_foreign_metadata(metadata: dict[str, Any], text: str) -> None:
+def test_invalid_labels_and_annotations_are_errors(metadata: dict[str, Any], text: str) -> None:
     bare = {"apiVersion": "example.com/v2", "kind": "Widget", "metadata": metadata}
     with pytest.raises(ConversionError) as failed:
-        review.accepted(need({**bare, "apiVersion": "example.com/v1", "metadata": {}}), ANSWERED, bare, -1)
+        review.accepted(
+            conversion_request({**bare, "apiVersion": "example.com/v1", "metadata": {}}), ANSWERED, bare, -1
+        )
     assert text in str(failed.value)
 
 
@@ -131,5 +133,5 @@ def test_long_and_foreign_metadata(metadata: dict[str, Any], text: str) -> None:
         ({}, False),
     ],
 )
-def test_empty_objects(document: dict[str, Any], empty: bool) -> None:
+def test_only_objects_without_fields_are_empty(document: dict[str, Any], empty: bool) -> None:
     assert review.is_empty(document) is empty

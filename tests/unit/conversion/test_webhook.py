@@ -54,49 +54,49 @@ def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
     return found
 
 
-async def converted(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
+async def convert_entries(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
     """Return entries with the JSON of each object in v2."""
     view = of.versions["v2"].codec.view
     return with_views(wanted, view, await converter.made(of, view, wanted))
 
 
-async def shown(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
+async def objects_in_v2(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
     """Return the objects in v2."""
     view = of.versions["v2"].codec.view
-    found = await converted(converter, of, wanted)
+    found = await convert_entries(converter, of, wanted)
     return [orjson.loads(entry.view(view)) for entry in found]
 
 
 @pytest.mark.rows("VER-004", "VER-012")
-async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hook: Webhook) -> None:
+async def test_lists_are_split_into_bounded_reviews(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(950)
-    found = await shown(converter, of, wanted)
+    found = await objects_in_v2(converter, of, wanted)
     assert [it["metadata"]["name"] for it in found] == [entry.name for entry in wanted]
     assert {it["apiVersion"] for it in found} == {"example.com/v2"}
     assert [it["metadata"]["resourceVersion"] for it in found[:2]] == ["100", "101"]
     assert found[0]["spec"] == {"color": "red", "free": {"x": ""}}
     assert sorted(len(request["objects"]) for request in hook.requests()) == [50, *[100] * 9]
-    await shown(converter, of, wanted)
+    await objects_in_v2(converter, of, wanted)
     assert len(hook.requests()) == 10
     for place, entry in zip((0, 450, 949), entries(3, start=1000), strict=True):
         wanted[place] = entry
-    found = await shown(converter, of, wanted)
+    found = await objects_in_v2(converter, of, wanted)
     assert [it["metadata"]["name"] for it in found] == [entry.name for entry in wanted]
     assert [len(request["objects"]) for request in hook.requests()[10:]] == [3], "however far they are from each other"
-    await shown(converter, of, [*wanted[:5], *entries(400, start=5000)])
+    await objects_in_v2(converter, of, [*wanted[:5], *entries(400, start=5000)])
     assert [len(request["objects"]) for request in hook.requests()[11:]] == [100] * 4, "whatever is known before them"
     hook.forget()
     hook.answer = answer(renamed)
-    await shown(converter, of, entries(5, size=conversion_limits.REVIEW_BYTES // 2, start=2000))
+    await objects_in_v2(converter, of, entries(5, size=conversion_limits.REVIEW_BYTES // 2, start=2000))
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("most", "parts"), [(10**9, [400, 400, 150]), (1, [11, 16, 16, 16])])
-async def test_sizes_of_reviews(
+async def test_conversions_are_batched_by_count_and_bytes(
     converter: Converter, hook: Webhook, most: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of, wanted = served(hook), entries(sum(parts))
-    await shown(converter, of, entries(20, start=7_000))
+    await objects_in_v2(converter, of, entries(20, start=7_000))
     asked: list[int] = []
     seen: list[bytes] = []
     convert, view = converter.convert, of.versions["v2"].codec.view
@@ -118,7 +118,7 @@ async def test_sizes_of_reviews(
     assert asked == parts
 
 
-def needed(work: Callable[..., object], *args: object) -> NeedsConversion:
+def catch_needs_conversion(work: Callable[..., object], *args: object) -> NeedsConversion:
     """Call a function that must raise NeedsConversion; return the exception."""
     with pytest.raises(NeedsConversion) as found:
         work(*args)
@@ -126,10 +126,10 @@ def needed(work: Callable[..., object], *args: object) -> NeedsConversion:
 
 
 @pytest.mark.rows("VER-004")
-async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook) -> None:
+async def test_review_has_objects_of_one_target_version(converter: Converter, hook: Webhook) -> None:
     of = served(hook)
-    first, *others = (needed(of.versions["v2"].codec.view, entry.raw, 7) for entry in entries(3))
-    written = needed(of.versions["v2"].codec.encode, {**widget(), "apiVersion": "example.com/v2"})
+    first, *others = (catch_needs_conversion(of.versions["v2"].codec.view, entry.raw, 7) for entry in entries(3))
+    written = catch_needs_conversion(of.versions["v2"].codec.encode, {**widget(), "apiVersion": "example.com/v2"})
     kept = await converter.convert(of, [first, written, *others])
     assert all(kept)
     asked = [(request["desiredAPIVersion"], len(request["objects"])) for request in hook.requests()]
@@ -137,15 +137,15 @@ async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook
 
 
 @pytest.mark.rows("VER-012")
-async def test_however_an_object_came_to_be_shown(converter: Converter, hook: Webhook) -> None:
+async def test_views_are_equal_whether_converted_or_cached(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
     stored, view = of.versions["v1"].codec.view, of.versions["v2"].codec.view
     labelled = widget(metadata={"labels": {"a": "b"}}, spec={"color": "blue"})
     wanted.append(Entry("default", "labelled", 7, orjson.dumps(labelled, option=orjson.OPT_SORT_KEYS)))
     own = Entry("default", "own", 8, orjson.dumps({**widget(), "apiVersion": "example.com/v2"}))
-    made = await converted(converter, of, [*wanted, own])
-    known = await converted(converter, of, [*wanted, own])
-    (_, *mixed) = await converted(converter, of, [*entries(1, 0, 50), *wanted, own])
+    made = await convert_entries(converter, of, [*wanted, own])
+    known = await convert_entries(converter, of, [*wanted, own])
+    (_, *mixed) = await convert_entries(converter, of, [*entries(1, 0, 50), *wanted, own])
     assert [len(request["objects"]) for request in hook.requests()] == [4, 1]
     for one, two, three, entry in zip(made, known, mixed, [*wanted, own], strict=True):
         expected = orjson.loads(view(entry.raw, entry.revision))
@@ -159,13 +159,13 @@ async def test_however_an_object_came_to_be_shown(converter: Converter, hook: We
 
 
 @pytest.mark.rows("VER-012")
-async def test_waiting_readers_share_a_call(converter: Converter, hook: Webhook) -> None:
+async def test_concurrent_readers_share_webhook_call(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
     hook.answer = slowly(0.2, answer(renamed))
     first, second, third = await asyncio.gather(
-        shown(converter, of, wanted),
-        shown(converter, of, wanted[1:]),
-        shown(converter, of, [*wanted, *entries(1, 0, 9)]),
+        objects_in_v2(converter, of, wanted),
+        objects_in_v2(converter, of, wanted[1:]),
+        objects_in_v2(converter, of, [*wanted, *entries(1, 0, 9)]),
     )
     assert (len(first), len(second), len(third)) == (3, 2, 4)
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 3]
@@ -177,13 +177,13 @@ async def test_a_cancelled_request_does_not_cancel_a_shared_call(converter: Conv
     leaving = asyncio.timeout(0.05)
     with pytest.raises(TimeoutError):
         async with leaving:
-            await shown(converter, of, wanted)
-    assert len(await shown(converter, of, wanted)) == 1
+            await objects_in_v2(converter, of, wanted)
+    assert len(await objects_in_v2(converter, of, wanted)) == 1
     assert len(hook.requests()) == 1
 
 
 @pytest.mark.rows("VER-006", "VER-008")
-async def test_a_bad_object_is_no_fault_of_the_others(converter: Converter, hook: Webhook) -> None:
+async def test_invalid_object_does_not_fail_others(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
 
     def spoil(objects: list[dict[str, Any]]) -> None:
@@ -193,57 +193,59 @@ async def test_a_bad_object_is_no_fault_of_the_others(converter: Converter, hook
     with pytest.raises(
         ConversionError, match=r"at index 1: invalid kind \(expected Widget, received Gadget\)"
     ) as error:
-        await shown(converter, of, wanted)
+        await objects_in_v2(converter, of, wanted)
     assert error.value.failure == INVALID_OBJECT
-    assert len(await shown(converter, of, [wanted[0], wanted[2]])) == 2
+    assert len(await objects_in_v2(converter, of, [wanted[0], wanted[2]])) == 2
     assert len(hook.requests()) == 1
     hook.answer = answer(renamed)
-    assert len(await shown(converter, of, wanted)) == 3
+    assert len(await objects_in_v2(converter, of, wanted)) == 3
     assert len(hook.requests()) == 2
 
 
 @pytest.mark.rows("VER-006")
-async def test_another_order_is_noticed(converter: Converter, hook: Webhook) -> None:
+async def test_reordered_objects_are_an_error(converter: Converter, hook: Webhook) -> None:
     hook.answer = spoiled(lambda objects: objects[::-1], renamed)
     with pytest.raises(ConversionError, match=r"at index 0: must have the same name: o0 != o2"):
-        await shown(converter, served(hook), entries(3))
+        await objects_in_v2(converter, served(hook), entries(3))
 
 
 @pytest.mark.rows("VER-008")
-async def test_failures_are_not_remembered(converter: Converter, hook: Webhook) -> None:
+async def test_conversion_failures_are_not_cached(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(1)
     hook.answer = failed("no")
     for _ in range(2):
         with pytest.raises(ConversionError, match="failed: no"):
-            await shown(converter, of, wanted)
+            await objects_in_v2(converter, of, wanted)
     hook.answer = answer(renamed)
-    assert await shown(converter, of, wanted)
+    assert await objects_in_v2(converter, of, wanted)
     assert len(hook.requests()) == 3
 
 
 @pytest.mark.rows("VER-008")
-async def test_objects_that_a_schema_refuses(converter: Converter, hook: Webhook) -> None:
+async def test_converted_objects_that_violate_schema_are_errors(converter: Converter, hook: Webhook) -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
     webhook = {"clientConfig": hook.client_config(), "conversionReviewVersions": ["v1"]}
     conversion = {"strategy": "Webhook", "webhook": webhook}
     of = resource(version("v1", CLOSED), version("v2", schema), conversion=conversion)
     hook.answer = answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": {"apiVersion": 1}})
     with pytest.raises(ConversionError, match="apiVersion"):
-        await shown(converter, of, entries(1))
+        await objects_in_v2(converter, of, entries(1))
     nested: Any = {}
     for _ in range(400):
         nested = {"a": nested}
     hook.answer = answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": nested})
     with pytest.raises(ConversionError):
-        await shown(converter, served(hook), entries(1))
+        await objects_in_v2(converter, served(hook), entries(1))
 
 
 @pytest.mark.rows("VER-008")
-async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_conversions_of_one_webhook_are_limited(
+    converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(conversion_limits, "CONVERSIONS_WAITING", 2)
     of, wanted = served(hook), entries(4)
     hook.answer = slowly(0.3, answer(renamed))
-    tries = [shown(converter, of, [entry]) for entry in wanted]
+    tries = [objects_in_v2(converter, of, [entry]) for entry in wanted]
     found = await asyncio.gather(*tries, return_exceptions=True)
     errors = [it for it in found if isinstance(it, ConversionError)]
     assert [str(error).partition(" failed: ")[2] for error in errors] == [
@@ -263,49 +265,51 @@ async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, mon
 
 
 @pytest.mark.rows("VER-009")
-async def test_new_settings_are_used_at_once_and_blank_bundles_are_none(converter: Converter, hook: Webhook) -> None:
+async def test_webhook_settings_apply_at_once(converter: Converter, hook: Webhook) -> None:
     hook.answers = {"/b": answer(lambda it, api_version: {**it, "apiVersion": api_version, "spec": {"by": "b"}})}
     wanted = entries(1)
-    assert (await shown(converter, served(hook, "/a"), wanted))[0]["spec"] != {"by": "b"}
-    assert (await shown(converter, served(hook, "/b"), wanted))[0]["spec"] == {"by": "b"}
+    assert (await objects_in_v2(converter, served(hook, "/a"), wanted))[0]["spec"] != {"by": "b"}
+    assert (await objects_in_v2(converter, served(hook, "/b"), wanted))[0]["spec"] == {"by": "b"}
     blank = served(hook, clientConfig={"url": hook.url("/c"), "caBundle": "CiAK"})  # upstream: a blank bundle is none
     with pytest.raises(ConversionError, match="x509: certificate signed by unknown authority"):
-        await shown(converter, blank, wanted)
+        await objects_in_v2(converter, blank, wanted)
     nowhere = served(hook, clientConfig={})
     with pytest.raises(ConversionError, match="must have either service or URL"):
-        await shown(converter, nowhere, wanted)
+        await objects_in_v2(converter, nowhere, wanted)
 
 
 @pytest.mark.rows("VER-012")
-async def test_what_is_remembered_is_bounded(
+async def test_cache_of_converted_objects_is_bounded(
     converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_limits, "CONVERTED_BYTES", 40_000)
     of, wanted = served(hook), entries(30, size=4_000)
     for _ in range(2):
-        assert len(await shown(converter, of, wanted)) == 30
+        assert len(await objects_in_v2(converter, of, wanted)) == 30
     first, second = ([it["metadata"]["name"] for it in request["objects"]] for request in hook.requests())
     assert len(first) == 30
     assert second == first[: len(second)]  # the last objects were still cached
     assert 20 <= len(second) < 24
 
 
-async def test_a_stop_tells_those_who_wait(hook: Webhook) -> None:
+async def test_stop_fails_waiting_conversions(hook: Webhook) -> None:
     client = Client()
     hook.answer = slowly(2, answer(renamed))
     async with asyncio.TaskGroup() as group:
         converter = Converter(client)
         converter.start(group)
-        waiting = group.create_task(_error(shown(converter, served(hook), entries(1))))
+        waiting = group.create_task(_error_text(objects_in_v2(converter, served(hook), entries(1))))
         async with asyncio.timeout(10):
             while not hook.requests():  # noqa: ASYNC110 - the webhook is a thread
                 await asyncio.sleep(0.01)
-        late = group.create_task(_error(shown(converter, served(hook), entries(1, start=5))))
+        late = group.create_task(_error_text(objects_in_v2(converter, served(hook), entries(1, start=5))))
         await asyncio.sleep(0)  # the conversion was requested, but its call has not begun
         await converter.stop()
         assert (await waiting).endswith("the server is stopping")
         assert (await late).endswith("the server is stopping")
-        assert (await _error(shown(converter, served(hook), entries(2)))).endswith("the server is stopping")
+        assert (await _error_text(objects_in_v2(converter, served(hook), entries(2)))).endswith(
+            "the server is stopping"
+        )
     await client.close()
 
 
@@ -345,7 +349,7 @@ def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
     ],
     ids=["no JSON", "without kinds", "read by the slow decoder"],
 )
-async def test_large_answers_are_read_in_threads(
+async def test_large_responses_are_decoded_in_thread(
     make: Callable[[str, list[dict[str, Any]]], bytes], works: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, apart = threading.get_ident(), set()
@@ -366,13 +370,13 @@ async def test_large_answers_are_read_in_threads(
     async with asyncio.TaskGroup() as group:
         converter = Converter(Answering(make))
         converter.start(group)
-        (outcome,) = await asyncio.gather(shown(converter, of, entries(3)), return_exceptions=True)
+        (outcome,) = await asyncio.gather(objects_in_v2(converter, of, entries(3)), return_exceptions=True)
         await converter.stop()
     assert isinstance(outcome, ConversionError) == (make is not _second_spoiled), outcome
     assert apart == {*works}
 
 
-async def test_the_texts_of_objects_without_a_kind_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_texts_of_objects_without_kind_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
     texts_of = pieces.texts_of
 
@@ -386,12 +390,12 @@ async def test_the_texts_of_objects_without_a_kind_are_looked_for_once(monkeypat
         converter = Converter(Answering(lambda uid, objects: _success(uid, [{"n": one} for one in range(50)])))
         converter.start(group)
         with pytest.raises(ConversionError, match=r"at index 0: Object 'Kind' is missing in '\{\"n\":0\}'$"):
-            await shown(converter, of, entries(50))
+            await objects_in_v2(converter, of, entries(50))
         await converter.stop()
     assert len(looked) == 1
 
 
-async def _error(work: Any) -> str:
+async def _error_text(work: Any) -> str:
     try:
         await work
     except ConversionError as error:

@@ -22,7 +22,7 @@ _SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
         ("k8s.io.example.com", False),
     ],
 )
-def test_protected_groups(group: str, protected: bool) -> None:
+def test_kubernetes_domains_are_protected_groups(group: str, protected: bool) -> None:
     assert is_protected(group) is protected
 
 
@@ -47,7 +47,7 @@ def test_protected_groups(group: str, protected: bool) -> None:
         ),
     ],
 )
-def test_condition(annotation: str | None, status: str, reason: str, message: str) -> None:
+def test_approval_condition_follows_annotation(annotation: str | None, status: str, reason: str, message: str) -> None:
     annotations = {} if annotation is None else {"api-approved.kubernetes.io": annotation}
     document = {"metadata": {"annotations": annotations}, "spec": {"group": "x.k8s.io"}}
     condition = approval_condition(document)
@@ -78,12 +78,12 @@ def test_condition(annotation: str | None, status: str, reason: str, message: st
         (" unapproved", "Invalid"),
     ],
 )
-def test_urls(annotation: str, reason: str) -> None:
+def test_approval_annotation_is_parsed_as_url(annotation: str, reason: str) -> None:
     annotations = {"api-approved.kubernetes.io": annotation}
     condition = approval_condition({"metadata": {"annotations": annotations}, "spec": {"group": "x.k8s.io"}})
     assert condition is not None
     assert condition["reason"] == f"{reason}Annotation"
 
 
-def test_other_groups_need_none() -> None:
+def test_unprotected_group_gets_no_approval_condition() -> None:
     assert approval_condition({"spec": {"group": "example.com"}}) is None

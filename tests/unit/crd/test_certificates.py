@@ -38,7 +38,7 @@ VERSION, SERIAL = bytes.fromhex("a003020102"), bytes.fromhex("a003020102020101")
         (GOOD.replace(b"Z\x17", b"z\x17", 1), "malformed UTCTime"),
     ],
 )
-def test_certificates_are_read_as_go_reads_them(found: bytes, told: str) -> None:
+def test_certificate_errors_are_those_of_go(found: bytes, told: str) -> None:
     if not told:
         check_certificate(found)
     else:
@@ -48,14 +48,14 @@ def test_certificates_are_read_as_go_reads_them(found: bytes, told: str) -> None
 
 
 @pytest.mark.rows("CRD-037")
-def test_every_cut_of_a_certificate_is_malformed() -> None:
+def test_truncated_certificate_is_malformed() -> None:
     for size in range(len(GOOD)):
         with pytest.raises(Malformed):
             check_certificate(GOOD[:size])
 
 
 @pytest.mark.rows("CRD-037")
-def test_a_bundle_is_read_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ca_bundle_is_checked_without_cryptography(monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = base64.b64encode(ssl.DER_cert_to_PEM_cert(tls.numbered(0)).encode()).decode()
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
@@ -64,7 +64,7 @@ def test_a_bundle_is_read_without_a_library(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.filterwarnings("error")
-def test_clients_may_have_a_serial_number_of_zero() -> None:
+def test_client_certificate_may_have_serial_zero() -> None:
     found = tls.numbered(0)
     with pytest.warns(UserWarning, match="serial number"):
         x509.load_der_x509_certificate(found)  # the library warns here

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.rows("CRD-002", "CRD-003", "CRD-004", "CRD-008", "CRD-0
 
 
 @pytest.mark.parametrize("case", load(__file__, "decoding"), ids=case_name)
-def test_decode(case: Case) -> None:
+def test_v1_bodies_are_decoded_as_in_go(case: Case) -> None:
     body = changed(BASE, case.set, case.remove)
     if case.fault:
         with pytest.raises(ValueError, match=r".") as raised:
@@ -28,16 +28,16 @@ def test_decode(case: Case) -> None:
     decoded, unknown = decode_v1(body)
     assert unknown == (case.unknown or [])
     for path, value in (case.shows or {}).items():
-        assert _at(decoded, path) == value, path
+        assert _value_at(decoded, path) == value, path
 
 
-def _at(document: Any, path: str) -> Any:
+def _value_at(document: Any, path: str) -> Any:
     for step in path.replace("]", "").replace("[", ".").split("."):
         document = document[int(step)] if isinstance(document, list) else document.get(step, "absent")
     return document
 
 
-def test_a_fresh_definition_looks_like_upstreams() -> None:
+def test_new_definition_has_defaults_of_upstream() -> None:
     decoded, _ = decode_v1(changed(BASE, None, ["status"]))
     assert decoded["spec"]["conversion"] == {"strategy": "None"}
     assert "preserveUnknownFields" not in decoded["spec"]
@@ -50,7 +50,7 @@ def test_a_fresh_definition_looks_like_upstreams() -> None:
 
 
 @pytest.mark.rows("B1-003")
-def test_defaults_of_v1beta1() -> None:
+def test_v1beta1_definition_gets_defaults() -> None:
     spec = {"group": "example.com", "version": "v1", "names": {"plural": "widgets", "kind": "Widget"}}
     webhook = {"strategy": "Webhook", "webhookClientConfig": {"service": {"name": "s", "namespace": "n"}}}
     decoded, unknown = decode_v1beta1({"spec": {**spec, "conversion": webhook}})
@@ -68,7 +68,7 @@ def test_defaults_of_v1beta1() -> None:
     assert decoded["status"]["storedVersions"] is None
 
 
-def test_the_value_of_a_definition() -> None:
+def test_from_document_reads_fields_of_definition() -> None:
     found = from_document(
         definition(
             {
@@ -98,7 +98,7 @@ def test_the_value_of_a_definition() -> None:
 
 
 @pytest.mark.rows("UPD-009")
-def test_warnings_of_formats() -> None:
+def test_new_unrecognized_formats_cause_warnings() -> None:
     def formats(*names: str) -> dict[str, Any]:
         properties = {name: {"type": "string", "format": name} for name in names}
         return definition(
@@ -112,7 +112,7 @@ def test_warnings_of_formats() -> None:
     assert warnings(formats("foo", "bar"), formats("foo")) == ['unrecognized format "bar"']
 
 
-def test_empty_lists_and_maps_of_schemas_are_validated_but_never_stored() -> None:
+def test_empty_schema_lists_and_maps_are_not_stored() -> None:
     inner = {"type": "object", "properties": {"required": {"default": {"properties": {}, "enum": []}}, "enum": {}}}
     schema = {
         "type": "object",

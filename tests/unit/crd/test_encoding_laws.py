@@ -82,7 +82,7 @@ def definitions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(definitions())
-def test_stored_form_and_back(document: dict[str, Any]) -> None:
+def test_stored_form_decodes_to_same_definition(document: dict[str, Any]) -> None:
     before = orjson.dumps(document)
     stored = to_storage(document)
     assert stored["apiVersion"] == V1BETA1
@@ -92,7 +92,7 @@ def test_stored_form_and_back(document: dict[str, Any]) -> None:
 
 
 @given(definitions())
-def test_what_all_versions_share_stands_at_the_top(document: dict[str, Any]) -> None:
+def test_fields_equal_in_all_versions_are_hoisted(document: dict[str, Any]) -> None:
     spec = to_storage(document)["spec"]
     versions = document["spec"]["versions"]
     pairs = (("schema", "validation"), ("subresources", "subresources"), ("selectableFields", "selectableFields"))
@@ -107,16 +107,16 @@ def test_what_all_versions_share_stands_at_the_top(document: dict[str, Any]) -> 
 
 
 @given(definitions())
-def test_decoding_twice_is_decoding_once(document: dict[str, Any]) -> None:
+def test_decoding_is_idempotent(document: dict[str, Any]) -> None:
     assert decode_v1(document) == (document, [])
 
 
-def test_a_stored_v1_document_is_read_too() -> None:
+def test_definition_stored_as_v1_is_read() -> None:
     document = definition()
     assert from_storage({**document, "apiVersion": V1}) == document
 
 
-def test_definitions_stored_by_old_servers() -> None:
+def test_definition_stored_in_old_form_is_read() -> None:
     stored = {
         "apiVersion": V1BETA1,
         "kind": "CustomResourceDefinition",
@@ -144,7 +144,7 @@ def test_definitions_stored_by_old_servers() -> None:
 
 
 @pytest.mark.rows("CRD-005")
-def test_real_definitions_survive_their_stored_form() -> None:
+def test_real_definitions_round_trip_through_stored_form() -> None:
     folder = shared("data/real/definitions", cases=402)
     for file in sorted(folder.glob("*/*.yaml")) if folder else ():
         document, unknown = decode_v1(decode_yaml(file.read_bytes())[0])

@@ -14,18 +14,18 @@ ALL, NOTHING = CASES[0], CASES[1]
 
 @pytest.mark.rows("DIS-04")
 @pytest.mark.parametrize("case", CASES, ids=case_name)
-def test_a_version(case: Case) -> None:
+def test_version_prints_as_in_go(case: Case) -> None:
     assert versions_text([case.version]) == f"[{case.text}]"
 
 
 @pytest.mark.rows("DIS-04")
-def test_no_versions_and_several() -> None:
+def test_version_lists_print_as_in_go() -> None:
     assert (versions_text(None), versions_text([])) == ("null", "[]")
     assert versions_text([ALL.version, NOTHING.version]) == f"[{ALL.text},{NOTHING.text}]"
 
 
 @pytest.mark.rows("DIS-04")
-def test_parts_of_a_version_print_as_they_do_in_it() -> None:
+def test_schema_and_items_print_as_within_version() -> None:
     schema = ALL.version["schema"]["openAPIV3Schema"]
     assert f'"OpenAPIV3Schema":{schema_text(schema)}' in ALL.text
     assert f'"Items":{items_text(schema["items"])}' in ALL.text

@@ -43,7 +43,7 @@ def _decide(asking: CustomResourceDefinition, group: list[CustomResourceDefiniti
 
 
 @pytest.mark.parametrize("case", load(__file__, "naming"), ids=case_name)
-def test_naming(case: Case) -> None:
+def test_accepted_names_and_conditions_are_decided(case: Case) -> None:
     established = {"type": "Established", **case.established} if case.established else None
     asking = _definition(case.asks, case.has or _NONE, [established] if established else None)
     group = [_definition(names, names) for names in case.others or ()]
@@ -65,7 +65,7 @@ def test_categories_never_conflict() -> None:
     assert naming.names_condition["status"] == "True"
 
 
-def test_short_names_are_compared_in_time_that_grows_with_their_number() -> None:
+def test_short_names_are_compared_in_linear_time() -> None:
     document = _definition("a a - A AList", "a a - A AList")
     for place, last in ((document["spec"]["names"], ["more"]), (document["status"]["acceptedNames"], [])):
         place["shortNames"] = [*(f"s{number}" for number in range(30_000)), *last]
@@ -78,7 +78,7 @@ def test_short_names_are_compared_in_time_that_grows_with_their_number() -> None
 
 @pytest.mark.parametrize("wrong", [1, True, ["a"], {}, [], [1]], ids=str)
 @pytest.mark.parametrize("place", ["kind", "plural", "singular", "listKind"])
-def test_names_of_other_types_are_none(place: str, wrong: Any) -> None:
+def test_name_of_wrong_type_raises_type_error(place: str, wrong: Any) -> None:
     for part in ("acceptedNames", "names"):
         document = _definition("a a - A AList", "a a - A AList")
         (document["spec"] if part == "names" else document["status"])[part][place] = wrong
@@ -87,7 +87,7 @@ def test_names_of_other_types_are_none(place: str, wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"shortNames": 1}, {"shortNames": "ab"}, {"categories": [1]}, [], 1, "x"], ids=str)
-def test_lists_of_names_and_all_names_of_other_types_are_none(wrong: Any) -> None:
+def test_name_lists_of_wrong_type_raise_type_error(wrong: Any) -> None:
     document = _definition("a a - A AList", "a a - A AList")
     document["spec"]["names"] = {**document["spec"]["names"], **wrong} if isinstance(wrong, dict) else wrong
     with pytest.raises(TypeError, match=" in the place of "):
@@ -100,7 +100,7 @@ def test_names_that_are_null_are_absent() -> None:
     assert names_of(None) == Names()
 
 
-def test_accepted_names_as_the_status_shows_them() -> None:
+def test_accepted_names_omit_empty_fields_in_status() -> None:
     assert names_of(_names("things - - - ThingList")).document() == {
         "plural": "things",
         "kind": "",
@@ -109,7 +109,7 @@ def test_accepted_names_as_the_status_shows_them() -> None:
 
 
 @pytest.mark.rows("CND-010")
-def test_conditions_keep_their_place_and_their_time() -> None:
+def test_condition_update_keeps_order_and_transition_time() -> None:
     first = with_condition(None, {"type": "A", "status": "False", "reason": "x", "message": ""}, "t1")
     both = with_condition(first, {"type": "B", "status": "True", "reason": "y", "message": ""}, "t2")
     same = with_condition(both, {"type": "A", "status": "False", "reason": "z", "message": "m"}, "t3")

@@ -21,13 +21,13 @@ pytestmark = pytest.mark.rows(
 
 
 @pytest.mark.parametrize("case", load(__file__, "create"), ids=case_name)
-def test_create(case: Case) -> None:
+def test_created_definition_is_validated(case: Case) -> None:
     new = definition(case.set, case.remove)
     assert texts(validation.validate(new, None)) == expected(case.errors)
 
 
 @pytest.mark.parametrize("case", load(__file__, "update"), ids=case_name)
-def test_update(case: Case) -> None:
+def test_updated_definition_is_validated(case: Case) -> None:
     old = definition(case.old)
     if case.established:
         old["status"]["conditions"] = [{"type": ESTABLISHED, "status": "True"}]
@@ -37,7 +37,7 @@ def test_update(case: Case) -> None:
 
 @pytest.mark.parametrize("case", load(__file__, "v1beta1"), ids=case_name)
 @pytest.mark.rows("B1-002", "B1-003", "B1-004")
-def test_v1beta1(case: Case) -> None:
+def test_created_v1beta1_definition_is_validated(case: Case) -> None:
     body = changed(BASE, {"apiVersion": "apiextensions.k8s.io/v1beta1"}, ["spec.versions[0].schema"])
     new, _ = decode_v1beta1(changed(body, case.set, case.remove))
     assert texts(validation.validate_v1beta1(new, None)) == expected(case.errors)
@@ -52,7 +52,7 @@ def test_v1beta1(case: Case) -> None:
     ],
     ids=["default", "rule"],
 )
-def test_structural_errors_are_sorted_and_come_alone(extra: dict[str, Any], error: str) -> None:
+def test_structural_errors_are_sorted_and_suppress_others(extra: dict[str, Any], error: str) -> None:
     untyped = {name: {"description": "x"} for name in ("z", "a")}
     root = "spec.validation.openAPIV3Schema"
     for fields, paths in (({}, [error]), (untyped, ["properties[a].type", "properties[z].type"])):
@@ -61,7 +61,7 @@ def test_structural_errors_are_sorted_and_come_alone(extra: dict[str, Any], erro
         assert [str(it).partition(": ")[0] for it in found] == [f"{root}.{path}" for path in paths]
 
 
-def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:
+def test_status_update_validates_only_accepted_names() -> None:
     old = definition()
     new = definition({"status": {"acceptedNames": {"plural": "A B", "kind": "x"}, "storedVersions": ["v9"]}})
     assert texts(validation.validate_status(new, old)) == expected(
@@ -69,7 +69,7 @@ def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:
     )
 
 
-def test_a_path_of_slashes_is_shown_no_more_often_than_an_answer_does() -> None:
+def test_errors_of_empty_path_segments_are_bounded() -> None:
     service = {"name": "s", "namespace": "n", "path": "/" * 20_000}
     found = list(address_errors({"service": service}, "client"))
     shown = f'client.service.path: Invalid value: "{service["path"]}"'
@@ -80,7 +80,7 @@ def test_a_path_of_slashes_is_shown_no_more_often_than_an_answer_does() -> None:
     assert len(list(address_errors({"service": {**service, "path": "/" * 300}}, "client"))) == 299
 
 
-def test_stored_versions_are_shown_no_more_often_than_an_answer_does() -> None:
+def test_errors_of_stored_versions_are_bounded() -> None:
     versions = [{"name": f"v{number}", "storage": True} for number in range(3_000)]
     stored = [f"x{number}" for number in range(3_000)]
     found = [str(error) for error in stored_version_errors(stored, versions, "s")]
@@ -94,7 +94,7 @@ def test_stored_versions_are_shown_no_more_often_than_an_answer_does() -> None:
 
 
 @pytest.mark.rows("B1-004")
-def test_an_update_in_the_old_version_may_do_what_v1_refuses() -> None:
+def test_v1beta1_update_skips_v1_only_rules() -> None:
     body = changed(BASE, {"apiVersion": "apiextensions.k8s.io/v1beta1"}, ["spec.versions[0].schema"])
     shape = {"validation": {"openAPIV3Schema": {"type": "object"}}, "preserveUnknownFields": False}
     old, _ = decode_v1beta1({**body, "spec": {**body["spec"], **shape}})

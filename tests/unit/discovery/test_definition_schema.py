@@ -36,14 +36,14 @@ def differences(struct: Struct, schema: dict[str, Any], path: str = "") -> Itera
 
 
 @pytest.mark.rows("CRD-001", "OAS-011")
-def test_every_field_of_a_definition_is_published_and_no_other() -> None:
+def test_published_definition_schema_has_fields_of_decoder() -> None:
     assert list(differences(go.V1, definition_schema("v1"))) == []
     assert list(differences(go.V1BETA1, definition_schema("v1beta1"))) == []
     assert list(differences(namespaces.TYPE, namespace_schema())) == []
 
 
 @pytest.mark.rows("OAS-011")
-def test_every_field_of_a_schema_is_published_and_no_other() -> None:
+def test_published_json_schema_props_has_fields_of_decoder() -> None:
     schema = go.V1.fields["spec"].type.fields["versions"].type.item.fields["schema"].type  # type: ignore[attr-defined]
     props = schema.fields["openAPIV3Schema"].type
     assert types.data().own[SCHEMA]["properties"].keys() == props.fields.keys()
@@ -60,7 +60,7 @@ def catalog() -> Catalog:
 
 @pytest.mark.rows("OAS-002", "OAS-011")
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_schemas_inside_definitions_hold_schemas(version: str) -> None:
+def test_v3_definition_schema_refers_to_json_schema_props(version: str) -> None:
     found = openapi_v3.document(catalog(), f"apis/apiextensions.k8s.io/{version}", VERSION)
     assert found is not None
     schemas = orjson.loads(found.body)["components"]["schemas"]
@@ -72,7 +72,7 @@ def test_schemas_inside_definitions_hold_schemas(version: str) -> None:
 
 
 @pytest.mark.rows("OAS-001", "OAS-005")
-def test_v2_refers_to_schemas_in_its_own_way() -> None:
+def test_v2_definition_schema_refers_to_json_schema_props() -> None:
     definitions = orjson.loads(openapi_v2.document(catalog(), VERSION).body)["definitions"]
     spec = definitions[SCHEMA.replace("JSONSchemaProps", "CustomResourceDefinition")]["properties"]["spec"]
     inside = spec["properties"]["versions"]["items"]["properties"]["schema"]["properties"]["openAPIV3Schema"]
@@ -80,6 +80,6 @@ def test_v2_refers_to_schemas_in_its_own_way() -> None:
     assert definitions[SCHEMA]["properties"]["not"]["$ref"] == f"#/definitions/{SCHEMA}"
 
 
-def test_the_digest_is_that_of_the_files() -> None:
+def test_openapi_digest_is_stable() -> None:
     assert digest() == digest()
     assert len(digest()) == 32

@@ -46,7 +46,7 @@ def served() -> Catalog:
 
 
 @pytest.mark.rows("DIS-104", "VER-001")
-def test_a_group_has_its_versions_in_order(served: Catalog) -> None:
+def test_group_lists_versions_in_priority_order(served: Catalog) -> None:
     versions = [{"groupVersion": f"{GROUP}/{name}", "version": name} for name in ("v2", "v1", "v1beta1")]
     entry = {"name": GROUP, "versions": versions, "preferredVersion": versions[0]}
     assert groups.group(served, GROUP) == {"kind": "APIGroup", "apiVersion": "v1", **entry}
@@ -54,7 +54,7 @@ def test_a_group_has_its_versions_in_order(served: Catalog) -> None:
 
 
 @pytest.mark.rows("DIS-102", "DIS-103", "DIS-112")
-def test_a_version_has_its_resources_and_their_subresources(served: Catalog) -> None:
+def test_resource_list_has_resources_and_subresources(served: Catalog) -> None:
     found = groups.resource_list(served, GROUP, "v1beta1")
     widget = WIDGET | {"storageVersionHash": storage_hash("v1", "Widget")}
     gadget = GADGET | {"storageVersionHash": storage_hash("v1beta1", "Gadget")}
@@ -67,7 +67,7 @@ def test_a_version_has_its_resources_and_their_subresources(served: Catalog) -> 
 
 
 @pytest.mark.rows("DIS-103")
-def test_the_storage_version_is_told_only_when_served() -> None:
+def test_unserved_storage_version_has_no_hash() -> None:
     hidden = definition("things", "Thing", [{"name": "v1", "served": False}, {"name": "v2"}])
     found = groups.resource_list(catalog(hidden), GROUP, "v2")
     assert found is not None
@@ -76,7 +76,7 @@ def test_the_storage_version_is_told_only_when_served() -> None:
 
 @pytest.mark.rows("DIS-105")
 @pytest.mark.parametrize("version", ["v2alpha1", "v9", ""])
-def test_versions_that_nobody_serves_are_not_there(served: Catalog, version: str) -> None:
+def test_unserved_group_or_version_is_not_found(served: Catalog, version: str) -> None:
     assert groups.resource_list(served, GROUP, version) is None
     assert groups.resource_list(served, "other.example.com", "v1") is None
     assert groups.group(served, "other.example.com") is None
@@ -84,7 +84,7 @@ def test_versions_that_nobody_serves_are_not_there(served: Catalog, version: str
 
 
 @pytest.mark.rows("DIS-104", "DIS-111")
-def test_a_group_goes_with_its_last_resource(served: Catalog) -> None:
+def test_group_is_removed_with_last_resource(served: Catalog) -> None:
     fewer = served.without_resource(GROUP, "widgets")
     assert groups.resource_list(fewer, GROUP, "v1") is None
     assert groups.resource_list(fewer, GROUP, "v2") is not None
@@ -99,7 +99,7 @@ def test_definitions_that_are_not_established_are_not_discovered() -> None:
 
 
 @pytest.mark.rows("DEL-004")
-def test_verbs_shrink_while_terminating() -> None:
+def test_terminating_definition_offers_no_write_verbs() -> None:
     going = definition("things", "Thing", [{"name": "v1"}], also=["Terminating"])
     found = groups.resource_list(catalog(going), GROUP, "v1")
     assert found is not None
@@ -115,7 +115,7 @@ def with_builtins(served: Catalog) -> Catalog:
 
 
 @pytest.mark.rows("DIS-101", "DIS-107", "NSP-001")
-def test_the_servers_own_groups_come_first(served: Catalog) -> None:
+def test_built_in_groups_come_first(served: Catalog) -> None:
     everything = with_builtins(served)
     early = everything.with_resource(
         next(iter(catalog(definition("as", "A", [{"name": "v1"}], group="a.io")).resources.values()))
@@ -145,7 +145,7 @@ def subresources(version: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.rows("DIS-106")
-def test_aggregated_discovery_has_everything(served: Catalog) -> None:
+def test_aggregated_discovery_lists_all_resources(served: Catalog) -> None:
     def gadget(version: str) -> dict[str, Any]:
         return {
             "resource": "gadgets",
@@ -186,7 +186,7 @@ def test_aggregated_discovery_has_everything(served: Catalog) -> None:
 
 
 @pytest.mark.rows("DIS-106", "DIS-107")
-def test_the_etag_is_that_of_the_body(served: Catalog) -> None:
+def test_discovery_etag_is_hash_of_json_body(served: Catalog) -> None:
     everything = with_builtins(served)
     core, others = aggregated.document(everything, core=True), aggregated.document(everything, core=False)
     assert [item["metadata"] for item in orjson.loads(core.body)["items"]] == [{}]

@@ -45,7 +45,7 @@ def recorded_catalog() -> Any:
 
 @needs_recording
 @pytest.mark.rows("OAS-002", "OAS-004", "OAS-006", "OAS-007", "OAS-008", "OAS-010", "SEL-004")
-def test_v3_is_what_was_recorded() -> None:
+def test_v3_document_equals_recording() -> None:
     found = openapi_v3.document(recorded_catalog(), f"apis/{RECORDED[0]['spec']['group']}/v1", VERSION)
     assert found is not None
     assert as_recorded(found.body) == RECORDED[1]
@@ -53,7 +53,7 @@ def test_v3_is_what_was_recorded() -> None:
 
 @needs_recording
 @pytest.mark.rows("OAS-001", "OAS-005", "OAS-006", "OAS-007", "SEL-004")
-def test_v2_is_what_was_recorded() -> None:
+def test_v2_document_equals_recording() -> None:
     found = as_recorded(openapi_v2.document(recorded_catalog(), VERSION).body)
     for part in ("paths", "definitions"):  # recordings omit paths of the server itself
         found[part] = {name: value for name, value in found[part].items() if name in RECORDED[2][part]}
@@ -82,12 +82,12 @@ def published_kind(root: dict[str, Any], version: str) -> Any:
 @pytest.mark.rows("OAS-003", "OAS-004", "OAS-005", "OAS-010")
 @pytest.mark.parametrize("version", ["v3", "v2"])
 @pytest.mark.parametrize("case", load(__file__, "schemas"), ids=case_name)
-def test_schemas(case: Case, version: str) -> None:
+def test_schemas_are_published_per_openapi_version(case: Case, version: str) -> None:
     assert published(case.given, version) == case[version]
 
 
 @pytest.mark.rows("OAS-004", "OAS-005")
-def test_embedded_resources_say_what_they_are() -> None:
+def test_embedded_resource_publishes_type_and_metadata() -> None:
     given = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"a": {"type": "string"}}}
     for version, metadata in (
         ("v3", {"allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]}),
@@ -101,7 +101,7 @@ def test_embedded_resources_say_what_they_are() -> None:
 
 @pytest.mark.rows("OAS-004", "OAS-005")
 @pytest.mark.parametrize("version", ["v3", "v2"])
-def test_a_root_that_is_embedded_says_what_embedded_resources_say(version: str) -> None:
+def test_embedded_root_publishes_like_embedded_field(version: str) -> None:
     below = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"kind": {"type": "string"}}}
     found, expected = published_kind(below, version), published(below, version)
     assert found.pop("x-kubernetes-group-version-kind")
@@ -110,7 +110,7 @@ def test_a_root_that_is_embedded_says_what_embedded_resources_say(version: str) 
 
 
 @pytest.mark.rows("OAS-003", "OAS-005")
-def test_without_a_schema_a_kind_is_a_bare_object() -> None:
+def test_kind_without_schema_is_published_as_object() -> None:
     kind = {"x-kubernetes-group-version-kind": [{"group": GROUP, "kind": "Widget", "version": "v1"}], "type": "object"}
     found = orjson.loads(openapi_v2.document(catalog(WIDGETS), VERSION).body)
     assert found["definitions"]["com.example.stable.v1.Widget"] == kind
@@ -121,7 +121,7 @@ def test_without_a_schema_a_kind_is_a_bare_object() -> None:
 
 
 @pytest.mark.rows("OAS-003", "OAS-005")
-def test_a_definition_of_old_that_keeps_everything_is_bare_in_v2() -> None:
+def test_preserve_unknown_fields_publishes_bare_object_in_v2() -> None:
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
     served = catalog(definition("widgets", "Widget", [{"name": "v1", "schema": schema}], preserveUnknownFields=True))
     name = "com.example.stable.v1.Widget"
@@ -133,7 +133,7 @@ def test_a_definition_of_old_that_keeps_everything_is_bare_in_v2() -> None:
 
 
 @pytest.mark.rows("OAS-007")
-def test_cluster_scope_has_no_namespaces() -> None:
+def test_cluster_scoped_paths_have_no_namespace() -> None:
     found = openapi_v3.document(catalog(GADGETS), f"apis/{GROUP}/v2", VERSION)
     assert found is not None
     paths = orjson.loads(found.body)["paths"]
@@ -145,7 +145,7 @@ def test_cluster_scope_has_no_namespaces() -> None:
 
 
 @pytest.mark.rows("OAS-008")
-def test_kubectl_finds_what_it_looks_for() -> None:
+def test_patch_operations_have_fields_that_kubectl_reads() -> None:
     served = catalog(WIDGETS)
     for resource in builtin_resources(v1beta1=False):
         served = served.with_resource(resource)
@@ -177,7 +177,7 @@ def references(value: Any) -> list[str]:
 
 
 @pytest.mark.rows("OAS-001", "OAS-005")
-def test_the_protobuf_form_says_the_same() -> None:
+def test_v2_protobuf_has_contents_of_json() -> None:
     served = catalog(WIDGETS, GADGETS)
     document = orjson.loads(openapi_v2.document(served, VERSION).body)
     message = open_api("v2", openapi_v2.protobuf(served, VERSION).body)
@@ -199,7 +199,7 @@ def test_the_protobuf_form_says_the_same() -> None:
 
 
 @pytest.mark.rows("OAS-002", "OAS-009", "OAS-012")
-def test_hashes_change_with_definitions_only() -> None:
+def test_v3_hashes_change_only_with_published_schema() -> None:
     served = catalog(WIDGETS, GADGETS)
     index = orjson.loads(openapi_v3.index(served, VERSION).body)["paths"]
     assert set(index) - OWN == {f"apis/{GROUP}/{version}" for version in ("v1", "v1beta1", "v2")}
@@ -225,7 +225,7 @@ def schema_with(description: str) -> dict[str, Any]:
 
 
 @pytest.mark.rows("OAS-009")
-def test_a_changed_definition_rebuilds_only_its_own() -> None:
+def test_changed_definition_keeps_parts_of_other_definitions() -> None:
     served = catalog(WIDGETS, GADGETS)
     before = openapi_v3.document(served, f"apis/{GROUP}/v1beta1", VERSION)
     v2 = openapi_v2.document(served, VERSION)
@@ -241,7 +241,7 @@ def test_a_changed_definition_rebuilds_only_its_own() -> None:
     assert openapi_v2.document(changed, VERSION).etag != v2.etag
 
 
-def test_a_kind_never_takes_the_name_of_a_shared_type() -> None:
+def test_kind_cannot_take_model_name_of_shared_type() -> None:
     name = "meta.apis.pkg.apimachinery.k8s.io"
     greedy = definition("statuses", "Status", [{"name": "v1"}], group=name)
     found = openapi_v3.document(catalog(greedy), f"apis/{name}/v1", VERSION)

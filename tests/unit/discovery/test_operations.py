@@ -46,7 +46,7 @@ def documents() -> tuple[dict[str, Any], dict[str, Any]]:
 
 @pytest.mark.rows("OAS-007", "OAS-008")
 @pytest.mark.parametrize("case", load(__file__, "operations"), ids=case_name)
-def test_operations(case: Case) -> None:
+def test_operations_have_expected_ids_and_content(case: Case) -> None:
     documents_v3, v2 = documents()
     root = ROOTS[case["served"]]
     path = f"/{root}{case['path']}"
@@ -78,7 +78,7 @@ def test_operations(case: Case) -> None:
 
 
 @pytest.mark.rows("OAS-007")
-def test_parameters_that_all_operations_share_move_to_the_path() -> None:
+def test_common_parameters_are_published_on_path() -> None:
     item = documents()[0][ROOTS["custom"]]["paths"][f"/{ROOTS['custom']}/widgets"]
     assert [each["name"] for each in item["parameters"]] == sorted([*LISTING, "pretty"])
     assert "parameters" not in item["get"]
@@ -94,7 +94,7 @@ def test_parameters_that_all_operations_share_move_to_the_path() -> None:
         ("Prometheus", "create Prometheus"),
     ],
 )
-def test_articles(kind: str, words: str) -> None:
+def test_descriptions_use_article_of_kind(kind: str, words: str) -> None:
     served = compile_definition(definition("things", kind, [{"name": "v1"}])).versions["v1"]
     described = [one.description for item in path_items(served) for one in item.operations]
     assert words in described
@@ -126,7 +126,7 @@ def test_operation_ids_have_no_punctuation() -> None:
         ),
     ],
 )
-def test_what_the_server_answers_itself(name: str, path: str, identity: str, model: str) -> None:
+def test_discovery_endpoints_are_published(name: str, path: str, identity: str, model: str) -> None:
     v3, v2 = documents()
     found = v3[name]["paths"][path]["get"]
     assert found["operationId"] == v2["paths"][path]["get"]["operationId"] == identity
@@ -136,7 +136,7 @@ def test_what_the_server_answers_itself(name: str, path: str, identity: str, mod
 
 
 @pytest.mark.rows("OAS-002", "OAS-006", "OAS-011")
-def test_nothing_refers_to_what_is_not_there() -> None:
+def test_references_resolve_in_all_documents() -> None:
     v3, v2 = documents()
     for document in v3.values():
         for reference in references(document):
@@ -147,7 +147,7 @@ def test_nothing_refers_to_what_is_not_there() -> None:
 
 
 @pytest.mark.rows("OAS-007")
-def test_operations_have_names_of_their_own() -> None:
+def test_operation_ids_are_unique() -> None:
     v3, v2 = documents()
     for document in (*v3.values(), v2):
         identities = [
@@ -160,13 +160,13 @@ def test_operations_have_names_of_their_own() -> None:
 
 
 @pytest.mark.rows("OAS-002", "OAS-012")
-def test_only_groups_of_the_server_have_a_document_of_the_group() -> None:
+def test_only_built_in_groups_have_group_document() -> None:
     assert f"apis/{GROUP}" not in documents()[0]
     assert f"apis/{GROUP}/v1" in documents()[0]
 
 
 @pytest.mark.rows("OAS-006", "OAS-011")
-def test_built_in_kinds_are_called_by_their_package() -> None:
+def test_built_in_models_are_named_by_package() -> None:
     names = {
         name for document in documents()[0].values() for name in document["components"]["schemas"] if "api." in name
     }
@@ -181,7 +181,7 @@ def test_built_in_kinds_are_called_by_their_package() -> None:
 
 
 @pytest.mark.rows("OAS-006", "OAS-010")
-def test_built_in_lists_tell_how_patches_merge_them() -> None:
+def test_built_in_lists_publish_patch_strategy() -> None:
     v3, v2 = documents()
     name = "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration"
     for schemas in (v3["apis/admissionregistration.k8s.io/v1"]["components"]["schemas"], v2["definitions"]):
@@ -192,7 +192,7 @@ def test_built_in_lists_tell_how_patches_merge_them() -> None:
 
 
 @pytest.mark.rows("OAS-007", "OAS-011")
-def test_an_endpoint_of_another_kind_shows_that_kind() -> None:
+def test_token_subresource_publishes_token_request_kind() -> None:
     core = documents()[0]["api/v1"]
     path = "/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     create = core["paths"][path]["post"]
@@ -204,7 +204,7 @@ def test_an_endpoint_of_another_kind_shows_that_kind() -> None:
 
 
 @pytest.mark.rows("OAS-011")
-def test_a_definition_cannot_take_the_name_of_a_built_in_kind() -> None:
+def test_definition_cannot_take_model_name_of_built_in_kind() -> None:
     greedy = definition("secrets", "Secret", [{"name": "v1"}], group="core.api.k8s.io")
     served = compile_definition(greedy).versions["v1"]
     assert types.model_name(served, "Secret") == "io.k8s.api.core.v1.Secret_v2"

@@ -48,7 +48,7 @@ def bare(value: Any) -> Any:
 
 
 @pytest.mark.rows("DIS-101", "DIS-102")
-def test_legacy_documents_say_the_same(served: Catalog) -> None:
+def test_protobuf_of_legacy_discovery_equals_json(served: Catalog) -> None:
     documents = [
         groups.core_versions(served, "h:1"),
         groups.group_list(served),
@@ -65,7 +65,7 @@ def test_legacy_documents_say_the_same(served: Catalog) -> None:
 
 @pytest.mark.rows("DIS-106", "DIS-107")
 @pytest.mark.parametrize("core", [True, False])
-def test_the_aggregated_document_says_the_same(served: Catalog, core: bool) -> None:
+def test_protobuf_of_aggregated_discovery_equals_json(served: Catalog, core: bool) -> None:
     found = aggregated.document(served, core=core, encoding=PROTOBUF)
     json = orjson.loads(aggregated.document(served, core=core).body)
     api_version, kind, message = messages.discovery(found.body)
@@ -75,7 +75,7 @@ def test_the_aggregated_document_says_the_same(served: Catalog, core: bool) -> N
 
 
 @pytest.mark.rows("DIS-101")
-def test_bytes_are_those_that_go_writes() -> None:
+def test_protobuf_bytes_equal_those_of_go() -> None:
     document = {
         "kind": "APIGroup",
         "apiVersion": "v1",
@@ -89,6 +89,6 @@ def test_bytes_are_those_that_go_writes() -> None:
     assert base64.b64encode(protobuf.encode(document)) == base64.b64encode(envelope)
 
 
-def test_other_kinds_are_none() -> None:
+def test_protobuf_of_unknown_kind_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"discovery\.Pod"):
         protobuf.encode({"kind": "Pod"})

@@ -60,34 +60,34 @@ def _deeper(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[
 schemas = st.recursive(scalars, _deeper, max_leaves=8)
 
 
-def everywhere(schema: Any) -> Iterator[dict[str, Any]]:
+def all_schemas(schema: Any) -> Iterator[dict[str, Any]]:
     """Yield the schema and all schemas below it."""
     if not isinstance(schema, dict):
         return
     yield schema
     for inner in schema.get("properties", {}).values():
-        yield from everywhere(inner)
+        yield from all_schemas(inner)
     for key in ("items", "additionalProperties", "not"):
-        yield from everywhere(schema.get(key))
+        yield from all_schemas(schema.get(key))
     for key in ("allOf", "anyOf", "oneOf"):
         for inner in schema.get(key, ()):
-            yield from everywhere(inner)
+            yield from all_schemas(inner)
 
 
-def served(schema: dict[str, Any]) -> Any:
+def catalog_with(schema: dict[str, Any]) -> Any:
     root = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"x": schema}}}}
     return catalog(definition("as", "A", [{"name": "v1", "schema": {"openAPIV3Schema": root}}]))
 
 
-def at_x(kind: dict[str, Any]) -> Any:
+def schema_of_x(kind: dict[str, Any]) -> Any:
     return kind["properties"]["spec"]["properties"]["x"]
 
 
 @pytest.mark.rows("OAS-005")
 @given(schemas)
-def test_v2_has_nothing_that_old_readers_cannot_bear(schema: dict[str, Any]) -> None:
-    document = orjson.loads(openapi_v2.document(served(schema), VERSION).body)
-    for found in everywhere(at_x(document["definitions"][NAME])):
+def test_v2_schema_omits_keywords_unknown_to_v2(schema: dict[str, Any]) -> None:
+    document = orjson.loads(openapi_v2.document(catalog_with(schema), VERSION).body)
+    for found in all_schemas(schema_of_x(document["definitions"][NAME])):
         assert not {"allOf", "anyOf", "oneOf", "not", "nullable", "default"} & found.keys()
         assert found.get("type") != "array" or "items" in found
         if found.get("x-kubernetes-preserve-unknown-fields"):
@@ -97,14 +97,14 @@ def test_v2_has_nothing_that_old_readers_cannot_bear(schema: dict[str, Any]) -> 
 
 @pytest.mark.rows("OAS-004", "OAS-010")
 @given(schemas)
-def test_v3_says_all_of_it_and_spells_out_what_is_special(schema: dict[str, Any]) -> None:
-    document = openapi_v3.document(served(schema), PATH, VERSION)
+def test_v3_schema_keeps_keywords_and_expands_extensions(schema: dict[str, Any]) -> None:
+    document = openapi_v3.document(catalog_with(schema), PATH, VERSION)
     assert document is not None
-    published = at_x(orjson.loads(document.body)["components"]["schemas"][NAME])
+    published = schema_of_x(orjson.loads(document.body)["components"]["schemas"][NAME])
     for given_, found in zip(walk(schema), walk(published), strict=False):
         for key in ("type", "nullable", "default", "enum", "x-kubernetes-list-type", "oneOf", "not"):
             assert found.get(key) == given_.get(key)
-    for found in everywhere(published):
+    for found in all_schemas(published):
         if found.get("x-kubernetes-int-or-string"):
             assert found["anyOf"] == BRANCHES or found["allOf"][0]["anyOf"] == BRANCHES
         if found.get("x-kubernetes-embedded-resource"):
@@ -125,8 +125,8 @@ def walk(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.rows("OAS-001", "OAS-002")
 @given(schemas)
-def test_the_protobuf_forms_say_what_the_json_forms_say(schema: dict[str, Any]) -> None:
-    found = served(schema)
+def test_protobuf_schemas_equal_json_schemas(schema: dict[str, Any]) -> None:
+    found = catalog_with(schema)
     v2 = orjson.loads(openapi_v2.document(found, VERSION).body)["definitions"]
     assert v2_schemas(open_api("v2", openapi_v2.protobuf(found, VERSION).body))[NAME] == v2[NAME]
     v3, protobuf = openapi_v3.document(found, PATH, VERSION), openapi_v3.protobuf(found, PATH, VERSION)
@@ -137,8 +137,8 @@ def test_the_protobuf_forms_say_what_the_json_forms_say(schema: dict[str, Any]) 
 
 @pytest.mark.rows("OAS-009")
 @given(schemas, schemas)
-def test_the_hash_is_that_of_the_document(one: dict[str, Any], other: dict[str, Any]) -> None:
-    documents = [openapi_v3.document(served(schema), PATH, VERSION) for schema in (one, other)]
+def test_different_documents_have_different_etags(one: dict[str, Any], other: dict[str, Any]) -> None:
+    documents = [openapi_v3.document(catalog_with(schema), PATH, VERSION) for schema in (one, other)]
     assert documents[0] is not None
     assert documents[1] is not None
     if documents[0].body != documents[1].body:
@@ -149,7 +149,7 @@ def test_the_hash_is_that_of_the_document(one: dict[str, Any], other: dict[str, 
 @pytest.mark.parametrize(
     ("default", "which"), [(1.5, "number"), (True, "boolean"), ("x", "string"), ({"a": "b"}, None), ({}, None)]
 )
-def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
+def test_protobuf_defaults_hold_scalars_only(default: Any, which: str | None) -> None:
     """The message has a field for numbers, booleans and strings; it is empty for objects and lists."""
     forms: dict[type, dict[str, Any]] = {
         float: {"type": "number"},
@@ -157,7 +157,7 @@ def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
         str: {"type": "string"},
         dict: {"type": "object", "additionalProperties": {"type": "string"}},
     }
-    found = openapi_v3.protobuf(served({**forms[type(default)], "default": default}), PATH, VERSION)
+    found = openapi_v3.protobuf(catalog_with({**forms[type(default)], "default": default}), PATH, VERSION)
     assert found is not None
     schemas = open_api("v3", found.body).components.schemas.additional_properties
     at: Any = next(entry.value for entry in schemas if entry.name == NAME)
@@ -183,7 +183,7 @@ def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
         ([1e21, -1, True, None], "- 1e+21\n- -1\n- true\n- null\n"),
     ],
 )  # fmt: skip
-def test_values_in_protobuf_are_yaml_in_blocks(value: Any, text: str) -> None:
+def test_protobuf_values_are_block_yaml(value: Any, text: str) -> None:
     assert yaml_in_order(value) == text
 
 
@@ -193,5 +193,5 @@ values = st.recursive(texts, lambda inner: st.one_of(st.lists(inner), st.diction
 
 @pytest.mark.rows("OAS-001")
 @given(values)
-def test_values_in_protobuf_read_back(value: Any) -> None:
+def test_protobuf_values_round_trip_as_yaml(value: Any) -> None:
     assert yaml.load(yaml_in_order(value), yaml.BaseLoader) == value  # BaseLoader reads all values as strings

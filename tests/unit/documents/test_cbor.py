@@ -32,7 +32,7 @@ def head(major: int, argument: int) -> bytes:
     raise AssertionError(argument)
 
 
-def written(value: Any, strings: int = 2) -> bytes:
+def encode_cbor(value: Any, strings: int = 2) -> bytes:
     """Return CBOR; ``strings`` is the major type of strings: byte strings (2), as of Kubernetes, or text (3)."""
     if value is None or isinstance(value, bool):
         return {None: b"\xf6", False: b"\xf4", True: b"\xf5"}[value]
@@ -44,18 +44,18 @@ def written(value: Any, strings: int = 2) -> bytes:
         raw = value.encode()
         return head(strings, len(raw)) + raw
     if isinstance(value, list):
-        return head(4, len(value)) + b"".join(written(item, strings) for item in value)
-    pairs = b"".join(written(name, strings) + written(item, strings) for name, item in value.items())
+        return head(4, len(value)) + b"".join(encode_cbor(item, strings) for item in value)
+    pairs = b"".join(encode_cbor(name, strings) + encode_cbor(item, strings) for name, item in value.items())
     return head(5, len(value)) + pairs
 
 
 @given(VALUES, st.sampled_from((2, 3)))
-def test_what_is_written_is_read(value: Any, strings: int) -> None:
-    assert cbor.decode(cbor.SELF_DESCRIBED + written(value, strings)) == value
+def test_encoded_cbor_is_decoded(value: Any, strings: int) -> None:
+    assert cbor.decode(cbor.SELF_DESCRIBED + encode_cbor(value, strings)) == value
 
 
 @given(st.binary(max_size=60))
-def test_anything_else_is_an_error_and_nothing_worse(data: bytes) -> None:
+def test_random_bytes_decode_or_raise_cbor_error(data: bytes) -> None:
     with contextlib.suppress(cbor.CborError):
         cbor.decode(data)
 
@@ -64,7 +64,7 @@ def test_anything_else_is_an_error_and_nothing_worse(data: bytes) -> None:
     ("data", "value"),
     [("f93e00", 1.5), ("fa47c35000", 100000.0), ("d64101", "AQ=="), ("d541ff", "_w"), ("d742abcd", "ABCD")],
 )
-def test_shorter_numbers_and_bytes(data: str, value: Any) -> None:
+def test_short_floats_and_tagged_bytes_are_decoded(data: str, value: Any) -> None:
     assert cbor.decode(bytes.fromhex(data)) == value
 
 
@@ -77,13 +77,13 @@ def test_shorter_numbers_and_bytes(data: str, value: Any) -> None:
         ("0101", "1 bytes follow"), ("81" * 300 + "01", "nested"),
     ],
 )  # fmt: skip
-def test_broken_values(data: str, text: str) -> None:
+def test_invalid_cbor_is_an_error(data: str, text: str) -> None:
     with pytest.raises(cbor.CborError, match=text):
         cbor.decode(bytes.fromhex(data))
 
 
-def test_a_stored_object_is_kept_as_json() -> None:
-    stored = cbor.SELF_DESCRIBED + written({"kind": "K", "metadata": {"name": "a"}, "n": 1})
+def test_stored_cbor_object_becomes_json() -> None:
+    stored = cbor.SELF_DESCRIBED + encode_cbor({"kind": "K", "metadata": {"name": "a"}, "n": 1})
     assert json_object(stored) == b'{"kind":"K","metadata":{"name":"a"},"n":1}\n'
     with pytest.raises(ValueError, match="cannot unmarshal array into Go value of type map"):
-        json_object(cbor.SELF_DESCRIBED + written([1]))
+        json_object(cbor.SELF_DESCRIBED + encode_cbor([1]))

@@ -29,21 +29,21 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(KEYS | TEXTS, VALUES, max_size=4)
 
 
-def same(one: Any, other: Any) -> bool:
+def encode_equal(one: Any, other: Any) -> bool:
     return encode([one]) == encode([other])
 
 
 @given(OBJECTS)
-def test_encoding_is_read_back(document: dict[str, Any]) -> None:
+def test_encoded_json_is_decoded_unchanged(document: dict[str, Any]) -> None:
     raw = encode(document)
     again, notes = decode_json(raw)
     assert notes == []
-    assert same(again, document)
+    assert encode_equal(again, document)
     assert encode(again) == raw
 
 
 @given(OBJECTS | st.dictionaries(KEYS, st.floats(allow_nan=False, allow_infinity=False), max_size=3))
-def test_a_float_is_told_of(document: dict[str, Any]) -> None:
+def test_encoder_reports_floats(document: dict[str, Any]) -> None:
     raw, floats = encode_with_float_flag(document)
     assert raw == encode(document)
     assert floats or not any(isinstance(number, float) for number in numbers(document))
@@ -57,7 +57,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 @given(OBJECTS | st.dictionaries(TEXTS, SCALARS | st.lists(SCALARS, max_size=2), min_size=7, max_size=12))
-def test_a_clone_may_be_changed(document: dict[str, Any]) -> None:
+def test_changing_clone_keeps_original(document: dict[str, Any]) -> None:
     raw = json.dumps(document)
     copied = clone(document)
     assert json.dumps(copied) == raw
@@ -66,20 +66,20 @@ def test_a_clone_may_be_changed(document: dict[str, Any]) -> None:
 
 
 @given(OBJECTS)
-def test_other_spellings_read_the_same(document: dict[str, Any]) -> None:
+def test_json_formatting_does_not_change_result(document: dict[str, Any]) -> None:
     for text in (json.dumps(document), json.dumps(document, indent=3), json.dumps(document, ensure_ascii=False)):
         again, notes = decode_json(text.encode())
         assert notes == []
-        assert same(again, document)
+        assert encode_equal(again, document)
 
 
 @given(OBJECTS)
-def test_json_is_yaml(document: dict[str, Any]) -> None:
+def test_json_decodes_the_same_as_yaml(document: dict[str, Any]) -> None:
     raw = encode(document)
     breaks = {"\u2028", "\u2029", "\ufeff"}  # YAML 1.1 breaks lines at the first two and skips the third
     plain = all((ord(char) >= 0xA0 or char < "\x7f") and char not in breaks for char in raw.decode())
     if b"\\u" not in raw and plain:
-        assert same(decode_yaml(raw)[0], yaml_text.decode_yaml(raw)[0])
+        assert encode_equal(decode_yaml(raw)[0], yaml_text.decode_yaml(raw)[0])
 
 
 PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126) | st.sampled_from("\néß"), max_size=8)
@@ -97,7 +97,7 @@ PLAIN_VALUES = st.recursive(
     ),
     st.integers(1, 9),
 )
-def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) -> None:
+def test_placeholders_are_independent_of_piece_size(parts: list[str], stretch: int) -> None:
     """Other threads run during the search of large texts; one regular expression over 2.8 MB blocked them for 0.5 s."""
     text = "".join(parts)
     whole = yaml_text._with_placeholders(text)
@@ -107,7 +107,7 @@ def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) 
 
 
 @pytest.mark.parametrize("text", ["{" + "a:" * 700_000 + "}", '"' + "a " * 700_000 + '"'], ids=["flow", "quoted"])
-def test_other_threads_run_while_yaml_is_read(text: str) -> None:
+def test_yaml_decoding_lets_other_threads_run(text: str) -> None:
     """The best of three runs counts: in one run, other programs may keep this thread from the processor."""
     longest = min(longest_stretch(text.encode()) for _ in range(3))
     prompt(longest, 0.01, "another thread waited for seconds of CPU")
@@ -136,12 +136,12 @@ def longest_stretch(raw: bytes) -> float:
 
 
 @given(st.dictionaries(PLAIN, PLAIN_VALUES, max_size=3))
-def test_yaml_is_read_back(document: dict[str, Any]) -> None:
+def test_encoded_yaml_is_decoded_unchanged(document: dict[str, Any]) -> None:
     assert decode_yaml(encode_yaml(document)) == (document, [])
 
 
 @given(st.lists(st.tuples(KEYS, SCALARS), min_size=1, max_size=6))
-def test_duplicates_are_always_noticed(members: list[tuple[str, Any]]) -> None:
+def test_duplicate_fields_are_reported(members: list[tuple[str, Any]]) -> None:
     text = "{" + ", ".join(f"{json.dumps(key)} : {json.dumps(value)}" for key, value in members) + "}"
     document, notes = decode_json(text.encode())
     doubles = {key for key, _ in members if [name for name, _ in members].count(key) > 1}
@@ -150,14 +150,14 @@ def test_duplicates_are_always_noticed(members: list[tuple[str, Any]]) -> None:
 
 
 @given(st.binary(max_size=30) | st.text('{}[]":,tfn0-1.e\\u d8ual', max_size=25).map(str.encode))
-def test_decoding_raises_nothing_but_its_own_error(raw: bytes) -> None:
+def test_decoders_raise_only_decode_error(raw: bytes) -> None:
     fault = syntax_error(raw)
-    told = refusal(decode_json, raw)
+    told = decode_error(decode_json, raw)
     assert told == fault or (fault is None and told)
-    refusal(decode_yaml, raw)
+    decode_error(decode_yaml, raw)
 
 
-def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
+def decode_error(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
     """Return the error of decoding a text, None for valid texts."""
     try:
         decode(raw)
@@ -166,7 +166,7 @@ def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
     return None
 
 
-def merged(target: Any, patch: Any) -> Any:
+def merge_by_rfc_7386(target: Any, patch: Any) -> Any:
     """Return a document merged as in RFC 7386, section 2; lists must not contain members that are null."""
     if not isinstance(patch, dict):
         return patch
@@ -175,7 +175,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(key, None)
         else:
-            result[key] = merged(result.get(key), value)
+            result[key] = merge_by_rfc_7386(result.get(key), value)
     return result
 
 
@@ -192,12 +192,12 @@ PATCHES = st.recursive(
 
 
 @given(OBJECTS, PATCHES)
-def test_merge_patches_are_those_of_the_standard(document: dict[str, Any], patch: dict[str, Any]) -> None:
+def test_merge_patch_follows_rfc_7386(document: dict[str, Any], patch: dict[str, Any]) -> None:
     before = clone(document), clone(patch)
     result = merge_patch.apply(document, patch)
-    assert same(result, merged(document, patch))
-    assert same([document, patch], list(before))
-    assert same(merge_patch.apply(result, patch), result)
+    assert encode_equal(result, merge_by_rfc_7386(document, patch))
+    assert encode_equal([document, patch], list(before))
+    assert encode_equal(merge_patch.apply(result, patch), result)
 
 
 def scramble(value: Any) -> None:
@@ -208,11 +208,11 @@ def scramble(value: Any) -> None:
 
 
 @given(OBJECTS, PATCHES)
-def test_what_is_patched_may_be_changed(document: dict[str, Any], patch: dict[str, Any]) -> None:
+def test_changing_patched_document_keeps_inputs(document: dict[str, Any], patch: dict[str, Any]) -> None:
     before = clone(document), clone(patch)
     scramble(merge_patch.apply(document, patch))
     scramble(json_patch.apply(document, [{"op": "add", "path": "/a", "value": patch}]))
-    assert same([document, patch], list(before))
+    assert encode_equal([document, patch], list(before))
 
 
 def pointers(value: Any, path: str = "") -> list[str]:
@@ -232,18 +232,18 @@ def model_get(value: Any, path: str) -> Any:
 
 
 @given(OBJECTS.filter(bool), st.data())
-def test_json_patch_against_a_plain_model(document: dict[str, Any], data: st.DataObject) -> None:
+def test_json_patch_operations_match_model(document: dict[str, Any], data: st.DataObject) -> None:
     path = data.draw(st.sampled_from(pointers(document)[1:]))
     value = data.draw(VALUES)
     found = model_get(document, path)
     replaced = json_patch.apply(document, [{"op": "replace", "path": path, "value": value}])
-    assert same(model_get(replaced, path), value)
-    assert same(json_patch.apply(replaced, [{"op": "replace", "path": path, "value": found}]), document)
-    assert same(json_patch.apply(document, [{"op": "test", "path": path, "value": found}]), document)
+    assert encode_equal(model_get(replaced, path), value)
+    assert encode_equal(json_patch.apply(replaced, [{"op": "replace", "path": path, "value": found}]), document)
+    assert encode_equal(json_patch.apply(document, [{"op": "test", "path": path, "value": found}]), document)
     removed = json_patch.apply(document, [{"op": "remove", "path": path}])
     assert len(pointers(removed)) == len(pointers(document)) - len(pointers(found))
-    assert same(json_patch.apply(removed, [{"op": "add", "path": path, "value": found}]), document)
+    assert encode_equal(json_patch.apply(removed, [{"op": "add", "path": path, "value": found}]), document)
     copied = json_patch.apply(document, [{"op": "copy", "from": path, "path": "/new place"}])
     moved = json_patch.apply(document, [{"op": "move", "from": path, "path": "/new place"}])
-    assert same(copied["new place"], found)
-    assert same(moved, {**removed, "new place": found})
+    assert encode_equal(copied["new place"], found)
+    assert encode_equal(moved, {**removed, "new place": found})

@@ -25,14 +25,14 @@ from apiext.documents.encoding import (
 
 @pytest.mark.rows("ERR-11", "DEC-001")
 @pytest.mark.parametrize("case", load(__file__, "json_errors"), ids=case_name)
-def test_json_errors(case: Case) -> None:
+def test_json_syntax_errors_are_those_of_go(case: Case) -> None:
     with pytest.raises(DecodeError) as refused:
         decode_json(case.text.encode())
     assert str(refused.value) == case.error
 
 
 @pytest.mark.rows("DEC-001", "DEC-003")
-def test_numbers_that_no_float_holds_are_stood_for() -> None:
+def test_overflowing_numbers_become_placeholders() -> None:
     document, notes = decode_overflowing(b'{"a": [1e400, {"b": -1e400}], "c": %s, "c": 1e308, "d": 7}' % (b"9" * 400))
     (beyond, inner), end = document["a"], document["c"]
     assert (beyond, inner["b"], end, document["d"]) == (10**400, -(10**400), 1e308, 7)
@@ -48,13 +48,13 @@ def test_numbers_that_no_float_holds_are_stood_for() -> None:
 
 @pytest.mark.rows("DEC-003", "WRI-013")
 @pytest.mark.parametrize("case", load(__file__, "duplicates"), ids=case_name)
-def test_duplicates(case: Case) -> None:
+def test_duplicate_fields_keep_last_value_and_are_noted(case: Case) -> None:
     assert decode_json(case.text.encode()) == (case.then, case.notes)
 
 
 @pytest.mark.rows("DEC-001", "WRI-013")
 @pytest.mark.parametrize("case", load(__file__, "yaml"), ids=case_name)
-def test_yaml(case: Case) -> None:
+def test_yaml_is_decoded_as_in_go(case: Case) -> None:
     if case.error is not None:
         with pytest.raises(DecodeError) as refused:
             decode_yaml(case.text.encode())
@@ -109,14 +109,14 @@ def test_floats_print_as_go_prints_them(number: float, text: str) -> None:
 
 
 @pytest.mark.rows("NEG-006")
-def test_keys_are_sorted_when_asked_for() -> None:
+def test_encode_sorts_keys_and_encode_in_order_does_not() -> None:
     document = {"b": {"d": 1, "c": 2.0}, "a": None}
     assert encode(document) == b'{"a":null,"b":{"c":2,"d":1}}'
     assert encode_in_order(document) == b'{"b":{"d":1,"c":2},"a":null}'
 
 
 @pytest.mark.rows("NEG-005")
-def test_pretty_has_two_spaces() -> None:
+def test_pretty_indents_by_two_spaces() -> None:
     assert pretty(b'{"b":[1,2.50,{}],"a":[]}') == b'{\n  "b": [\n    1,\n    2.5,\n    {}\n  ],\n  "a": []\n}'
     for number in (b"100000000000000000000", b"-100000000000000000000", b"9223372036854775808"):
         assert pretty(b"[%b]" % number) == b"[\n  %b\n]" % number
@@ -132,7 +132,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("raw", "document"), TEXTS)
-def test_broken_characters_are_replaced(raw: bytes, document: Any) -> None:
+def test_invalid_characters_are_replaced(raw: bytes, document: Any) -> None:
     assert decode_json(raw) == (document, [])
 
 
@@ -147,18 +147,18 @@ def test_deep_nesting_is_refused_quickly(opening: str, closing: str, depth: int)
     prompt(time.perf_counter() - before, 1)
 
 
-def test_a_fault_behind_many_escapes_is_found() -> None:
+def test_syntax_error_after_many_escapes_is_found() -> None:
     with pytest.raises(DecodeError, match="invalid character 'x' after array element"):
         decode_json(b'["' + rb"\n\u00e9" * 1_000 + b'" x]')
 
 
-def test_brackets_in_texts_do_not_nest() -> None:
+def test_brackets_in_strings_do_not_count_as_depth() -> None:
     text = "[" * 1000 + '\\"{'
     document = [{"a": "[{" * 400, "b\\": '"[['}] * 200 + [text]
     assert decode_json(orjson.dumps(document)) == (document, [])
 
 
-def test_what_is_decoded_can_be_encoded() -> None:
+def test_document_of_maximum_depth_is_encoded() -> None:
     deepest = "[" * limits.MAX_DEPTH + "]" * limits.MAX_DEPTH
     document, _ = decode_json(deepest.encode())
     assert encode(document) == deepest.encode()
@@ -178,7 +178,7 @@ def test_what_is_decoded_can_be_encoded() -> None:
         "- " * 5_000 + "x",
         "{a: " * 5_000,
     ],
-    ids=["a tower of aliases", "many aliases", "long texts", "long keys", "deep flow", "deep block", "deep mappings"],
+    ids=["nested aliases", "many aliases", "long texts", "long keys", "deep flow", "deep block", "deep mappings"],
 )
 def test_yaml_bombs_are_refused(text: str) -> None:
     with pytest.raises(DecodeError):
@@ -186,7 +186,7 @@ def test_yaml_bombs_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
-def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
+def test_yaml_encoding_follows_byte_order_mark(encoding: str) -> None:
     mark = "\ufeff" if encoding == "utf-16-be" else ""  # the other codecs write a byte order mark themselves
     assert decode_yaml(f"{mark}a: {{é: 😀}}\n".encode(encoding)) == ({"a": {"é": "😀"}}, [])
 
@@ -211,19 +211,19 @@ def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
         (b"\xfe\xff\xdc\x00", "unexpected low surrogate area"),
     ],
 )
-def test_a_yaml_text_that_is_broken_is_refused(raw: bytes, text: str) -> None:
+def test_invalid_utf8_and_utf16_in_yaml_are_refused(raw: bytes, text: str) -> None:
     with pytest.raises(DecodeError, match=f"^yaml: {text}$"):
         decode_yaml(raw)
 
 
 @pytest.mark.parametrize("raw", [b"a: \xff", b"a: \x00b", b"\tx: 1"])
-def test_what_is_no_yaml_text_is_refused(raw: bytes) -> None:
+def test_invalid_yaml_characters_are_refused(raw: bytes) -> None:
     with pytest.raises(DecodeError, match="yaml: "):
         decode_yaml(raw)
 
 
 @pytest.mark.rows("NEG-001")
-def test_yaml_is_written_with_sorted_keys_and_reads_back() -> None:
+def test_encoded_yaml_has_sorted_keys() -> None:
     document = {
         "b": "yes",
         "a": [1, "1", None, True, "0x1f", "a\nb\n", "x: y", " lead", "", {}, []],
@@ -235,7 +235,7 @@ def test_yaml_is_written_with_sorted_keys_and_reads_back() -> None:
 
 
 @pytest.mark.rows("NEG-001")
-def test_yaml_is_written_as_go_writes_it() -> None:
+def test_encoded_yaml_equals_output_of_go() -> None:
     document = {
         **dict.fromkeys(("v10", "v2", "a~", "ab", "1", "A", "x01", "x000", "x1"), 1),
         "numbers": [1.5, 1e21, 1e-07, 1e-05, 0.0001, 1234567.5, 123456.5, 25000000000.0, 1e19, -0.5],
@@ -266,12 +266,12 @@ def test_yaml_is_written_as_go_writes_it() -> None:
 
 @pytest.mark.rows("NEG-001")
 @pytest.mark.parametrize("text", ["...", "...\n", "a\n...\n", "...\n\n", "\n...\n", "---\n...\n", "a\n\n\n"])
-def test_dots_at_the_end_of_yaml_stay(text: str) -> None:
+def test_yaml_strings_keep_trailing_document_end_marker(text: str) -> None:
     for document in ({"a": text}, {"a": [text]}):
         assert decode_yaml(encode_yaml(document)) == (document, [])
 
 
-def test_numbers_in_keys_run_over_as_in_go() -> None:
+def test_numbers_in_keys_overflow_as_in_go() -> None:
     least = ["x9223372036854775808", "x1" + "0" * 63]  # int64 minimum: the second is 5 ** 63 * 2 ** 63
     keys = [*least, "x18446744073709551616", "x1" + "0" * 5000, "x5"]  # the numbers overflow to 0, 0 and 5
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
@@ -279,7 +279,7 @@ def test_numbers_in_keys_run_over_as_in_go() -> None:
     assert places == sorted(places)
 
 
-def test_long_numbers_in_keys_are_looked_at_once() -> None:
+def test_long_numbers_in_keys_are_compared_in_linear_time() -> None:
     keys = [f"{'1' * 40_000}x{end}a" for end in "01"]
     began = time.process_time()
     text = encode_yaml(dict.fromkeys(reversed(keys), 1)).decode()
@@ -287,6 +287,6 @@ def test_long_numbers_in_keys_are_looked_at_once() -> None:
     assert text.index("x0a") < text.index("x1a")
 
 
-def test_kinds_of_values_have_their_names() -> None:
+def test_json_kind_names_json_types() -> None:
     values = ({}, [], "x", 1, 1.5, True, None)
     assert [json_kind(value) for value in values] == ["object", "array", "string", "number", "number", "bool", "null"]

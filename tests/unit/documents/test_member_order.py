@@ -43,7 +43,7 @@ def _paths(value: Any, path: str) -> Iterator[str]:
 
 
 @given(_MEMBERS, st.randoms(use_true_random=False))
-def test_notes_come_as_their_members_do(members: Members, random: Any) -> None:
+def test_field_errors_follow_order_of_fields(members: Members, random: Any) -> None:
     wanted: list[str] = []
     seen: set[str] = set()
     for path in _paths(tuple(members), ""):
@@ -59,7 +59,7 @@ def test_notes_come_as_their_members_do(members: Members, random: Any) -> None:
     assert in_order_of_members(_text(tuple(members)).encode(), shuffled) == [*notes, *rest]
 
 
-def test_long_paths_are_not_kept() -> None:
+def test_long_field_paths_use_bounded_memory() -> None:
     levels, count = 200, 4_000
     inner = ",".join(f'"a{index}":0' for index in range(count))
     text = '{"x":' + f'{{"{"p" * 1_000}":' * levels + f"{{{inner}}}" + "}" * levels + ',"x":0}'

@@ -14,7 +14,7 @@ from apiext.documents.document import clone
 
 @pytest.mark.rows("WRI-007")
 @pytest.mark.parametrize("case", load(__file__, "json_patch"), ids=case_name)
-def test_json_patch(case: Case) -> None:
+def test_json_patch_operations_are_applied(case: Case) -> None:
     if case.invalid:
         with pytest.raises(json_patch.PatchInvalid) as caught:
             json_patch.apply(case.given, case.patch)
@@ -30,7 +30,7 @@ def test_json_patch(case: Case) -> None:
 
 
 @pytest.mark.rows("WRI-007", "LIM-002")
-def test_too_many_operations() -> None:
+def test_json_patch_operations_are_limited() -> None:
     text = "The allowed maximum operations in a JSON patch is 10000, got 10001"
     many = [{"op": "add", "path": "/q", "value": 1}] * 10_001
     with pytest.raises(json_patch.PatchTooBig, match=text):
@@ -59,7 +59,9 @@ MOVES: list[tuple[int, dict[str, Any]]] = [  # number of elements that move, in 
 
 @pytest.mark.rows("LIM-002")
 @pytest.mark.parametrize(("moved", "operation"), MOVES)
-def test_lists_do_not_move_without_end(moved: int, operation: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_list_elements_are_limited(
+    moved: int, operation: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: dict[str, Any] = {"d": list(range(10)), "0": 0}
     monkeypatch.setattr(limits, "MAX_JSON_PATCH_MOVED", moved)
     json_patch.apply(given, [operation])
@@ -72,7 +74,7 @@ def test_lists_do_not_move_without_end(moved: int, operation: dict[str, Any], mo
 
 
 @pytest.mark.rows("LIM-002")
-def test_copies_do_not_double_without_end() -> None:
+def test_size_of_json_patch_copies_is_limited() -> None:
     doubling = [{"op": "add", "path": "/a", "value": ["x" * 1000]}]
     doubling += [{"op": "copy", "from": "/a", "path": "/a/-"}] * 40
     text = "Unable to complete the copy, the accumulated size increase of copy is 4115463, exceeding the limit 3145728"
@@ -80,7 +82,7 @@ def test_copies_do_not_double_without_end() -> None:
         json_patch.apply({}, doubling)
 
 
-def test_patches_do_not_nest_without_end() -> None:
+def test_depth_of_json_patch_result_is_limited() -> None:
     before = time.perf_counter()
     digging = [{"op": "add", "path": "/a" * (n + 1), "value": {}} for n in range(2_000)]
     with pytest.raises(json_patch.PatchInvalid, match="exceeds max depth"):
@@ -95,33 +97,38 @@ def test_patches_do_not_nest_without_end() -> None:
 
 
 @pytest.mark.rows("WRI-013")
-def test_members_that_operations_do_not_have_are_noted() -> None:
+def test_unknown_json_patch_fields_are_reported() -> None:
     operations: list[Any] = [{"op": "test", "path": "/a"}, {"op": "add", "path": "/a", "value": 1, "foo": 1}]
     assert json_patch.check(operations) == ['unknown field "[1].foo"']
 
 
 MERGES = [
     ("null removes", {"a": 1, "b": 2}, {"a": None}, {"b": 2}),
-    ("null of nothing", {"b": 2}, {"a": None}, {"b": 2}),
+    ("null of an absent field", {"b": 2}, {"a": None}, {"b": 2}),
     ("objects merge", {"a": {"x": 1, "y": 2}}, {"a": {"y": 3}}, {"a": {"x": 1, "y": 3}}),
     ("lists are replaced", {"a": [1, 2]}, {"a": [3]}, {"a": [3]}),
     ("an object replaces a list without its nulls", {"a": [1]}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
-    ("nulls of a new object go", {}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
-    ("also inside lists, where only elements may be null.", {"a": [1]}, {"a": [None, {"b": None}]}, {"a": [None, {}]}),
-    ("a list in place of an object keeps them", {"a": {}}, {"a": [{"b": None}]}, {"a": [{"b": None}]}),
+    ("nulls of a new object are dropped", {}, {"a": {"b": {"c": None}}}, {"a": {"b": {}}}),
+    (
+        "nulls in objects of a list are dropped, null elements stay",
+        {"a": [1]},
+        {"a": [None, {"b": None}]},
+        {"a": [None, {}]},
+    ),
+    ("a list in place of an object keeps nulls of its objects", {"a": {}}, {"a": [{"b": None}]}, {"a": [{"b": None}]}),
     ("an empty object in place of a scalar", {"a": 1}, {"a": {}}, {"a": {}}),
 ]
 
 
 @pytest.mark.rows("WRI-007")
 @pytest.mark.parametrize(("name", "given", "patch", "then"), MERGES, ids=[row[0] for row in MERGES])
-def test_merge_patch(name: str, given: Any, patch: Any, then: Any) -> None:
+def test_merge_patch_is_applied(name: str, given: Any, patch: Any, then: Any) -> None:
     assert merge_patch.apply(given, patch) == then
 
 
 @pytest.mark.rows("TAB-007")
 @pytest.mark.parametrize("case", load(__file__, "jsonpath"), ids=case_name)
-def test_jsonpath(case: Case) -> None:
+def test_jsonpath_is_evaluated_as_upstream(case: Case) -> None:
     if case.error is not None:
         with pytest.raises(jsonpath.JSONPathError) as refused:
             jsonpath.compile(case.path)
@@ -130,7 +137,7 @@ def test_jsonpath(case: Case) -> None:
         assert jsonpath.compile(case.path)(case.given) == case.then
 
 
-def test_paths_that_multiply_find_nothing() -> None:
+def test_exponential_jsonpath_returns_nothing() -> None:
     document: Any = {"a": 1}
     for _ in range(60):
         document = {"a": document, "b": [1, 2, 3]}
@@ -142,19 +149,19 @@ def test_paths_that_multiply_find_nothing() -> None:
 TIMES = "','".join(["l"] * 10_000)
 MULTIPLYING = {
     "a union in one list": f".l[{','.join('*' * 10_000)}]",
-    "names of a union that find nothing": f".o[*]['{TIMES}']",
+    "a union of absent names": f".o[*]['{TIMES}']",
     "slices of one list taken many times": f"['{TIMES}'][0:]",
     "children of one list taken many times": f"['{TIMES}'].*",
     "descents into one list taken many times": f"['{TIMES}']..x",
     "a filter of one list taken many times": f"['{TIMES}'][?(@.x==1)]",
-    "a question to one list taken many times": f"['{TIMES}'][?(@.x)]",
-    "an empty question": f"['{TIMES}'][?()].x",
+    "an existence filter of one list taken many times": f"['{TIMES}'][?(@.x)]",
+    "an empty filter": f"['{TIMES}'][?()].x",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", MULTIPLYING.values(), ids=MULTIPLYING)
-def test_what_multiplies_is_given_up_on_the_way(path: str) -> None:
+def test_expensive_jsonpath_exhausts_budget_in_bounded_memory(path: str) -> None:
     find = jsonpath.compile(path, limits.JSONPATH_WORK // 10)
     tracemalloc.start()
     before = time.process_time()
@@ -167,7 +174,7 @@ def test_what_multiplies_is_given_up_on_the_way(path: str) -> None:
     prompt(spent, 5)
 
 
-def test_paths_may_look_at_so_many_values_and_no_more() -> None:
+def test_jsonpath_budget_limits_visited_values() -> None:
     path, document = ".l[?(@.x==1)].x", {"l": [{"x": 1}] * 1000}
     assert jsonpath.compile(path)(document) == [1] * 1000
     assert jsonpath.compile(path, 10_000)(document) == [1] * 1000

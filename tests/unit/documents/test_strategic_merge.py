@@ -25,7 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}},
         {"metadata": {"finalizers": ["b"]}},
     ),
-    "merges items that are maps, not deleted": (
+    "map items in a deletion list are merged": (
         {"status": {"conditions": [{"type": "A"}]}},
         {"status": {"$deleteFromPrimitiveList/conditions": [{"type": "A", "reason": "x"}]}},
         {"status": {"conditions": [{"type": "A", "reason": "x"}]}},
@@ -57,14 +57,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     ),
     "a map is replaced": ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 2}}, {"a": {"c": 2}}),
     "a map is emptied": ({"a": {"b": 1}, "z": 1}, {"a": {"$patch": "delete"}}, {"a": {}, "z": 1}),
-    "nothing to delete": ({"z": 1}, {"a": {"$patch": "delete"}}, {"z": 1}),
+    "a deletion of an absent map is ignored": ({"z": 1}, {"a": {"$patch": "delete"}}, {"z": 1}),
     "new values lose nulls and directives": (
         {},
         {"a": {"b": None, "c": [{"x": None}, {"$patch": "delete"}], "d": {"$patch": "replace"}}},
         {"a": {"c": [{}]}},
     ),
     "only retained keys stay": ({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["c"]}}, {"a": {"c": 2}}),
-    "others stay where they stood in a set order": (
+    "live items outside a set order keep their place": (
         {"status": {"conditions": [{"type": "X"}, {"type": "A"}, {"type": "Y"}, {"type": "B"}]}},
         {
             "status": {
@@ -74,22 +74,26 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         },
         {"status": {"conditions": [{"type": "X"}, {"type": "Y"}, {"type": "B"}, {"type": "C"}]}},
     ),
-    "new items come before what follows in the list": (
+    "new items come before live items": (
         {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}},
         {"status": {"conditions": [{"type": "C"}]}},
         {"status": {"conditions": [{"type": "C"}, {"type": "A"}, {"type": "B"}]}},
     ),
-    "maps that were not there are taken with the rest of their directives": (
+    "new maps keep their order directives": (
         {},
         {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b", "a"]}},
         {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b", "a"]}},
     ),
-    "an order of nothing": ({"metadata": {}}, {"metadata": {"$setElementOrder/finalizers": ["b"]}}, {"metadata": {}}),
+    "an order of an absent list is ignored": (
+        {"metadata": {}},
+        {"metadata": {"$setElementOrder/finalizers": ["b"]}},
+        {"metadata": {}},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_apply(name: str) -> None:
+def test_strategic_patch_is_applied(name: str) -> None:
     live, patch, wanted = CASES[name]
     assert apply(live, patch, LISTS) == wanted
 
@@ -131,7 +135,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("patch", "says"), CONTRADICTIONS)
-def test_contradictions_are_refused(patch: dict[str, Any], says: str) -> None:
+def test_contradictory_strategic_patch_is_refused(patch: dict[str, Any], says: str) -> None:
     with pytest.raises(StrategicPatchError) as refused:
         apply(LIVE, patch, LISTS)
     assert refused.value.text_with(lambda value: "V") == says
@@ -141,7 +145,7 @@ GIVEN = {"l": [1, 2]}
 
 
 @pytest.mark.parametrize("case", load(__file__, "strategic_merge"), ids=case_name)
-def test_strategic_merge(case: Case) -> None:
+def test_strategic_merge_matches_upstream_cases(case: Case) -> None:
     given = GIVEN if case.given is None else case.given
     if case.invalid:
         with pytest.raises(StrategicPatchError) as refused:
@@ -161,7 +165,7 @@ def _scribble(value: Any) -> None:
         value.append("scribbled")
 
 
-def test_the_result_shares_nothing_with_the_patch() -> None:
+def test_strategic_merge_result_shares_nothing_with_patch() -> None:
     # a patch is applied again after a conflict with another write
     patch: dict[str, Any] = {
         "a": {"$patch": "replace", "b": {"c": [{}]}},
@@ -181,7 +185,7 @@ MANY = 30_000  # would exceed a budget per pair of items
 
 
 @pytest.mark.parametrize("key", ["", "uid"])
-def test_long_lists_merge_in_one_pass(key: str) -> None:
+def test_long_lists_merge_in_linear_time(key: str) -> None:
     def items(start: int) -> list[Any]:
         return [{"uid": str(number)} if key else str(number) for number in range(start, start + MANY)]
 
@@ -190,7 +194,7 @@ def test_long_lists_merge_in_one_pass(key: str) -> None:
     assert apply({"xs": items(0)}, order, lists)["xs"] == items(MANY) + items(0)
 
 
-def test_many_directives_take_one_pass() -> None:
+def test_many_directives_merge_in_linear_time() -> None:
     texts = [str(number) for number in range(MANY)]
     assert apply({"xs": texts}, {"$deleteFromPrimitiveList/xs": texts[1:]}, {"xs": ""}) == {"xs": texts[:1]}
     live = [{"uid": text} for text in texts]
@@ -199,28 +203,28 @@ def test_many_directives_take_one_pass() -> None:
 
 
 LEFT_OVER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "nulls of what is there stay": ({"a": {"b": 1}}, {"a": {"b": None}, "c": None}, {"a": {"b": None}, "c": None}),
-    "nulls of what is new go": ({}, {"a": {"b": None, "c": [None, {"d": None}]}}, {"a": {"c": [None, {}]}}),
-    "nulls of what was no map go": ({"a": 1}, {"a": {"b": None}}, {"a": {}}),
+    "nulls of present fields stay": ({"a": {"b": 1}}, {"a": {"b": None}, "c": None}, {"a": {"b": None}, "c": None}),
+    "nulls of new fields are dropped": ({}, {"a": {"b": None, "c": [None, {"d": None}]}}, {"a": {"c": [None, {}]}}),
+    "nulls of a map in place of a scalar are dropped": ({"a": 1}, {"a": {"b": None}}, {"a": {}}),
     "a list that replaces another stays": ({"xs": [1]}, {"xs": [{"a": None}]}, {"xs": [{"a": None}]}),
-    "an item that is merged is used up like a map": (
+    "nulls of a merged item remain as in a map": (
         {"status": {"conditions": [{"type": "A"}]}},
         {"status": {"conditions": [{"type": "A", "x": {"y": None}, "z": None}, {"type": "B", "x": {"y": None}}]}},
         {"status": {"conditions": [{"type": "A", "x": {}, "z": None}, {"type": "B", "x": {"y": None}}]}},
     ),
-    "orders go with their lists": (
+    "order directives are removed with their lists": (
         {"metadata": {"finalizers": ["a"]}},
         {"metadata": {"$setElementOrder/finalizers": ["b", "a"], "finalizers": ["b"]}},
         {"metadata": {}},
     ),
-    "what is retained goes": ({"a": {"b": 1}}, {"a": {"$retainKeys": ["b"], "b": 2}}, {"a": {"b": 2}}),
-    "a replacement is one no more": ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": None}}, {"a": {"c": None}}),
+    "retained keys are removed": ({"a": {"b": 1}}, {"a": {"$retainKeys": ["b"], "b": 2}}, {"a": {"b": 2}}),
+    "a replace directive is removed": ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": None}}, {"a": {"c": None}}),
     "a deletion stays": ({"a": {"b": 1}}, {"a": {"$patch": "delete"}}, {"a": {"$patch": "delete"}}),
 }
 
 
 @pytest.mark.parametrize("case", LEFT_OVER.values(), ids=LEFT_OVER)
-def test_what_is_left_of_a_patch(case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
+def test_remainder_of_applied_patch(case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
     document, patch, expected = case
     before = clone(document), clone(patch)
     assert remainder(document, patch, LISTS) == expected

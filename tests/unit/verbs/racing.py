@@ -349,12 +349,12 @@ class World:
         found = self.etcd.state(OBJECTS)
         newest = max((revision for revision, _ in found.values()), default=0)
         revisions = {str(newest): "newest", str(first): "first"}
-        stored = [_shown(orjson.loads(raw), {}, name) for _, raw in found.values()]
+        stored = [_object_text(orjson.loads(raw), {}, name) for _, raw in found.values()]
         for left in found:
             self.etcd.remove(left)
         if rival in ("redefine", "relabel", "terminate"):
             await self._restore(rival)
-        return " | ".join([_told(answer, revisions, name), "; ".join(stored) or "nothing", counts])
+        return " | ".join([_outcome_text(answer, revisions, name), "; ".join(stored) or "nothing", counts])
 
     async def _restore(self, rival: str) -> None:
         if rival == "redefine":
@@ -412,7 +412,7 @@ def _restore_namespace(document: Document) -> None:
     document["status"] = {"phase": "Active"}
 
 
-def _told(answer: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
+def _outcome_text(answer: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
     """Return a response in one line."""
     warnings = f" with {len(answer['told'])} warnings" if answer["told"] else ""
     if "message" in answer:
@@ -421,10 +421,10 @@ def _told(answer: Mapping[str, Any], revisions: Mapping[str, str], name: str) ->
         short = message if len(message) < 60 else f"{message[:20]}…{message[-40:]}"
         return f"{answer['code']} {answer['reason']}: {short}{warnings}"
     where = "entry" if "entry" in answer else "document"
-    return f"{answer['code']} {where} {_shown(answer[where], revisions, name)}{warnings}"
+    return f"{answer['code']} {where} {_object_text(answer[where], revisions, name)}{warnings}"
 
 
-def _shown(document: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
+def _object_text(document: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
     """Return an object in one line: names and revisions are replaced by placeholders, managedFields by managers."""
     own = document["metadata"]
     if document["kind"] == "Status":

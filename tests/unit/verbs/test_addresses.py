@@ -41,7 +41,7 @@ def service(**spec: Any) -> bytes:
     return json.dumps({"spec": spec}).encode()
 
 
-def test_each_is_given_once(clock: Clock) -> None:
+def test_each_address_and_port_is_allocated_once(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     assert sorted(free.address("IPv4", "s") for _ in range(6)) == ALL
     assert sorted(free.address("IPv6", "s") for _ in range(7)) == [f"fd00:10:96::{number}" for number in range(1, 8)]
@@ -67,7 +67,7 @@ def test_addresses_of_stored_services_are_not_allocated(clock: Clock) -> None:
     assert sorted(free.port() for _ in range(3)) == [30_000, 30_001, 30_002]
 
 
-def test_one_that_two_services_have_is_free_when_both_are_gone(clock: Clock) -> None:
+def test_address_of_two_services_is_freed_by_last_deletion(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     for key in ("a/b", "a/c"):
         free.put(key, service(clusterIP="10.96.0.1"))
@@ -77,7 +77,7 @@ def test_one_that_two_services_have_is_free_when_both_are_gone(clock: Clock) -> 
     assert free.address("IPv4", "s") == "10.96.0.1"
 
 
-def test_unused_addresses_become_free_again(clock: Clock) -> None:
+def test_unused_allocations_expire(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     first = {free.address("IPv4", "s") for _ in range(6)}
     assert {free.address("IPv4", "s") for _ in range(1)} <= first, "rather one that was given a moment ago than none"
@@ -85,7 +85,7 @@ def test_unused_addresses_become_free_again(clock: Clock) -> None:
     assert {free.address("IPv4", "s") for _ in range(6)} == first
 
 
-def test_nothing_is_left(clock: Clock) -> None:
+def test_full_range_is_an_allocation_error(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     for number, address in enumerate(ALL):
         free.put(f"a/{number}", service(clusterIP=address, ports=[{"nodePort": 30_000 + number % 3}]))
@@ -99,7 +99,7 @@ def test_nothing_is_left(clock: Clock) -> None:
 @pytest.mark.parametrize(
     "raw", [b"[]", b"{", b'{"spec":null}', b'{"spec":{"ports":[1]}}', b'{"spec":{"clusterIPs":5}}']
 )
-def test_services_that_others_have_broken_have_nothing(clock: Clock, raw: bytes) -> None:
+def test_malformed_stored_service_holds_no_address(clock: Clock, raw: bytes) -> None:
     free = Addresses(SMALL, clock)
     free.put("a/b", service(clusterIP="10.96.0.1"))
     free.put("a/b", raw)
@@ -118,7 +118,7 @@ def test_requested_addresses_are_not_allocated_to_other_services(clock: Clock) -
     assert free.port() == 30_001
 
 
-def test_a_service_is_given_each_port_once(clock: Clock) -> None:
+def test_service_gets_distinct_ports(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     assert sorted(free.port() for _ in range(3)) == [30_000, 30_001, 30_002]
     assert free.port({30_000, 30_002}) == 30_001, "rather one of a moment ago than none"
@@ -133,7 +133,7 @@ def test_excluded_ports_are_not_allocated(clock: Clock) -> None:
         assert free.port({30_000, 30_002}) == 30_001
 
 
-def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock: Clock) -> None:
+def test_prefer_dual_stack_keeps_single_family_on_update(clock: Clock) -> None:
     """A service that prefers two families, but was created with one, keeps one until it requires two."""
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
@@ -144,7 +144,7 @@ def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock:
     assert allocate(asked, old, free)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
 
-def test_addresses_that_cannot_be_requested(clock: Clock) -> None:
+def test_unavailable_requested_address_is_an_error(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     free.put("a/b", service(clusterIPs=["010.96.0.1", "fd00:10:96:0::1"], ports=[{"nodePort": 30_001}]))
     other, taken = "the provided network does not match the current range", "provided IP is already allocated"
@@ -160,7 +160,7 @@ def test_addresses_that_cannot_be_requested(clock: Clock) -> None:
     ] * 2
 
 
-def test_of_a_large_network_the_beginning_is_given(clock: Clock) -> None:
+def test_large_network_allocates_from_its_beginning(clock: Clock) -> None:
     free = Addresses(ServiceRanges((IPv6Network("fd00::/64"),)), clock)
     assert free.families == ("IPv6",)
     address = free.address("IPv6", "s")
@@ -168,13 +168,13 @@ def test_of_a_large_network_the_beginning_is_given(clock: Clock) -> None:
     assert free.address_error("IPv6", "fd00::ffff:0:0:1") == "", "any may be named"
 
 
-def test_a_network_of_one_address_has_none_to_give(clock: Clock) -> None:
+def test_network_of_one_address_is_full(clock: Clock) -> None:
     with pytest.raises(StatusError, match="range is full"):
         Addresses(ServiceRanges((IPv4Network("10.0.0.1/32"),)), clock).address("IPv4", "s")
 
 
 @pytest.mark.rows("ERR-09")
-def test_flags_of_services() -> None:
+def test_service_flags_are_parsed() -> None:
     def said(networks: str = "", ports: str = "") -> ServiceRanges:
         return service_flags.read({"service-cluster-ip-range": networks, "service-node-port-range": ports})
 
@@ -201,6 +201,6 @@ def test_flags_of_services() -> None:
         ("", "1-65536", "--service-node-port-range: the port range cannot be greater than 65535: 1-65536"),
     ],
 )  # fmt: skip
-def test_flags_of_services_that_cannot_be(networks: str, ports: str, why: str) -> None:
+def test_invalid_service_flags_are_errors(networks: str, ports: str, why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
         service_flags.read({"service-cluster-ip-range": networks, "service-node-port-range": ports})

@@ -38,13 +38,13 @@ class InDefault(Client):
         return {labels[:2]: sum(slot.buckets) for labels, slot in slots.items() if labels[2] == "false"}
 
 
-async def refused(client: Client) -> StatusError:
+async def create_error(client: Client) -> StatusError:
     with pytest.raises(StatusError) as error:
         await client.create("a")
     return error.value
 
 
-def refuse(new: Document, old: View | None) -> Document:
+def raise_bad_request(new: Document, old: View | None) -> Document:
     raise bad_request("no address is left")
 
 
@@ -79,25 +79,25 @@ async def test_objects_that_admission_enlarges_are_validated_in_a_thread(monkeyp
         assert threads == [False, True, True]
 
 
-async def test_a_namespace_that_ends_is_looked_at() -> None:
+async def test_create_in_terminating_namespace_is_forbidden() -> None:
     async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         await client.create("held", metadata={"finalizers": ["example.com/hold"]})
         await one.delete_namespace("default")
-        error = await refused(client)
+        error = await create_error(client)
         assert (error.code, error.reason) == (403, "Forbidden")
         assert "because it is being terminated" in error.message
         assert await client.stored("a") is None
 
 
-async def test_a_namespace_that_is_not_there_is_looked_for() -> None:
+async def test_create_in_absent_namespace_is_not_found() -> None:
     async with serving_widgets(FakeEtcd()) as one:
         client = InDefault(one)
         await one.delete_namespace("default")
-        assert (await refused(client)).code == 404
+        assert (await create_error(client)).code == 404
 
 
-async def test_moments_are_counted_where_they_were_passed() -> None:
+async def test_admission_metrics_count_each_passed_step() -> None:
     async with serving_widgets(FakeEtcd()) as one:
         client, before = InDefault(one), dict[tuple[str, str], int]()
 
@@ -112,7 +112,7 @@ async def test_moments_are_counted_where_they_were_passed() -> None:
             await client.create("/")
         assert passed() == [("admit", "CREATE")]
         call = client.call("create")
-        call.endpoint = replace(call.endpoint, prepare=refuse)
+        call.endpoint = replace(call.endpoint, prepare=raise_bad_request)
         with pytest.raises(StatusError):
             await client.create("c", call=call)
         assert passed() == [("admit", "CREATE")]
@@ -130,8 +130,8 @@ async def test_moments_are_counted_where_they_were_passed() -> None:
         assert passed() == [("admit", "DELETE"), ("validate", "DELETE")]
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
-async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gone", [False, True], ids=["changed", "deleted"])
+async def test_create_compares_cached_namespace_with_etcd(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd, looked = FakeEtcd(), list[object]()
     async with serving_widgets(etcd) as one, serving_widgets(etcd) as other:
         client = InDefault(one)
@@ -153,14 +153,14 @@ async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch:
         monkeypatch.setattr(CachedStore, "fresh", fresh)
         assert one.collection(NAMESPACES).state.get("", "default") is entry, "the watch says nothing"
         if gone:
-            assert (await refused(client)).code == 404
+            assert (await create_error(client)).code == 404
         else:
             assert (await client.create("a")).code == 201
         assert looked[0] is None, "nothing was stored by what was known"
         assert (await client.stored("a") is None) is gone
 
 
-async def test_access_reviews_are_answered_in_any_namespace() -> None:
+async def test_namespace_lifecycle_skips_access_reviews() -> None:
     async with serving_widgets(FakeEtcd()) as one:
         lifecycle = InDefault(one).lifecycle
         assert not lifecycle.applies("CREATE", ACCESS_REVIEWS)

@@ -50,7 +50,7 @@ def test_the_first_read_compiles_in_a_thread() -> None:
     assert b"other" not in shown
 
 
-def test_writes_make_reads_ready_too() -> None:
+def test_write_prepares_schema_for_reads() -> None:
     call = a_call([])
     call.served.model.normalize({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}})
     call.served.work.prepare()

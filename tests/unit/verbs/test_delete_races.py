@@ -116,7 +116,7 @@ def conflict(key: str, meant: str, found: str) -> str:
 @pytest.mark.rows("WRI-019", "DEL-001", "NSP-005")
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("what", ["namespace", "definition", "object", "held object"])
-async def test_a_delete_admitted_for_one_object_does_not_delete_another(
+async def test_admitted_delete_does_not_delete_recreated_object(
     what: str, given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # upstream: definitions and namespaces are deleted with the uid of the object that was read
@@ -145,9 +145,7 @@ async def test_a_delete_admitted_for_one_object_does_not_delete_another(
 
 @pytest.mark.rows("WRI-019", "RV-017")
 @pytest.mark.parametrize("what", ["namespace", "definition"])
-async def test_a_successor_that_the_cache_does_not_know_is_the_one_that_is_meant(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_delete_applies_to_successor_missing_in_cache(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     etcd = FakeEtcd()
     async with server(etcd) as one:
         world = World(one, etcd)

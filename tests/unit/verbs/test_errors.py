@@ -22,6 +22,6 @@ ROWS: list[tuple[EtcdError, int, str, int]] = [  # etcd's error, code, reason, s
 
 @pytest.mark.rows("ERR-20", "RV-002", "RV-003")
 @pytest.mark.parametrize(("said", "code", "reason", "after"), ROWS, ids=lambda it: getattr(it, "message", None))
-def test_errors_of_etcd_are_reported(said: EtcdError, code: int, reason: str, after: int) -> None:
+def test_etcd_errors_map_to_status_codes(said: EtcdError, code: int, reason: str, after: int) -> None:
     told = as_status(store_error(classify(said), requested=9, current=5))
     assert (told.code, told.reason, told.retry_after) == (code, reason, after)

@@ -27,7 +27,7 @@ def role(verb: str) -> dict[str, Any]:
 
 @pytest.mark.rows("AUT-003")
 @pytest.mark.parametrize("verb", ["get", "list"])
-async def test_many_rules_are_compared_in_turns(verb: str) -> None:
+async def test_escalation_check_yields_to_event_loop(verb: str) -> None:
     policy = Policy()
     policy.put_role("d", "mine", role_in(role("get")))
     alice = {"kind": "User", "name": "alice"}

@@ -61,7 +61,7 @@ async def two(etcd: LateEtcd) -> AsyncIterator[tuple[Client, Client]]:
 
 
 @pytest.mark.rows("AUT-001", "KUB-004")
-async def test_a_token_of_an_account_that_the_other_server_has_made(tmp_path: Path) -> None:
+async def test_token_of_account_unknown_to_late_cache_is_valid(tmp_path: Path) -> None:
     etcd = LateEtcd()
     async with two(etcd) as (one, other):
         store = other.server.store
@@ -150,7 +150,7 @@ WRITES = (
 
 @pytest.mark.rows("ETC-010", "WRI-013", "WRI-014")
 @pytest.mark.parametrize("what", WRITES)
-async def test_what_a_definition_allows_that_the_other_server_has_changed(what: str) -> None:
+async def test_write_valid_by_newest_definition_is_accepted(what: str) -> None:
     etcd = LateEtcd()
     async with two(etcd) as (one, other):
         await redefine(one, n=NUMBER)
@@ -166,7 +166,7 @@ async def test_what_a_definition_allows_that_the_other_server_has_changed(what: 
 
 @pytest.mark.rows("ETC-010", "WRI-013")
 @pytest.mark.parametrize("what", [one for one in WRITES if "dry" not in one])
-async def test_what_the_newest_definition_does_not_allow_is_refused_as_before(what: str) -> None:
+async def test_write_invalid_by_newest_definition_is_refused(what: str) -> None:
     async with two(LateEtcd()) as (one, other):
         if "PUT" in what:
             await other.create("a")
@@ -191,8 +191,8 @@ async def test_a_denied_create_calls_admission_once() -> None:
 
 
 @pytest.mark.rows("NSP-003", "NSP-004")
-@pytest.mark.parametrize("again", [True, False], ids=["made again", "gone"])
-async def test_a_namespace_that_ends_here_and_not_at_the_other_server(again: bool) -> None:
+@pytest.mark.parametrize("again", [True, False], ids=["recreated", "deleted"])
+async def test_late_server_rereads_terminating_namespace(again: bool) -> None:
     etcd = LateEtcd()
     async with two(etcd) as (one, other):
         await one.create("held", metadata={"finalizers": ["x.io/y"]})

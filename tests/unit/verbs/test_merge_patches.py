@@ -44,7 +44,7 @@ PATCHES = st.fixed_dictionaries(
 )
 
 
-def _patched(found: ServedResource, shown: Any, patch: Any, *, exact: bool) -> Any:
+def _apply_patch(found: ServedResource, shown: Any, patch: Any, *, exact: bool) -> Any:
     served = found.versions["v1"]
     name = shown["metadata"]["name"]
     call = Call("patch", served, found, served.endpoints["status"], "default", name, {}, SUPERUSER, exact=exact)
@@ -56,7 +56,7 @@ def _patched(found: ServedResource, shown: Any, patch: Any, *, exact: bool) -> A
 
 
 @given(widgets(), PATCHES)
-def test_what_a_patch_leaves_alone_needs_no_look(body: dict[str, Any], patch: dict[str, Any]) -> None:
+def test_fast_path_of_merge_patch_equals_general_path(body: dict[str, Any], patch: dict[str, Any]) -> None:
     found = resource(version("v1", CLOSED, subresources={"status": {}}))
     served = found.versions["v1"]
     body["metadata"] |= {"managedFields": [ENTRY], "namespace": "default"}
@@ -64,7 +64,7 @@ def test_what_a_patch_leaves_alone_needs_no_look(body: dict[str, Any], patch: di
     raw = served.codec.encode(document)
     shown = served.codec.decode(raw, 5)
     before = clone(shown)
-    assert _patched(found, shown, patch, exact=served.codec.is_normalized(raw)) == _patched(
+    assert _apply_patch(found, shown, patch, exact=served.codec.is_normalized(raw)) == _apply_patch(
         found, shown, patch, exact=False
     )
     assert shown == before
@@ -75,7 +75,7 @@ def test_unchanged_values_are_shared_if_exact() -> None:
     shown = widget(UID, spec={"replicas": 1})
     shown["metadata"] |= {"namespace": "default", "managedFields": [ENTRY]}
     for exact in (True, False):
-        made, _ = _patched(found, shown, {"status": {}}, exact=exact)
+        made, _ = _apply_patch(found, shown, {"status": {}}, exact=exact)
         assert (made["spec"] is shown["spec"]) is exact
         assert made["metadata"] == shown["metadata"]
         assert made["metadata"] is not shown["metadata"]

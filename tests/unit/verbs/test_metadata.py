@@ -12,7 +12,7 @@ NOW = "2026-01-02T03:04:05Z"
 
 
 @pytest.mark.rows("WRI-001")
-def test_create_wipes_what_only_the_server_sets() -> None:
+def test_create_resets_system_metadata() -> None:
     document: dict[str, Any] = {
         "metadata": {
             "name": "a",
@@ -40,7 +40,7 @@ def test_a_generated_name_is_a_prefix_and_five_characters(prefix: str, kept: int
 
 
 @pytest.mark.rows("WRI-004")
-def test_update_keeps_what_a_body_leaves_out() -> None:
+def test_update_keeps_omitted_system_metadata() -> None:
     old = {"metadata": {"name": "a", "uid": "u", "creationTimestamp": NOW, "generation": 3, "deletionTimestamp": NOW}}
     new: dict[str, Any] = {"metadata": {"name": "a", "creationTimestamp": "2000-01-01T00:00:00Z", "generation": 99}}
     metadata.fill_on_update(new, old)
@@ -48,14 +48,14 @@ def test_update_keeps_what_a_body_leaves_out() -> None:
 
 
 @pytest.mark.rows("WRI-004")
-def test_update_drops_what_a_body_makes_up() -> None:
+def test_update_drops_new_system_metadata() -> None:
     new: dict[str, Any] = {"metadata": {"name": "a", "generation": 9, "selfLink": "/x"}}
     metadata.fill_on_update(new, {"metadata": {"name": "a", "uid": "u"}})
     assert new == {"metadata": {"name": "a", "uid": "u"}}
 
 
 @pytest.mark.rows("WRI-017")
-def test_a_marked_object_counts_one_generation() -> None:
+def test_deletion_mark_increments_generation_once() -> None:
     document: dict[str, Any] = {"metadata": {"generation": 1}}
     metadata.mark_as_deleting(document, NOW)
     wanted = {"generation": 2, "deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}
@@ -77,7 +77,7 @@ def test_a_marked_object_counts_one_generation() -> None:
         ("soon", "soon"),
     ],
 )
-def test_a_second_delete_brings_a_time_that_lies_ahead_to_now(since: str, left: str) -> None:
+def test_second_delete_corrects_future_deletion_timestamp(since: str, left: str) -> None:
     """A later delete corrects a time in the future, set by a clock that was ahead (upstream: markAsDeleting)."""
     document: dict[str, Any] = {"metadata": {"generation": 2, "deletionTimestamp": since}}
     metadata.mark_as_deleting(document, NOW)
@@ -102,12 +102,14 @@ POLICIES: list[tuple[list[str], str, bool | None, list[str]]] = [
 
 @pytest.mark.rows("WRI-018")
 @pytest.mark.parametrize(("now", "policy", "orphan", "wanted"), POLICIES)
-def test_propagation(now: list[str], policy: str, orphan: bool | None, wanted: list[str]) -> None:
+def test_propagation_policy_sets_finalizers(
+    now: list[str], policy: str, orphan: bool | None, wanted: list[str]
+) -> None:
     assert metadata.propagation_finalizers(now, policy, orphan) == wanted
 
 
 @pytest.mark.rows("WRI-015")
-def test_repeated_owners_are_dropped_and_named() -> None:
+def test_duplicate_owner_references_are_dropped_and_reported() -> None:
     owner = {"uid": "u1", "name": "a"}
     document: dict[str, Any] = {"metadata": {"ownerReferences": [owner, {"uid": "u2"}, dict(owner)]}}
     assert metadata.dedup_owners(document) == ["u1"]
@@ -115,7 +117,7 @@ def test_repeated_owners_are_dropped_and_named() -> None:
 
 
 @pytest.mark.rows("WRI-015")
-def test_an_owner_that_is_there_three_times_is_named_once() -> None:
+def test_owner_reference_given_three_times_is_reported_once() -> None:
     owner = {"uid": "u1", "name": "a"}
     document: dict[str, Any] = {"metadata": {"ownerReferences": [owner, {"name": "a", "uid": "u1"}, dict(owner)]}}
     assert metadata.dedup_owners(document) == ["u1"]

@@ -62,10 +62,10 @@ def namespace(client: Client) -> object:
     return client.server.collection(NAMESPACES).state.get("", "default")
 
 
-async def test_a_namespace_that_ends_between_judgement_and_commit() -> None:
+async def test_create_fails_if_namespace_is_deleted_before_commit() -> None:
     pause = Pause()
     async with served(FakeEtcd(), pause) as client, asyncio.TaskGroup() as group:
-        creating = group.create_task(refused(client))
+        creating = group.create_task(create_error(client))
         await pause.waiting.wait()
         await client.server.delete_namespace("default")
         await until(lambda: namespace(client) is None)
@@ -74,7 +74,7 @@ async def test_a_namespace_that_ends_between_judgement_and_commit() -> None:
         assert await client.stored("a") is None
 
 
-async def test_a_namespace_that_begins_to_end_between_judgement_and_commit() -> None:
+async def test_create_fails_if_namespace_terminates_before_commit() -> None:
     pause = Pause()
     async with served(FakeEtcd(), pause) as client:
         pause.go.set()
@@ -82,7 +82,7 @@ async def test_a_namespace_that_begins_to_end_between_judgement_and_commit() -> 
         pause.go.clear()
         pause.waiting.clear()
         async with asyncio.TaskGroup() as group:
-            creating = group.create_task(refused(client))
+            creating = group.create_task(create_error(client))
             await pause.waiting.wait()
             await client.server.delete_namespace("default")
             pause.go.set()
@@ -92,13 +92,13 @@ async def test_a_namespace_that_begins_to_end_between_judgement_and_commit() -> 
         assert await client.stored("a") is None
 
 
-async def refused(client: Client) -> StatusError:
+async def create_error(client: Client) -> StatusError:
     with pytest.raises(StatusError) as error:
         await client.create("a")
     return error.value
 
 
-async def test_a_namespace_that_only_changed_does_not_stand_in_the_way() -> None:
+async def test_create_succeeds_if_namespace_labels_change() -> None:
     pause = Pause()
     async with served(FakeEtcd(), pause) as client, asyncio.TaskGroup() as group:
         creating = group.create_task(client.create("a"))
@@ -112,7 +112,7 @@ async def test_a_namespace_that_only_changed_does_not_stand_in_the_way() -> None
         assert (await creating).code == 201
 
 
-async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
+async def test_create_fails_if_stale_cache_has_deleted_namespace() -> None:
     etcd, pause = FakeEtcd(), Pause()
     async with served(etcd, pause) as late, served(etcd, pause) as other:
         pause.go.set()
@@ -123,7 +123,7 @@ async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
         await late.server.store.delete_key(other.server.store.keys.object(NAMESPACES, "", "default"), entry.revision)
         assert namespaces.state.get("", "default") is entry  # the watch has no event of it
         async with asyncio.TaskGroup() as group:
-            creating = group.create_task(refused(late))
+            creating = group.create_task(create_error(late))
             await asyncio.sleep(0.05)
             assert await late.stored("a") is None
             etcd.release()

@@ -40,18 +40,18 @@ async def apply(client: Client, name: str, manager: str, spec: Document | None =
     return await api.patch(client.verbs, call, ownership.MEDIA_TYPE, raw)
 
 
-def owners(document: Document) -> dict[str, Any]:
+def fields_by_manager(document: Document) -> dict[str, Any]:
     return {entry["manager"]: entry["fieldsV1"] for entry in document["metadata"].get("managedFields", ())}
 
 
 @pytest.mark.rows("SSA-001", "SSA-015", "SRV-013")
-async def test_an_apply_creates_then_changes_then_writes_nothing() -> None:
+async def test_apply_creates_then_updates_then_is_no_op() -> None:
     async with served(FakeEtcd()) as client:
         created = await apply(client, "a", "m", {"n": 1})
         assert created.code == 201
         changed = await apply(client, "a", "m", {"n": 2})
         assert changed.code == 200
-        assert owners(client.shown(changed)) == {"m": {"f:spec": {".": {}, "f:n": {}}}}
+        assert fields_by_manager(client.shown(changed)) == {"m": {"f:spec": {".": {}, "f:n": {}}}}
         again = await apply(client, "a", "m", {"n": 2})
         assert (
             client.shown(again)["metadata"]["resourceVersion"] == client.shown(changed)["metadata"]["resourceVersion"]
@@ -59,7 +59,7 @@ async def test_an_apply_creates_then_changes_then_writes_nothing() -> None:
 
 
 @pytest.mark.rows("SSA-001", "SRV-004")
-async def test_an_object_that_an_apply_creates_is_stored_without_the_default_of_its_status() -> None:
+async def test_apply_create_stores_no_status_default() -> None:
     status = {"type": "object", "properties": {"a": {"type": "integer"}}, "default": {"a": 1}}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": status}}}
     plain: Any = DEFINITION["spec"]
@@ -76,7 +76,7 @@ async def test_an_object_that_an_apply_creates_is_stored_without_the_default_of_
 
 
 @pytest.mark.rows("SSA-008")
-async def test_a_conflict_is_told_with_its_causes() -> None:
+async def test_apply_conflict_has_causes() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", spec={"n": 1, "o": {"p": 1}})
         with pytest.raises(StatusError) as met:
@@ -103,7 +103,7 @@ async def test_a_conflict_is_told_with_its_causes() -> None:
             "code": 409,
         }
         forced = await apply(client, "a", "m", {"n": 2}, force="true")
-        assert owners(client.shown(forced)) == {
+        assert fields_by_manager(client.shown(forced)) == {
             "m": {"f:spec": {".": {}, "f:n": {}}},
             "test": {"f:spec": {".": {}, "f:o": {".": {}, "f:p": {}}}},
         }
@@ -113,7 +113,7 @@ NOT_SHOWN = "too many conflicts: the rest is not shown"
 
 
 @pytest.mark.parametrize(("levels", "leaves", "shown"), [(0, 1_000, 1_000), (0, 1_001, 1_000), (200, 3_000, 10)])
-def test_conflicts_are_told_as_far_as_an_answer_has_room(levels: int, leaves: int, shown: int) -> None:
+def test_apply_conflict_causes_are_truncated(levels: int, leaves: int, shown: int) -> None:
     paths: Document = {f"f:a{number:04}": {} for number in range(leaves)}
     for _ in range(levels):
         paths = {f"f:{'k' * 500}": paths}
@@ -134,7 +134,7 @@ def test_conflicts_are_told_as_far_as_an_answer_has_room(levels: int, leaves: in
     assert lines[-1] == NOT_SHOWN
 
 
-def test_conflicts_for_which_an_answer_has_room_are_told_whole() -> None:
+def test_apply_conflict_within_limit_lists_all_causes() -> None:
     paths = {f"f:{number:04}": {} for number in range(limits.MAX_FIELD_ERRORS)}
     met = ownership.conflict(Conflicts({Manager("m", "Apply"): paths}))
     assert len((met.details or {})["causes"]) == limits.MAX_FIELD_ERRORS
@@ -168,7 +168,7 @@ def test_conflicts_for_which_an_answer_has_room_are_told_whole() -> None:
          "the namespace of the provided object does not match the namespace sent on the request"),
     ],
 )  # fmt: skip
-async def test_bodies_that_cannot_be_applied(raw: bytes, text: str) -> None:
+async def test_invalid_apply_body_is_bad_request(raw: bytes, text: str) -> None:
     async with served(FakeEtcd()) as client:
         call = client.call("patch", "a", {"fieldManager": ["m"]})
         with pytest.raises(StatusError) as wrong:
@@ -177,7 +177,7 @@ async def test_bodies_that_cannot_be_applied(raw: bytes, text: str) -> None:
 
 
 @pytest.mark.rows("WRI-011")
-async def test_an_apply_needs_a_manager() -> None:
+async def test_apply_without_field_manager_is_refused() -> None:
     async with served(FakeEtcd()) as client:
         with pytest.raises(StatusError) as wrong:
             await apply(client, "a", "", {"n": 1})
@@ -185,7 +185,7 @@ async def test_an_apply_needs_a_manager() -> None:
 
 
 @pytest.mark.rows("WRI-010")
-async def test_an_apply_that_means_a_lost_object_creates_no_other() -> None:
+async def test_apply_with_uid_of_absent_object_conflicts() -> None:
     async with served(FakeEtcd()) as client:
         call = client.call("patch", "a", {"fieldManager": ["m"]})
         raw = orjson.dumps(widget("a", metadata={"uid": "u-1"}))
@@ -196,33 +196,36 @@ async def test_an_apply_that_means_a_lost_object_creates_no_other() -> None:
 
 
 @pytest.mark.rows("SSA-001")
-async def test_two_servers_that_apply_the_same_name_make_one_object() -> None:
+async def test_concurrent_applies_of_two_servers_create_one_object() -> None:
     etcd = FakeEtcd()
     async with served(etcd) as one, served(etcd) as other:
         outcomes = await asyncio.gather(apply(one, "a", "m1", {"n": 1}), apply(other, "a", "m2", {"o": 1}))
         assert sorted(outcome.code for outcome in outcomes) == [200, 201]
         entry = await one.stored("a")
         assert entry is not None
-        assert set(owners(orjson.loads(entry.raw))) == {"m1", "m2"}
+        assert set(fields_by_manager(orjson.loads(entry.raw))) == {"m1", "m2"}
 
 
 @pytest.mark.rows("SSA-005", "SSA-006", "SSA-007")
-async def test_other_writes_are_tracked_and_a_reset_ends_that() -> None:
+async def test_managed_fields_track_updates_until_reset() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", spec={"n": 1})
         changed = client.shown(await client.patch("a", {"spec": {"m": 1}}, fieldManager="other"))
-        assert owners(changed) == {
+        assert fields_by_manager(changed) == {
             "other": {"f:spec": {"f:m": {}}},
             "test": {"f:spec": {".": {}, "f:n": {}}},
         }
         reset = client.shown(await client.patch("a", {"metadata": {"managedFields": [{}]}}))
-        assert owners(reset) == {}
-        assert owners(client.shown(await client.patch("a", {"spec": {"n": 3}}))) == {}
-        assert set(owners(client.shown(await apply(client, "a", "m", {"x": 1})))) == {"before-first-apply", "m"}
+        assert fields_by_manager(reset) == {}
+        assert fields_by_manager(client.shown(await client.patch("a", {"spec": {"n": 3}}))) == {}
+        assert set(fields_by_manager(client.shown(await apply(client, "a", "m", {"x": 1})))) == {
+            "before-first-apply",
+            "m",
+        }
 
 
 @pytest.mark.rows("SSA-017")
-async def test_owners_that_admission_breaks_are_put_back() -> None:
+async def test_managed_fields_broken_by_admission_are_restored() -> None:
     async with served(FakeEtcd()) as client:
         call: Call = client.call("create")
         before = widget("a", metadata={"managedFields": [{"manager": "m"}]})
@@ -237,7 +240,7 @@ async def test_owners_that_admission_breaks_are_put_back() -> None:
 
 @pytest.mark.rows("WRI-006", "SSA-015")
 @pytest.mark.parametrize(("spec", "kept"), [({"n": 1}, True), ({"n": 2}, False)])
-def test_times_alone_are_no_change(spec: Document, kept: bool) -> None:
+def test_managed_fields_time_alone_is_no_change(spec: Document, kept: bool) -> None:
     entry = {"manager": "m", "operation": "Update", "apiVersion": "example.com/v1", "fieldsV1": {"f:spec": {}}}
     old = widget("a", spec={"n": 1}, metadata={"managedFields": [{**entry, "time": "2020-01-01T00:00:00Z"}]})
     new = widget("a", spec=spec, metadata={"managedFields": [{**entry, "time": NOW}]})
@@ -248,7 +251,7 @@ def test_times_alone_are_no_change(spec: Document, kept: bool) -> None:
 OWNED = {"manager": "m", "operation": "Update", "apiVersion": "example.com/v1", "fieldsV1": {"f:metadata": {}}}
 
 
-def timed(time: str, labels: Document, **fields: Any) -> Document:
+def widget_with_time(time: str, labels: Document, **fields: Any) -> Document:
     owners = [{**OWNED, "time": time}]
     return widget("a", metadata={"generation": 1, "managedFields": owners, "labels": labels}, **fields)
 
@@ -257,24 +260,24 @@ def timed(time: str, labels: Document, **fields: Any) -> Document:
 @pytest.mark.parametrize(
     ("label", "more", "kept"),
     [("1", {}, True), ("2", {}, False), ("1", {"additionalPrinterColumns": []}, True)],
-    ids=["all the same", "another label", "an empty list of a definition"],
+    ids=["an unchanged object", "another label", "an empty list of a definition"],
 )
-def test_a_time_is_kept_with_all_else(label: str, more: Document, kept: bool) -> None:
+def test_managed_fields_time_is_kept_if_object_is_unchanged(label: str, more: Document, kept: bool) -> None:
     version = {"name": "v1", "served": True}
-    old = timed("2020-01-01T00:00:00Z", {"a": "1"}, spec={"versions": [version]})
-    new = timed(NOW, {"a": label}, spec={"versions": [{**version, **more}]})
+    old = widget_with_time("2020-01-01T00:00:00Z", {"a": "1"}, spec={"versions": [version]})
+    new = widget_with_time(NOW, {"a": label}, spec={"versions": [{**version, **more}]})
     ownership.settle(definitions_resource(v1beta1=False).versions["v1"], new, old)
     assert (new["metadata"]["managedFields"] == old["metadata"]["managedFields"]) is kept
 
 
 @pytest.mark.rows("SSA-005")
 @pytest.mark.parametrize(("agent", "name"), [("kubectl", "kubectl"), ("a\tb", "ab"), ("é" * 100, "é" * 64)])
-async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:
+async def test_user_agent_is_truncated_to_manager_name(agent: str, name: str) -> None:
     async with served(FakeEtcd()) as client:
         call = client.call("create")
         call.manager = agent
         created = client.shown(await client.create("a", call=call, spec={"n": 1}))
-        assert set(owners(created)) == {name}
+        assert set(fields_by_manager(created)) == {name}
 
 
 @pytest.mark.rows("SSA-006")
@@ -293,7 +296,7 @@ async def test_a_user_agent_is_cut_to_a_name(agent: str, name: str) -> None:
     ],
     ids=repr,
 )
-async def test_new_objects_are_owned_as_any_write_is(fields: Document) -> None:
+async def test_create_fast_path_tracks_managed_fields_like_update(fields: Document) -> None:
     async with served(FakeEtcd()) as client:
         call = client.call("create")
         reset: FieldSet = {"f:status": {}}

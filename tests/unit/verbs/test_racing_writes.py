@@ -46,7 +46,7 @@ def expected() -> Outcomes:
 
 @pytest.mark.slow
 @pytest.mark.rows("WRI-005", "WRI-019", "RV-017", "NSP-004", "ETC-010")
-async def test_every_race_ends_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_race_outcomes_match_table(monkeypatch: pytest.MonkeyPatch) -> None:
     found, wanted = await outcomes(monkeypatch, admitted=True), expected()
     assert found.keys() == wanted.keys()
     assert {race: found[race] for race in wanted if found[race] != wanted[race]} == {}
@@ -54,7 +54,7 @@ async def test_every_race_ends_as_the_table_says(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.slow
 @pytest.mark.rows("ADM-001")
-async def test_every_race_ends_the_same_without_other_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_race_outcomes_match_table_without_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     found, wanted = await outcomes(monkeypatch, admitted=False), expected()
     others = [
         (race, found[race], outcome)

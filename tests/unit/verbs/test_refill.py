@@ -43,7 +43,7 @@ async def write(client: Client, verb: str, name: str) -> Outcome:
         ("delete", "b", 404),
     ],
 )
-async def test_a_write_does_not_wait_for_what_is_filled_again(verb: str, name: str, code: int) -> None:
+async def test_write_does_not_wait_for_collection_refill(verb: str, name: str, code: int) -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", spec={"n": 1})
         collection = client.server.collection(WIDGETS)

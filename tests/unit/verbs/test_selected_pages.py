@@ -54,7 +54,7 @@ async def page(
     return [entry.name for entry in found.entries or ()], found.token
 
 
-async def walked(client: Client, first: str, token: str, limit: int) -> list[str]:
+async def read_all_pages(client: Client, first: str, token: str, limit: int) -> list[str]:
     names = []
     while token:
         given, token = await page(client, token, limit=limit)
@@ -65,25 +65,25 @@ async def walked(client: Client, first: str, token: str, limit: int) -> list[str
 
 @pytest.mark.rows("RV-005", "SEL-002")
 @pytest.mark.parametrize("limit", [1, 4, 15])
-async def test_pages_of_an_unchanged_state_cost_etcd_one_look(client: Client, limit: int) -> None:
+async def test_pages_of_unchanged_state_cost_one_etcd_read_each(client: Client, limit: int) -> None:
     etcd = etcd_of(client)
     token = continuation.encode("w0000\0", etcd.revision)
     etcd.calls.clear()
-    names = await walked(client, "w0000", token, limit)
+    names = await read_all_pages(client, "w0000", token, limit)
     assert names == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
     assert etcd.calls == ["get"] * (14 // limit + 1)
 
 
 @pytest.mark.rows("RV-005", "SEL-002")
 @pytest.mark.parametrize("limit", [1, 4, 15])
-async def test_parts_grow_where_the_state_has_changed(client: Client, limit: int) -> None:
+async def test_etcd_chunks_grow_if_state_has_changed(client: Client, limit: int) -> None:
     etcd = etcd_of(client)
     token = continuation.encode("w0000\0", etcd.revision)
     for number in range(50, OBJECTS, 100):
         write(client, number, marked="True")
     await client.server.store.fresh()
     etcd.calls.clear()
-    assert await walked(client, "w0000", token, limit) == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
+    assert await read_all_pages(client, "w0000", token, limit) == [f"w{number:04}" for number in range(0, OBJECTS, 100)]
     assert len(etcd.calls) <= 15 * 8  # at most 1, 2, 4, … 128 for each match
     etcd.calls.clear()
     assert await page(client, token, "marked=nowhere", limit=limit) == ([], "")
@@ -91,7 +91,7 @@ async def test_parts_grow_where_the_state_has_changed(client: Client, limit: int
 
 
 @pytest.mark.rows("RV-005")
-async def test_a_page_ends_with_a_token_where_any_object_follows(client: Client) -> None:
+async def test_page_has_continue_token_if_any_object_follows(client: Client) -> None:
     revision = etcd_of(client).revision
     token = continuation.encode("w1399\0", revision)
     for changed in (False, True):
@@ -105,7 +105,7 @@ async def test_a_page_ends_with_a_token_where_any_object_follows(client: Client)
         assert await page(client, last, "marked=False", limit=1) == (["w1499"], "")
 
 
-async def test_parts_of_large_objects_stay_small(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_etcd_chunks_of_large_objects_stay_small(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PART_BYTES", 2_000)
     etcd, token = etcd_of(client), continuation.encode("w0000\0", etcd_of(client).revision)
     write(client, 3)
@@ -123,7 +123,7 @@ async def test_parts_of_large_objects_stay_small(client: Client, monkeypatch: py
 
 
 @pytest.mark.rows("RV-007")
-async def test_a_state_that_etcd_forgot_is_expired(client: Client) -> None:
+async def test_page_of_compacted_revision_is_expired(client: Client) -> None:
     etcd = etcd_of(client)
     token = continuation.encode("w0000\0", etcd.revision)
     etcd.forget_before(etcd.put("/elsewhere", b"x"))
@@ -134,9 +134,7 @@ async def test_a_state_that_etcd_forgot_is_expired(client: Client) -> None:
 
 
 @pytest.mark.rows("RV-005", "RV-017")
-async def test_what_is_written_while_an_index_is_made_is_not_listed(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_page_omits_writes_made_during_selection(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = random.Random(7).sample(range(1, 100), 3)
     token = continuation.encode("w0000\0", etcd_of(client).revision)
     select = CachedState.select
@@ -152,7 +150,7 @@ async def test_what_is_written_while_an_index_is_made_is_not_listed(
 
 
 @pytest.mark.rows("RV-003", "RV-020")
-async def test_what_cannot_be_read_any_more_is_listed_as_it_was(client: Client) -> None:
+async def test_exact_list_shows_object_that_became_unreadable(client: Client) -> None:
     before = await client.server.store.fresh()
     asked = {"resource_version": str(before), "resource_version_match": "Exact"}
     shown, _ = await page(client, "", **asked)
@@ -168,7 +166,7 @@ async def test_what_cannot_be_read_any_more_is_listed_as_it_was(client: Client) 
 
 
 @pytest.mark.rows("RV-003", "RV-020")
-async def test_what_could_never_be_read_is_told_of_also_when_it_is_gone(client: Client) -> None:
+async def test_exact_list_fails_for_unreadable_object_after_deletion(client: Client) -> None:
     key = client.server.store.keys.object(WIDGETS, "default", "never")
     etcd_of(client).put(key, b"not to be read")
     asked = {"resource_version": str(await client.server.store.fresh()), "resource_version_match": "Exact"}

@@ -26,7 +26,7 @@ def entry(labels: dict[str, str]) -> Entry:
 
 
 @given(st.lists(REQUIREMENTS, min_size=1, max_size=4), LABELS)
-def test_many_conditions_on_labels_are_as_each_of_them(asked: list[Requirement], labels: dict[str, str]) -> None:
+def test_joined_label_conditions_equal_single_conditions(asked: list[Requirement], labels: dict[str, str]) -> None:
     each = all(one.matches(labels) for one in asked)
     many = asked * 20  # enough to be joined
     assert all(term.matches(entry(labels)) for term in selection._label_terms(many)) == each
@@ -34,7 +34,7 @@ def test_many_conditions_on_labels_are_as_each_of_them(asked: list[Requirement],
 
 
 @given(st.lists(st.tuples(st.sampled_from(["=", "!="]), st.sampled_from(["a", "b", "c"])), min_size=1, max_size=4))
-def test_many_conditions_on_fields_are_as_each_of_them(asked: list[tuple[str, str]]) -> None:
+def test_joined_field_conditions_equal_single_conditions(asked: list[tuple[str, str]]) -> None:
     terms = [(selection._NAME, operator, value) for operator, value in asked]
     each = all((value == "a") == (operator == "=") for operator, value in asked)
     assert all(term.matches(entry({})) for term in selection._field_terms(terms * 20)) == each

@@ -44,17 +44,17 @@ def a_call_of(spec: Document, deadline: float = 0.0) -> Call:
     return Call("create", served, resource, served.endpoints[""], "default", "", {}, SUPERUSER, deadline=deadline)
 
 
-def judge(call: Call, document: Document, seen: list[int]) -> list[str]:
+def evaluate_rules(call: Call, document: Document, seen: list[int]) -> list[str]:
     """Return the errors of the rules, and add the thread to ``seen``."""
     seen.append(threading.get_ident())
     return [str(error) for error in call.served.validation.rules(document, None, [])[0]]
 
 
-async def judged(call: Call, numbers: list[int]) -> tuple[list[str], list[bool]]:
+async def run_rules(call: Call, numbers: list[int]) -> tuple[list[str], list[bool]]:
     """Return the errors, and for each evaluation whether it was on the loop."""
     seen: list[int] = []
     call.size = 4 * len(numbers)
-    errors = await threads.run(call, judge, call, {"spec": numbers}, seen)
+    errors = await threads.run(call, evaluate_rules, call, {"spec": numbers}, seen)
     return errors, [ident == threading.get_ident() for ident in seen]
 
 
@@ -63,11 +63,11 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(work())
 
 
-def test_the_first_use_is_in_a_thread_and_short_rules_then_stay() -> None:
+def test_short_rules_leave_thread_after_first_use() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
-        assert await judged(call, [1, 2]) == ([], [False])
-        assert await judged(call, [1, 2]) == ([], [True])
+        assert await run_rules(call, [1, 2]) == ([], [False])
+        assert await run_rules(call, [1, 2]) == ([], [True])
 
     run(work)
 
@@ -75,10 +75,10 @@ def test_the_first_use_is_in_a_thread_and_short_rules_then_stay() -> None:
 def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
-        await judged(call, [1])
-        assert await judged(call, [1] * 300) == ([], [True, False]), "tried, then done again"
-        assert await judged(call, [1] * 300) == ([], [False]), "known to be long"
-        assert await judged(call, [1] * 5) == ([], [True]), "smaller objects stay"
+        await run_rules(call, [1])
+        assert await run_rules(call, [1] * 300) == ([], [True, False]), "tried, then done again"
+        assert await run_rules(call, [1] * 300) == ([], [False]), "known to be long"
+        assert await run_rules(call, [1] * 5) == ([], [True]), "smaller objects stay"
         assert not call.served.work.slow(4 * 299)
         call.served.work.report(limits.WORK_INLINE * 9, False)
         assert call.served.work.slow(limits.WORK_INLINE), "large objects never stay"
@@ -89,20 +89,20 @@ def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
 def test_rules_that_became_short_return_to_the_loop() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
-        await judged(call, [1])
+        await run_rules(call, [1])
         call.served.work.report(40, True)
-        assert await judged(call, [1] * 10) == ([], [False])
-        assert await judged(call, [1] * 10) == ([], [True])
+        assert await run_rules(call, [1] * 10) == ([], [False])
+        assert await run_rules(call, [1] * 10) == ([], [True])
 
     run(work)
 
 
-def test_interpreted_rules_leave_earlier() -> None:
+def test_interpreted_rules_move_to_thread_earlier() -> None:
     async def work() -> None:
         call = a_call(UNKNOWN)
-        await judged(call, [1])
-        assert await judged(call, [1] * 44) == ([], [True]), "about 9,000 units of generated code"
-        errors, where = await judged(call, [*[1] * 43, -1])
+        await run_rules(call, [1])
+        assert await run_rules(call, [1] * 44) == ([], [True]), "about 9,000 units of generated code"
+        errors, where = await run_rules(call, [*[1] * 43, -1])
         assert errors == ['spec: Invalid value: "array": division by zero evaluating rule: ' + UNKNOWN]
         assert where == [True, False], "a fault is looked for step by step"
 
@@ -140,9 +140,9 @@ def test_patterns_over_the_budget_of_the_loop_are_searched_in_a_thread(schema: D
     run(work)
 
 
-def test_the_limit_of_a_call_is_the_same_in_both_places() -> None:
+def test_rule_cost_limit_applies_in_thread() -> None:
     async def work() -> None:
-        errors, _ = await judged(a_call(TRIPLES), [1] * 200)
+        errors, _ = await run_rules(a_call(TRIPLES), [1] * 200)
         assert len(errors) == 1
         assert "no further validation rules will be run due to call cost exceeds limit for rule" in errors[0]
 
@@ -160,7 +160,7 @@ def endless(call: Call, started: threading.Event, ended: threading.Event) -> Non
         ended.set()
 
 
-def test_work_ends_at_the_deadline() -> None:
+def test_offloaded_work_ends_at_deadline() -> None:
     async def work() -> None:
         call = a_call(PAIRS, asyncio.get_running_loop().time() + 0.2)
         started, ended = threading.Event(), threading.Event()
@@ -172,7 +172,7 @@ def test_work_ends_at_the_deadline() -> None:
     run(work)
 
 
-def test_work_ends_with_its_request() -> None:
+def test_offloaded_work_ends_with_cancelled_request() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
         started, ended = threading.Event(), threading.Event()
@@ -185,7 +185,7 @@ def test_work_ends_with_its_request() -> None:
     run(work)
 
 
-def test_the_loop_goes_on_meanwhile() -> None:
+def test_event_loop_stays_responsive_during_long_rule() -> None:
     """The loop stays responsive during a rule of 10 million cost units."""
     gaps = [0.0]
 
@@ -199,12 +199,12 @@ def test_the_loop_goes_on_meanwhile() -> None:
 
     async def work() -> None:
         call = a_call(TRIPLES)
-        await judged(call, [1] * 2)
+        await run_rules(call, [1] * 2)
         over = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(beat(over))
             for size in (45, 45, 100, 45):
-                errors, _ = await judged(call, [1] * size)
+                errors, _ = await run_rules(call, [1] * size)
                 assert bool(errors) is (size >= 100), errors
             over.set()
 
@@ -220,7 +220,7 @@ def test_the_loop_goes_on_meanwhile() -> None:
 
 
 @pytest.mark.rows("NUL-002")
-def test_lists_whose_items_get_large_defaults_leave_the_loop() -> None:
+def test_lists_with_large_item_defaults_run_in_thread() -> None:
     item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 2_000}}}
     schema = {"type": "object", "properties": {"spec": {"type": "array", "items": item}}}
     served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
@@ -233,7 +233,7 @@ def test_lists_whose_items_get_large_defaults_leave_the_loop() -> None:
 
 
 @pytest.mark.rows("NUL-002")
-def test_the_size_of_an_object_counts_its_defaults() -> None:
+def test_object_size_includes_defaults() -> None:
     call = a_call(PAIRS)
     schema = {"type": "object", "properties": {"spec": {"type": "string", "default": "x" * 5_000}}}
     served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]

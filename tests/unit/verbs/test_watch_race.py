@@ -45,7 +45,7 @@ def frames() -> Any:
 
 @pytest.mark.rows("SRV-015")
 @pytest.mark.parametrize("touched", [True, False])
-async def test_an_edit_between_asking_and_opening(touched: bool) -> None:
+async def test_watch_ends_if_schema_changes_before_open(touched: bool) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -68,7 +68,7 @@ async def test_an_edit_between_asking_and_opening(touched: bool) -> None:
 
 
 @pytest.mark.rows("RV-019")
-async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_unfilled_collection_are_429_with_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -91,7 +91,7 @@ async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeyp
 
 @pytest.mark.rows("RV-019")
 @pytest.mark.parametrize("asked", ["", "1"])
-async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_of_refilled_collection_is_refused_after_wait(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -111,7 +111,7 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
 
 
 @pytest.mark.rows("RV-009")
-async def test_an_event_that_cannot_be_written_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_watch_ends_with_error_if_event_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> None:
     def stumble(event: str, entry: Entry) -> bytes:
         raise ZeroDivisionError(f"of {event} {entry.name}")
 
@@ -133,7 +133,7 @@ async def test_an_event_that_cannot_be_written_is_told_of(caplog: pytest.LogCapt
 
 
 @pytest.mark.rows("RV-009")
-def test_a_watch_from_a_revision_to_come_tells_of_nothing_up_to_it() -> None:
+def test_watch_from_future_revision_skips_events_up_to_it() -> None:
     group = watch_group()
     ahead = watch._from_the_future(group, 10)
     entries = [Entry("d", "a", revision, b"{}") for revision in (9, 10, 11)]
@@ -142,25 +142,25 @@ def test_a_watch_from_a_revision_to_come_tells_of_nothing_up_to_it() -> None:
     assert len({one.key for one in (group, ahead, watch._from_the_future(group, 11))}) == 3
 
 
-def ahead(client: Client, start: int) -> Any:
+def watch_call_from(client: Client, start: int) -> Any:
     """Return the call of a watch from a revision."""
     return client.call("watch", query={"resourceVersion": [str(start)]})
 
 
-def expiring() -> Any:
+def frames_with_error_code() -> Any:
     """Return frames whose errors have a code."""
     return replace(frames(), failed=lambda error: line("ERROR", error.message, error.code))
 
 
 @pytest.mark.rows("RV-009")
-async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_from_unreached_revision_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.05)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
         client, sink = Client(one), RecordingSink()
         start = one.store.revision + 1000
-        watcher = await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        watcher = await api.open_watch(client.verbs, watch_call_from(client, start), frames_with_error_code(), sink)
         assert not sink.ended
         await sink.until(lambda it: it.ended)
         text = f"the resourceVersion for the provided watch is too large: {start}, current: {one.store.revision}"
@@ -170,14 +170,14 @@ async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: p
 
 
 @pytest.mark.rows("RV-009")
-async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_from_reached_revision_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.3)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
         client, sink = Client(one), RecordingSink()
         start = one.store.revision + 2
-        await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        await api.open_watch(client.verbs, watch_call_from(client, start), frames_with_error_code(), sink)
         opened = asyncio.get_running_loop().time()
         for name in ("a", "b", "c", "d"):
             await client.create(name)
@@ -188,7 +188,7 @@ async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.Mo
 
 
 @pytest.mark.rows("RV-009")
-async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_waits_for_stale_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.1)
     etcd = FakeEtcd()
     async with server(etcd) as one:
@@ -198,7 +198,7 @@ async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.Monk
         etcd.hold()
         start = etcd.put("/registry/elsewhere/a", b"{}")
         assert start > one.store.revision
-        await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        await api.open_watch(client.verbs, watch_call_from(client, start), frames_with_error_code(), sink)
         await asyncio.sleep(0.1)
         assert not sink.ended
         etcd.release()
@@ -208,7 +208,7 @@ async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.Monk
 
 
 @pytest.mark.rows("RV-009")
-async def test_a_watch_from_a_history_that_is_lost_expires_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_from_lost_history_expires_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 60.0)
     etcd = FakeEtcd()
     async with server(etcd) as one:
@@ -223,6 +223,6 @@ async def test_a_watch_from_a_history_that_is_lost_expires_at_once(monkeypatch: 
             while one.store.revision >= known:  # noqa: ASYNC110 - the store sets no event
                 await asyncio.sleep(0.01)
         await one.established(NAME)
-        await api.open_watch(client.verbs, ahead(client, known), expiring(), sink)
+        await api.open_watch(client.verbs, watch_call_from(client, known), frames_with_error_code(), sink)
         await sink.until(lambda it: it.ended)
         assert [seen.revision for seen in sink.seen] == [410]

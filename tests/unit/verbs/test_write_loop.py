@@ -33,13 +33,13 @@ async def served(etcd: FakeEtcd) -> AsyncIterator[Client]:
         yield Client(one)
 
 
-def stored(entry: Entry | None) -> Entry:
+def not_none(entry: Entry | None) -> Entry:
     assert entry is not None
     return entry
 
 
 @pytest.mark.rows("WRI-005")
-async def test_a_stale_resource_version_conflicts_and_a_patch_without_one_goes_on() -> None:
+async def test_stale_update_conflicts_but_patch_without_version_succeeds() -> None:
     async with served(FakeEtcd()) as client:
         first = client.shown(await client.create("a", spec={"n": 1}))
         await client.patch("a", {"spec": {"n": 2}})
@@ -50,9 +50,9 @@ async def test_a_stale_resource_version_conflicts_and_a_patch_without_one_goes_o
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_buffered_encrypted_events_do_not_block_other_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(FakeEtcd()) as client:
-        made = stored((await client.create("a", spec={"n": 1})).entry)
+        made = not_none((await client.create("a", spec={"n": 1})).entry)
         store = client.server.store
         secrets = store.add(GroupResource("", "secrets"), namespaced=True)
         await secrets.wait_ready()
@@ -62,7 +62,7 @@ async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.Mo
         waiting.buffer(("d/a", made.revision + 1, b"sealed"))
         with pytest.raises(NotReady):
             await store.fresh()
-        assert stored((await client.patch("a", {})).entry).revision == made.revision  # with the newest definition
+        assert not_none((await client.patch("a", {})).entry).revision == made.revision  # with the newest definition
         assert await client.verbs.definitions.refresh("example.com", "widgets") is not None
         await client.verbs.definitions.begin_deletion("widgets.example.com", "d1")
         await api.settle(client.verbs)
@@ -70,29 +70,29 @@ async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.Mo
 
 
 @pytest.mark.rows("WRI-005", "RV-017")
-async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refuses() -> None:
+async def test_update_with_stale_cache_reads_etcd_before_conflict() -> None:
     etcd = FakeEtcd()
     async with served(etcd) as one, served(etcd) as other:
         await one.create("a", spec={"n": 1})
-        newer = stored(await one.stored("a"))
+        newer = not_none(await one.stored("a"))
         etcd.hold()
         changed = await _put(other, newer, {"n": 2})
         assert one.server.collection(WIDGETS).state.get("default", "a") is not None
         fresh = {**widget("a", spec={"n": 3}), "metadata": {"name": "a", "resourceVersion": str(changed)}}
         async with asyncio.TaskGroup() as group:
             update = group.create_task(one.update(fresh))
-            while stored(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd has no event to await
+            while not_none(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd has no event to await
                 await asyncio.sleep(0)
             etcd.release()
         assert one.shown(update.result())["spec"] == {"n": 3}
 
 
 @pytest.mark.rows("WRI-019", "RV-017")
-async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_refuses() -> None:
+async def test_delete_with_stale_cache_reads_etcd_before_conflict() -> None:
     etcd = FakeEtcd()
     async with served(etcd) as client:
         await client.create("a")
-        entry = stored(await client.stored("a"))
+        entry = not_none(await client.stored("a"))
         etcd.hold()
         store = client.server.store
         await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
@@ -105,7 +105,7 @@ async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_ref
 
 @pytest.mark.rows("WRI-012", "WRI-017", "RV-017")
 @pytest.mark.parametrize("what", ["patch", "update", "delete", "delete held", "delete again", "last finalizer"])
-async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(what: str) -> None:
+async def test_writes_without_transaction_do_not_use_stale_cache(what: str) -> None:
     etcd, dry = FakeEtcd(), {"dryRun": ["All"]}
     async with served(etcd) as client:
         held = what in ("delete held", "delete again", "last finalizer")
@@ -114,13 +114,13 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
         )
         if what in ("delete again", "last finalizer"):
             await client.delete("a")
-        entry, store = stored(await client.stored("a")), client.server.store
+        entry, store = not_none(await client.stored("a")), client.server.store
         etcd.hold()
         if what in ("patch", "update"):
             await _put(client, entry, {"n": 2})
         else:
             await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
-        assert stored(client.server.collection(WIDGETS).state.get("default", "a")).revision == entry.revision
+        assert not_none(client.server.collection(WIDGETS).state.get("default", "a")).revision == entry.revision
         calls = {
             "patch": lambda: client.patch("a", {"spec": {"m": 1}}, dryRun="All"),
             "update": lambda: api.update(client.verbs, client.call("update", "a", dry), body({**made, "spec": {}})),
@@ -141,7 +141,7 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
 
 
 @pytest.mark.rows("NSP-005", "RV-017")
-async def test_a_namespace_that_is_gone_is_not_waited_for() -> None:
+async def test_delete_of_absent_namespace_ignores_stale_cache() -> None:
     etcd = FakeEtcd()
     async with served(etcd) as client:
         store, namespaces = client.server.store, GroupResource("", "namespaces")
@@ -170,7 +170,7 @@ async def _outcome(asked: Awaitable[Any]) -> Any:
 
 @pytest.mark.rows("WRI-022")
 @pytest.mark.parametrize("raw", [b'{"metadata":5}', b'{"metadata":null}', b"{}"])
-async def test_a_name_that_others_gave_to_something_odd_is_taken(raw: bytes) -> None:
+async def test_name_of_malformed_stored_object_already_exists(raw: bytes) -> None:
     async with served(FakeEtcd()) as client:
         store = client.server.store
         await store.put_key(store.keys.object(WIDGETS, "default", "a"), raw, 0)
@@ -190,7 +190,7 @@ async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
 
 
 @pytest.mark.rows("WRI-005")
-async def test_a_put_that_lost_a_race_writes_the_same_at_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_update_writes_same_bytes_after_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(FakeEtcd()) as client:
         before = client.shown(await client.create("a", spec={"n": {"m": 1}}))
         store, attempts = client.server.store, []
@@ -198,7 +198,7 @@ async def test_a_put_that_lost_a_race_writes_the_same_at_the_next_attempt(monkey
         async def late(self: CachedStore, *args: Any) -> Entry:
             attempts.append(args[3])
             if len(attempts) == 1:
-                raise RevisionChanged(stored(await client.stored("a")))
+                raise RevisionChanged(not_none(await client.stored("a")))
             return await put(self, *args)
 
         put = CachedStore.update
@@ -211,7 +211,7 @@ async def test_a_put_that_lost_a_race_writes_the_same_at_the_next_attempt(monkey
 
 
 @pytest.mark.rows("WRI-015")
-async def test_a_change_that_is_made_again_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retried_patch_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", spec={"n": 1})
         put, attempts = CachedStore.update, 0
@@ -220,7 +220,7 @@ async def test_a_change_that_is_made_again_warns_once(monkeypatch: pytest.Monkey
             nonlocal attempts
             attempts += 1
             if attempts == 1:
-                raise RevisionChanged(stored(await client.stored("a")))
+                raise RevisionChanged(not_none(await client.stored("a")))
             return await put(self, *args)
 
         monkeypatch.setattr(CachedStore, "update", late)
@@ -232,7 +232,7 @@ async def test_a_change_that_is_made_again_warns_once(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.rows("WRI-006")
-async def test_a_write_that_changes_nothing_keeps_the_revision() -> None:
+async def test_no_op_patch_keeps_resource_version() -> None:
     async with served(FakeEtcd()) as client:
         before = client.shown(await client.create("a", spec={"n": 1}))
         after = client.shown(await client.patch("a", {"spec": {"n": 1}}))
@@ -248,11 +248,11 @@ async def test_a_dry_run_stores_nothing() -> None:
         assert await client.stored("a") is None
         await client.create("a", spec={"n": 1})
         await client.patch("a", {"spec": {"n": 2}}, dryRun="All")
-        assert b'"n":1' in stored(await client.stored("a")).raw
+        assert b'"n":1' in not_none(await client.stored("a")).raw
 
 
 @pytest.mark.rows("WRI-009", "WRI-017")
-async def test_the_last_finalizer_removes_a_deleting_object() -> None:
+async def test_removing_last_finalizer_deletes_object() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", metadata={"finalizers": ["example.com/hold"]})
         held = client.shown(await client.delete("a"))
@@ -266,7 +266,7 @@ async def test_the_last_finalizer_removes_a_deleting_object() -> None:
 
 @pytest.mark.rows("WRI-009", "NSP-005")
 @pytest.mark.parametrize("spec", [{"finalizers": ["example.com/hold"]}, "text", ["list"]])
-async def test_a_custom_object_whose_kind_is_called_namespace_goes_as_others_do(spec: Any) -> None:
+async def test_custom_object_of_kind_namespace_is_deleted_normally(spec: Any) -> None:
     names = {**DEFINITION["spec"]["names"], "kind": "Namespace", "listKind": "NamespaceList"}  # type: ignore[index]
     definition = {**DEFINITION, "spec": {**DEFINITION["spec"], "names": names}}  # type: ignore[dict-item]
     async with server(FakeEtcd()) as one:
@@ -280,7 +280,7 @@ async def test_a_custom_object_whose_kind_is_called_namespace_goes_as_others_do(
 
 
 @pytest.mark.rows("WRI-003")
-async def test_no_finalizer_joins_a_deleting_object() -> None:
+async def test_finalizers_cannot_be_added_to_terminating_object() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", metadata={"finalizers": ["example.com/hold"]})
         await client.delete("a")
@@ -291,7 +291,7 @@ async def test_no_finalizer_joins_a_deleting_object() -> None:
 
 
 @pytest.mark.rows("VAL-014")
-async def test_a_change_of_metadata_is_told_once_beside_another_kind() -> None:
+async def test_metadata_error_is_reported_once_beside_kind_error() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", metadata={"finalizers": ["example.com/hold"]})
         held = client.shown(await client.delete("a"))
@@ -303,7 +303,7 @@ async def test_a_change_of_metadata_is_told_once_beside_another_kind() -> None:
 
 
 @pytest.mark.rows("WRI-022", "ERR-04")
-async def test_a_taken_name() -> None:
+async def test_create_of_existing_name_is_refused() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", metadata={"finalizers": ["example.com/hold"]})
         with pytest.raises(StatusError) as taken:
@@ -316,7 +316,7 @@ async def test_a_taken_name() -> None:
 
 
 @pytest.mark.rows("WRI-002")
-async def test_a_generated_name_is_tried_again() -> None:
+async def test_generated_names_are_distinct() -> None:
     async with served(FakeEtcd()) as client:
         names = set()
         for _ in range(20):
@@ -331,7 +331,7 @@ async def test_a_generated_name_is_tried_again() -> None:
 
 @pytest.mark.rows("WRI-002")
 @pytest.mark.parametrize(("taken", "code"), [(7, 201), (8, 409)])
-async def test_a_generated_name_that_is_taken_gives_way_to_the_eighth(
+async def test_generated_name_is_retried_up_to_eight_times(
     monkeypatch: pytest.MonkeyPatch, taken: int, code: int
 ) -> None:
     async with served(FakeEtcd()) as client:
@@ -351,7 +351,7 @@ async def test_a_generated_name_that_is_taken_gives_way_to_the_eighth(
 
 
 @pytest.mark.rows("DEL-004")
-async def test_a_call_decided_before_the_deletion_of_its_definition() -> None:
+async def test_create_before_definition_deletion_is_refused_at_commit() -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", metadata={"finalizers": ["example.com/hold"]})
         dry = {"dryRun": ["All"]}
@@ -369,7 +369,7 @@ async def test_a_call_decided_before_the_deletion_of_its_definition() -> None:
 
 
 @pytest.mark.rows("DEL-004")
-async def test_a_deletion_of_a_definition_that_was_given_up_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_abandoned_deletion_of_definition_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
     etcd = FakeEtcd()
     async with served(etcd) as client:
         serving, guards = type(client.server.controllers.serving), []
@@ -394,7 +394,7 @@ async def test_a_deletion_of_a_definition_that_was_given_up_begins_again(monkeyp
 
 
 @pytest.mark.rows("WRI-019")
-async def test_preconditions_of_a_delete() -> None:
+async def test_delete_checks_uid_precondition() -> None:
     async with served(FakeEtcd()) as client:
         uid = client.shown(await client.create("a"))["metadata"]["uid"]
         with pytest.raises(StatusError) as wrong:
@@ -408,7 +408,7 @@ async def test_preconditions_of_a_delete() -> None:
 
 @pytest.mark.rows("WRI-005", "RV-017")
 @pytest.mark.parametrize("verb", ["update", "delete"])
-async def test_a_write_in_doubt_is_never_tried_again(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_write_with_unknown_outcome_is_not_retried(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(FakeEtcd()) as client:
         await client.create("a", spec={"list": [1]})
         really = getattr(CachedStore, verb)
@@ -426,14 +426,12 @@ async def test_a_write_in_doubt_is_never_tried_again(verb: str, monkeypatch: pyt
         assert (doubt.value.code, doubt.value.reason) == (504, "Timeout")
         monkeypatch.undo()
         found = await client.stored("a")
-        assert found is None if verb == "delete" else b'"list":[1,2]' in stored(found).raw
+        assert found is None if verb == "delete" else b'"list":[1,2]' in not_none(found).raw
 
 
 @pytest.mark.rows("DEL-004")
 @pytest.mark.parametrize("namespaced", [True, False])
-async def test_a_path_of_another_scope_than_the_definition_has_now_is_not_there(
-    monkeypatch: pytest.MonkeyPatch, namespaced: bool
-) -> None:
+async def test_path_of_former_scope_is_not_found(monkeypatch: pytest.MonkeyPatch, namespaced: bool) -> None:
     async with served(FakeEtcd()) as client:
         call = client.call("create")
         now = replace(call.resource, namespaced=namespaced)
@@ -453,7 +451,7 @@ async def test_a_path_of_another_scope_than_the_definition_has_now_is_not_there(
 
 @pytest.mark.rows("WRI-007")
 @pytest.mark.parametrize("copies", [True, False])
-async def test_a_patch_that_copies_may_grow_and_leaves_the_loop(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_json_patch_with_copy_is_applied_in_thread(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     apply, loop = json_patch.apply, threading.get_ident()
 

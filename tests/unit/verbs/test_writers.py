@@ -87,11 +87,11 @@ async def patch(server: Client, field: str, **more: Any) -> Document:
     return server.shown(await api.patch(server.verbs, call, MERGE, b'{"spec":{"%s":1}}' % field.encode()))
 
 
-def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+def start_task(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return asyncio.get_running_loop().create_task(work)
 
 
-async def turns(times: int = 20) -> None:
+async def yield_to_loop(times: int = 20) -> None:
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -101,7 +101,7 @@ def no_queue_is_left(*clients: Client) -> bool:
 
 
 @pytest.mark.rows("WRI-005")
-async def test_each_of_many_writers_is_stored_and_decides_at_most_twice() -> None:
+async def test_concurrent_patches_take_at_most_two_transactions_each() -> None:
     async with served(etcd := SlowEtcd()) as (client,):
         etcd.transactions = 0
         found = await asyncio.gather(*(patch(client, f"f{number}") for number in range(32)))
@@ -112,7 +112,7 @@ async def test_each_of_many_writers_is_stored_and_decides_at_most_twice() -> Non
 
 
 @pytest.mark.rows("WRI-005")
-async def test_writers_that_come_while_others_wait_decide_once() -> None:
+async def test_queued_writers_take_one_transaction() -> None:
     async with served(etcd := SlowEtcd()) as (client,):
 
         async def writes(writer: int) -> None:
@@ -125,7 +125,7 @@ async def test_writers_that_come_while_others_wait_decide_once() -> None:
 
 
 @pytest.mark.rows("WRI-005")
-async def test_servers_on_one_etcd_meet_by_compare_and_retry() -> None:
+async def test_two_servers_resolve_conflicts_by_retry() -> None:
     async with served(SlowEtcd(), 2) as clients:
         await asyncio.gather(*(patch(client, f"f{n}-{m}") for n, client in enumerate(clients) for m in range(8)))
         stored = await clients[0].stored("a")
@@ -134,7 +134,7 @@ async def test_servers_on_one_etcd_meet_by_compare_and_retry() -> None:
         assert no_queue_is_left(*clients)
 
 
-async def test_deletes_and_creates_of_one_name_end_among_patches() -> None:
+async def test_concurrent_delete_create_and_patches_finish() -> None:
     async with served(SlowEtcd()) as (client,):
         results = await asyncio.gather(
             *(patch(client, f"f{number}") for number in range(4)),
@@ -163,15 +163,15 @@ async def test_a_writer_waits_until_its_deadline() -> None:
         assert no_queue_is_left(client)
 
 
-async def test_a_writer_whose_client_goes_away_leaves_the_queue() -> None:
+async def test_disconnected_writer_leaves_queue() -> None:
     async with served(SlowEtcd()) as (client,):
         first = Writer(client.verbs.queues, client.call("patch", "a"))
         await first.turn()
         connected = Connected()
-        gone = begun(patch(client, "f", client=connected))
-        cancelled = begun(patch(client, "h"))
-        left = begun(patch(client, "g"))
-        await turns()
+        gone = start_task(patch(client, "f", client=connected))
+        cancelled = start_task(patch(client, "h"))
+        left = start_task(patch(client, "g"))
+        await yield_to_loop()
         connected.leave()
         cancelled.cancel()
         with pytest.raises(ConnectionResetError):
@@ -182,7 +182,7 @@ async def test_a_writer_whose_client_goes_away_leaves_the_queue() -> None:
         assert no_queue_is_left(client)
 
 
-async def test_a_webhook_that_writes_the_same_object_waits_for_one_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_webhook_write_to_same_object_does_not_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WRITER_TURN", 0.02)
     async with served(SlowEtcd()) as (client,):
 
@@ -193,14 +193,14 @@ async def test_a_webhook_that_writes_the_same_object_waits_for_one_turn(monkeypa
         client.verbs.admission = Chain([Calling(write)])
         holder = Writer(client.verbs.queues, client.call("patch", "a"))
         await holder.turn()
-        outer = begun(patch(client, "outer"))
-        await turns()
+        outer = start_task(patch(client, "outer"))
+        await yield_to_loop()
         holder.leave()
         assert (await asyncio.wait_for(outer, 5))["spec"] == {"nested": 1, "outer": 1}
         assert no_queue_is_left(client)
 
 
-async def test_a_writer_that_lost_its_turn_is_the_next_and_has_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_timed_out_writer_is_next_with_doubled_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WRITER_TURN", 0.02)
     async with served(SlowEtcd()) as (client,):
 
@@ -212,8 +212,8 @@ async def test_a_writer_that_lost_its_turn_is_the_next_and_has_twice_the_time(mo
         client.verbs.admission = Chain([plug_in])
         first = Writer(client.verbs.queues, client.call("patch", "a"))
         await first.turn()
-        writes = [begun(patch(client, field)) for field in ("slow", "b", "c")]
-        await turns()
+        writes = [start_task(patch(client, field)) for field in ("slow", "b", "c")]
+        await yield_to_loop()
         first.leave()
         slow, *_ = [await write for write in writes]
         assert slow["spec"] == {"slow": 1, "b": 1, "c": 1}
@@ -222,7 +222,7 @@ async def test_a_writer_that_lost_its_turn_is_the_next_and_has_twice_the_time(mo
 
 
 @given(st.lists(st.tuples(st.sampled_from(("come", "leave", "cancel", "gone", "expire")), st.integers(0, 9))))
-def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple[str, int]]) -> None:
+def test_queue_gives_turn_to_one_writer_at_a_time(events: list[tuple[str, int]]) -> None:
     """At most one writer has the turn, none waits without a writer that has it, and no queue is left afterwards."""
 
     async def run() -> None:
@@ -238,7 +238,7 @@ def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple
                 served = SimpleNamespace(names=SimpleNamespace(stored_resource=WIDGETS))
                 call: Any = SimpleNamespace(served=served, namespace="n", name="a", client=connected, deadline=0.0)
                 writer = Writer(queues, call)
-                writers.append((writer, connected, begun(writer.turn())))
+                writers.append((writer, connected, start_task(writer.turn())))
             elif writers:
                 writer, connected, waiting = writers[number % len(writers)]
                 if event == "expire":
@@ -253,7 +253,7 @@ def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple
                     connected.leave()
                     await asyncio.wait([waiting])
                     writer.leave()
-            await turns(3)
+            await yield_to_loop(3)
             still = [it for it in writers if not it[2].done()]
             assert len(holding()) == bool(queues)
             assert len(still) == sum(len(queue.waiting) for queue in queues.values())
@@ -269,7 +269,7 @@ def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple
     asyncio.run(run())
 
 
-async def test_a_create_and_a_writer_of_another_object_never_wait() -> None:
+async def test_writes_of_other_objects_do_not_wait() -> None:
     async with served(SlowEtcd()) as (client,):
         holder = Writer(client.verbs.queues, client.call("patch", "a"))
         await holder.turn()

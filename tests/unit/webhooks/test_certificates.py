@@ -31,11 +31,11 @@ def certificate(
     made = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(KEY.public_key())
     made = made.serial_number(7).not_valid_before(begins).not_valid_after(ends)
     if not bare:
-        made = made.add_extension(x509.SubjectAlternativeName([general(name) for name in names]), critical=False)
+        made = made.add_extension(x509.SubjectAlternativeName([general_name(name) for name in names]), critical=False)
     return made.sign(KEY, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def general(name: str) -> Any:
+def general_name(name: str) -> Any:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -49,9 +49,10 @@ NOBODY = "x509: certificate is not valid for any names, but wanted to match loca
 CASES: list[tuple[str, bytes, str, str | None]] = [
     ("good", certificate("localhost", "127.0.0.1"), "localhost", None),
     ("good address", certificate("localhost", "127.0.0.1"), "127.0.0.1", None),
-    ("over", certificate("other", ends=NOW - DAY / 2), "localhost", f"{TIMES}after 2026-11-26T18:09:18Z"),
-    ("to come", certificate("localhost", begins=NOW + DAY / 2), "localhost", f"{TIMES}before 2026-11-27T18:09:18Z"),
-    ("others", certificate("foo.svc", "bar.svc", "10.0.0.1"), "localhost",
+    ("expired", certificate("other", ends=NOW - DAY / 2), "localhost", f"{TIMES}after 2026-11-26T18:09:18Z"),
+    ("not yet valid", certificate("localhost", begins=NOW + DAY / 2), "localhost",
+     f"{TIMES}before 2026-11-27T18:09:18Z"),
+    ("other names", certificate("foo.svc", "bar.svc", "10.0.0.1"), "localhost",
      "x509: certificate is valid for foo.svc, bar.svc, not localhost"),
     ("other addresses", certificate("a", "10.0.0.1", "::1"), "127.0.0.1",
      "x509: certificate is valid for 10.0.0.1, ::1, not 127.0.0.1"),
@@ -62,25 +63,26 @@ CASES: list[tuple[str, bytes, str, str | None]] = [
     ("another legacy name", certificate(common="webhook", bare=True), "localhost", NOBODY),
     ("another legacy name and an address", certificate(common="webhook", bare=True), "127.0.0.1", NO_ADDRESS),
     ("addresses only", certificate("10.0.0.1", common="localhost"), "localhost", NOBODY),
-    ("any below", certificate("*.e.test"), "a.e.test", None),
-    ("any below, not itself", certificate("*.e.test"), "e.test", "x509: certificate is valid for *.e.test, not e.test"),
-    ("any below, not deeper", certificate("*.e.test"), "a.b.e.test",
+    ("wildcard", certificate("*.e.test"), "a.e.test", None),
+    ("wildcard does not match its parent", certificate("*.e.test"), "e.test",
+     "x509: certificate is valid for *.e.test, not e.test"),
+    ("wildcard does not match deeper names", certificate("*.e.test"), "a.b.e.test",
      "x509: certificate is valid for *.e.test, not a.b.e.test"),
-    ("part of a label", certificate("loc*"), "localhost", "x509: certificate is valid for loc*, not localhost"),
+    ("wildcard within a label", certificate("loc*"), "localhost", "x509: certificate is valid for loc*, not localhost"),
     ("capitals", certificate("Foo.SVC"), "foo.svc", None),
-    ("many", certificate(*(f"n{number}" for number in range(100))), "localhost",
+    ("too many names to list", certificate(*(f"n{number}" for number in range(100))), "localhost",
      "x509: certificate is valid for 100 names, but none matched localhost"),
-    ("none", b"x", "localhost", None),
+    ("no certificate", b"x", "localhost", None),
 ]  # fmt: skip
 
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("der", "name", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_errors_of_certificates(der: bytes, name: str, told: str | None) -> None:
+def test_certificate_faults_have_texts_of_go(der: bytes, name: str, told: str | None) -> None:
     assert certificates.fault(der, name, NOW) == told
 
 
-async def test_a_look_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fetch_without_tls_server_returns_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert await certificates.fetch("127.0.0.1", free_port(), "localhost") is None
     monkeypatch.setattr(limits, "WEBHOOK_LOOK", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -57,7 +57,7 @@ async def test_requests_are_json_with_a_timeout(tmp_path: Path, client: Client) 
         assert webhook.headers[0]["host"] == f"127.0.0.1:{webhook.port}"
 
 
-async def test_connections_are_used_again(tmp_path: Path, client: Client) -> None:
+async def test_connections_are_reused(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         for _ in range(5):
             await client.post(target, REVIEW, 5)
@@ -66,7 +66,7 @@ async def test_connections_are_used_again(tmp_path: Path, client: Client) -> Non
         assert webhook.connections <= 4
 
 
-async def test_a_connection_that_ended_while_idle_costs_no_failure(tmp_path: Path, client: Client) -> None:
+async def test_closed_connection_is_replaced(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: hooks.page(200, b"{}", Connection="close")
         assert await client.post(target, REVIEW, 5) == b"{}"
@@ -90,7 +90,7 @@ async def test_system_roots_are_loaded_once() -> None:
 
 
 @pytest.mark.rows("VER-009")
-async def test_a_name_that_nobody_resolves_holds_up_no_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_dns_lookup_does_not_block_other_hosts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answered = list[str](), threading.Event()
 
     def lookup(host: str, port: int, *_: Any, **__: Any) -> Any:
@@ -118,7 +118,7 @@ async def test_a_name_that_nobody_resolves_holds_up_no_other(client: Client, mon
         answered.set()
 
 
-async def test_a_refused_connection(client: Client) -> None:
+async def test_refused_connection_has_error_of_go(client: Client) -> None:
     port = free_port()
     target = target_of({"url": f"https://127.0.0.1:{port}/x"})
     with pytest.raises(errors.Unreachable) as caught:
@@ -128,12 +128,12 @@ async def test_a_refused_connection(client: Client) -> None:
     assert caught.value.code == 503
 
 
-async def test_an_unknown_name(client: Client) -> None:
+async def test_unknown_host_has_error_of_go(client: Client) -> None:
     with pytest.raises(errors.Unreachable, match=r"dial tcp: lookup no\.such\.svc: no such host$"):
         await client.post(target_of({"service": {"name": "no", "namespace": "such"}}), REVIEW, 10)
 
 
-async def test_a_hanging_webhook_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+async def test_hanging_webhook_times_out_at_deadline(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = webhook.hang
         began = time.monotonic()
@@ -142,7 +142,7 @@ async def test_a_hanging_webhook_is_left_at_the_deadline(tmp_path: Path, client:
         prompt(time.monotonic() - began, 2)
 
 
-async def test_a_slow_body_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+async def test_slow_body_times_out_at_deadline(tmp_path: Path, client: Client) -> None:
     def half(exchange: Any) -> None:
         exchange.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
         exchange.wfile.flush()
@@ -155,7 +155,7 @@ async def test_a_slow_body_is_left_at_the_deadline(tmp_path: Path, client: Clien
             await client.post(target, REVIEW, 0.3)
 
 
-async def test_a_reset_within_the_body(tmp_path: Path, client: Client) -> None:
+async def test_reset_within_body_is_not_retried(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: hooks.Raw(hooks.reset)
         with pytest.raises(errors.Broken, match=r"^unexpected error when reading response body"):
@@ -166,7 +166,7 @@ async def test_a_reset_within_the_body(tmp_path: Path, client: Client) -> None:
 @pytest.mark.parametrize(
     "answer", [hooks.Raw(hooks.endless), hooks.page(200, b" " * 20_000_000)], ids=["endless", "big"]
 )
-async def test_an_answer_is_bounded(tmp_path: Path, client: Client, answer: hooks.Raw) -> None:
+async def test_response_size_is_limited(tmp_path: Path, client: Client, answer: hooks.Raw) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: answer
         text = f"the answer exceeds the limit of {limits.WEBHOOK_ANSWER} bytes$"
@@ -206,7 +206,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(("code", "body", "kind", "text"), STATUSES)
-async def test_answers_that_are_no_success(
+async def test_unsuccessful_responses_have_errors_of_go(
     tmp_path: Path, client: Client, code: int, body: bytes, kind: str, text: str
 ) -> None:
     with hook(tmp_path) as (webhook, target):
@@ -272,7 +272,9 @@ TRUST = [
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("how", "text"), TRUST, ids=["expired", "foreign", "name", "plain"])
-async def test_untrusted_certificates(tmp_path: Path, client: Client, how: dict[str, Any], text: str) -> None:
+async def test_untrusted_certificate_has_error_of_go(
+    tmp_path: Path, client: Client, how: dict[str, Any], text: str
+) -> None:
     with hook(tmp_path, **how) as (webhook, target):
         with pytest.raises(errors.Untrusted) as caught:
             await client.post(target, REVIEW, 5)
@@ -291,7 +293,7 @@ NAMESAKES = [
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("how", "trusted", "text"), NAMESAKES, ids=["valid", "foreign", "expired", "name"])
-async def test_a_certificate_with_the_name_of_its_authority(
+async def test_certificate_with_subject_of_its_ca_is_verified(
     tmp_path: Path, client: Client, how: dict[str, Any], trusted: tls.TestAuthority, text: str
 ) -> None:
     with hook(tmp_path, signer=NAMESAKE, **how) as (webhook, _):
@@ -304,19 +306,19 @@ async def test_a_certificate_with_the_name_of_its_authority(
         assert len(webhook.reviews) == (not text)
 
 
-async def test_a_bundle_without_certificates(client: Client) -> None:
+async def test_ca_bundle_without_certificates_is_an_error(client: Client) -> None:
     target = target_of({"url": "https://127.0.0.1:1/", "caBundle": "bm90aGluZw=="})
     with pytest.raises(errors.Untrusted, match="unable to load root certificates"):
         await client.post(target, REVIEW, 5)
 
 
-async def test_system_roots_without_a_bundle(tmp_path: Path, client: Client) -> None:
+async def test_system_roots_are_used_without_ca_bundle(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, _), pytest.raises(errors.Untrusted, match=r"signed by unknown authority$"):
         await client.post(target_of({"url": webhook.url()}), REVIEW, 5)
 
 
 @pytest.mark.rows("VER-009")
-async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
+async def test_service_map_resolves_service(tmp_path: Path) -> None:
     names = ("hook.system.svc",)
     with hooks.running_webhook(tmp_path, names) as webhook:
         file = tmp_path / "services.yaml"
@@ -330,7 +332,7 @@ async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
         await client.close()
 
 
-def test_the_map_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_service_map_is_reloaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "services.yaml"
     file.write_text("a.b: 127.0.0.1:1\n")
     resolver = Resolver(str(file))
@@ -354,7 +356,7 @@ BAD_MAPS = [
 
 
 @pytest.mark.parametrize("text", BAD_MAPS, ids=range(len(BAD_MAPS)))
-def test_a_map_that_means_nothing(tmp_path: Path, text: str) -> None:
+def test_invalid_service_map_is_an_error(tmp_path: Path, text: str) -> None:
     from apiext.webhooks.resolver import ResolverError
 
     file = tmp_path / "services.yaml"
@@ -376,7 +378,7 @@ TARGETS = [
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("config", "url", "host", "port"), TARGETS)
-def test_targets(config: dict[str, Any], url: str, host: str, port: int) -> None:
+def test_client_config_becomes_target(config: dict[str, Any], url: str, host: str, port: int) -> None:
     target = target_of(config)
     assert (target.url, target.host, target.port, target.server_name) == (url, host, port, host)
 
@@ -393,12 +395,12 @@ def test_targets(config: dict[str, Any], url: str, host: str, port: int) -> None
         {"url": "https://a:99999/"},
     ],
 )
-def test_targets_that_are_none(config: dict[str, Any]) -> None:
+def test_invalid_client_config_is_bad_target(config: dict[str, Any]) -> None:
     with pytest.raises(errors.BadTarget):
         target_of(config)
 
 
-async def test_a_slow_failing_owner_is_left_alone_for_a_while(
+async def test_circuit_opens_for_slow_failing_owner(
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.01)
@@ -412,11 +414,11 @@ async def test_a_slow_failing_owner_is_left_alone_for_a_while(
         webhook.answer = hooks.allow
         await client.post(target, REVIEW, 5, owner="two")
         monkeypatch.setattr(breaker_module, "WEBHOOK_PROBE_EVERY", 0.0)
-        await _eventually(client, target)
+        await _post_until_circuit_closes(client, target)
         await client.post(target, REVIEW, 5, owner="one")
 
 
-async def _eventually(client: Client, target: Target) -> None:
+async def _post_until_circuit_closes(client: Client, target: Target) -> None:
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(errors.CircuitOpen):
@@ -425,7 +427,7 @@ async def _eventually(client: Client, target: Target) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_one_owner_holds_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parallel_calls_of_one_owner_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 2)
     client = Client()
     with hook(tmp_path) as (webhook, target):
@@ -463,7 +465,7 @@ async def test_calls_get_slots_in_order(monkeypatch: pytest.MonkeyPatch) -> None
     assert ended == ["a", "d", "e"]
 
 
-async def test_a_place_that_comes_too_late_is_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_call_passes_slot_to_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 1)
     breaker, loop, ended = Breaker(), asyncio.get_running_loop(), list[str]()
     gate = asyncio.Event()
@@ -497,7 +499,7 @@ async def _outcome(work: Awaitable[bytes]) -> bytes | TimeoutError:
         return error
 
 
-def test_a_refusal_of_any_size_is_told_in_little_memory() -> None:
+def test_large_refusal_uses_bounded_memory() -> None:
     text = b'{"kind": "Status", "status": "Failure", "message": "no", "code": 418, "x": [%b0]}'
     assert str(refusal(Answer(400, "", text % (b"{}," * 100), True))) == "no"
     answer = Answer(400, "", text % (b"{}," * 2_000_000), True)
@@ -520,7 +522,7 @@ LOOPBACK = tuple(map(ip_network, ("127.0.0.0/8", "::1/128", "169.254.0.0/16")))
         ("10.0.0.1", False), ("2001:db8::1", False),
     ],
 )  # fmt: skip
-async def test_networks_are_denied_by_the_address_that_is_connected_to(host: str, denied: bool) -> None:
+async def test_addresses_in_denied_networks_are_refused(host: str, denied: bool) -> None:
     names = Names(LOOPBACK)
     try:
         assert await names.find(host, given=True)
@@ -534,7 +536,7 @@ async def test_networks_are_denied_by_the_address_that_is_connected_to(host: str
         names.close()
 
 
-async def test_a_name_is_judged_by_what_it_leads_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_denied_networks_apply_to_each_dns_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client connects to the address that it has checked, which prevents DNS rebinding."""
     answers = iter([["203.0.113.1"], ["127.0.0.1"], ["127.0.0.1", "203.0.113.1"]])
     monkeypatch.setattr("apiext.webhooks.names._addresses", lambda host: next(answers))

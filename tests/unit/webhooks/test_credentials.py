@@ -74,12 +74,12 @@ NAMES = ("hook.example.com:8443", "*.example.com:8443", "hook.example.com", "*.c
         ("::1", 443, "*"),
     ],
 )
-async def test_users_are_found_by_host(write: Write, host: str, port: int, user: str) -> None:
+async def test_kubeconfig_user_is_selected_by_host(write: Write, host: str, port: int, user: str) -> None:
     users = Users(write("k", kubeconfig(**{name: {"token": name} for name in NAMES})))
     assert await users.find(host, port).lines() == (f"Authorization: Bearer {user}",)
 
 
-async def test_without_a_user_of_its_own_a_host_gets_that_of_the_current_context(write: Write) -> None:
+async def test_host_without_user_gets_user_of_current_context(write: Write) -> None:
     path = write("k", kubeconfig("me", me={"token": "mine"}))
     assert await Users(path).find("x.io", 443).lines() == ("Authorization: Bearer mine",)
     assert await Users(write("k", kubeconfig())).find("x.io", 443).lines() == ()
@@ -98,11 +98,11 @@ async def test_without_a_user_of_its_own_a_host_gets_that_of_the_current_context
         ({}, ()),
     ],
 )  # fmt: skip
-async def test_headers_of_users(write: Write, user: dict[str, Any], lines: tuple[str, ...]) -> None:
+async def test_kubeconfig_user_sets_headers(write: Write, user: dict[str, Any], lines: tuple[str, ...]) -> None:
     assert await Users(write("k", kubeconfig(**{"*": user}))).find("x.io", 443).lines() == lines
 
 
-async def test_a_token_file_is_read_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_file_is_reloaded(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     token = write("token", "one\n")
     user = Users(write("k", kubeconfig(**{"*": {"tokenFile": "token", "token": "zero"}}))).find("x.io", 443)
     assert await user.lines() == ("Authorization: Bearer one",)
@@ -156,7 +156,7 @@ async def test_a_token_file_without_a_token_fails_the_call(write: Write, content
         (kubeconfig(a={"client-certificate": "nope.pem"}), "client-certificate: .*No such file"),
     ],
 )
-def test_kubeconfigs_that_cannot_be_used(write: Write, document: Any, error: str | None) -> None:
+def test_invalid_kubeconfig_is_a_credentials_error(write: Write, document: Any, error: str | None) -> None:
     path = write("k", document)
     if error is None:
         Users(path)
@@ -185,7 +185,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_errors_of_files_quote_nothing(write: Write, text: str) -> None:
+def test_file_errors_contain_no_secrets(write: Write, text: str) -> None:
     path = write("k", text)
     for read in (Users, lambda file: users_of(str(file)), read_map):
         with pytest.raises(ValueError, match=rf"^{path}: ") as caught:
@@ -207,7 +207,7 @@ def settings(kubeconfig_file: str, **more: Any) -> dict[str, Any]:
     return {**about, "kubeConfigFile": kubeconfig_file}
 
 
-async def test_plugins_and_their_files(write: Write) -> None:
+async def test_admission_configuration_sets_users_of_plug_in(write: Write) -> None:
     file = str(write("k", kubeconfig(**{"*": {"token": "t"}})))
     old = {"apiVersion": "apiserver.config.k8s.io/v1alpha1", "kind": "WebhookAdmission"}
     write("settings", settings(file, **old))
@@ -231,7 +231,7 @@ async def test_plugins_and_their_files(write: Write) -> None:
         (configuration(path="nope"), "No such file"),
     ],
 )
-def test_configurations_that_cannot_be_used(write: Write, document: Any, error: str) -> None:
+def test_invalid_admission_configuration_is_an_error(write: Write, document: Any, error: str) -> None:
     with pytest.raises(CredentialsError, match=error):
         users_of(str(write("c", document)))
 
@@ -261,7 +261,7 @@ def client_certificate(ca: tls.TestAuthority) -> dict[str, str]:
 
 
 @pytest.mark.rows("VER-010")
-async def test_a_client_certificate_is_shown_to_who_asks(write: Write, tmp_path: Path) -> None:
+async def test_client_certificate_is_sent_to_webhook(write: Write, tmp_path: Path) -> None:
     with running_webhook(tmp_path / "hook") as hook:
         context = hook.server.socket.context  # type: ignore[attr-defined]  # it is a TLS socket
         context.load_verify_locations(cadata=hook.authority.pem.decode())
@@ -279,7 +279,7 @@ async def test_a_client_certificate_is_shown_to_who_asks(write: Write, tmp_path:
 
 @pytest.mark.rows("VER-010")
 @pytest.mark.parametrize("memory", [True, False], ids=["in memory", "in a file"])
-async def test_a_client_certificate_where_nothing_can_be_written(
+async def test_client_certificate_without_temp_dir_needs_memfd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: bool
 ) -> None:
     shown = client_certificate(tls.authority())
@@ -296,7 +296,7 @@ async def test_a_client_certificate_where_nothing_can_be_written(
     await client.close()
 
 
-def test_a_client_certificate_without_files_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_certificate_is_loaded_without_memfd(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = client_certificate(tls.authority())
     monkeypatch.delattr(os, "memfd_create")
     context_of(b"", (base64.b64decode(shown["client-certificate-data"]), base64.b64decode(shown["client-key-data"])))

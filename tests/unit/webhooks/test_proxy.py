@@ -65,30 +65,30 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(("environment", "found"), ENVIRONMENTS, ids=str)
-def test_proxies_in_the_environment(environment: dict[str, str], found: Proxy | None) -> None:
+def test_proxy_is_read_from_environment(environment: dict[str, str], found: Proxy | None) -> None:
     assert proxy_of(environment) == found
 
 
 @pytest.mark.parametrize("text", UNUSABLE, ids=range(len(UNUSABLE)))
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy"])
-def test_a_proxy_that_cannot_be_used_is_none_and_told_without_what_it_is(name: str, text: str) -> None:
+def test_invalid_proxy_is_ignored_and_reported_without_url(name: str, text: str) -> None:
     assert proxy_of({name: text}) is None
     fault = proxy.fault({name: text})
     assert fault == f"{name} is not the URL of a proxy, http://host:port: webhooks are called without a proxy"
 
 
 @pytest.mark.parametrize("environment", [environment for environment, _ in ENVIRONMENTS], ids=str)
-def test_a_proxy_that_can_be_used_is_no_fault(environment: dict[str, str]) -> None:
+def test_valid_proxy_has_no_fault(environment: dict[str, str]) -> None:
     assert proxy.fault(environment) == ""
 
 
 @pytest.mark.parametrize(("host", "served"), HOSTS)
-def test_hosts_without_a_proxy(host: str, served: bool) -> None:
+def test_no_proxy_hosts_bypass_proxy(host: str, served: bool) -> None:
     assert Proxy("p", 1, "", ".svc,10.0.0.0/8,exact.example.org").serves(host, 443) is served
 
 
 @pytest.mark.parametrize(("exceptions", "host", "port", "served"), EXCEPTIONS)
-def test_exceptions_as_go_reads_them(exceptions: str, host: str, port: int, served: bool) -> None:
+def test_no_proxy_is_parsed_as_in_go(exceptions: str, host: str, port: int, served: bool) -> None:
     assert Proxy("p", 1, "", exceptions).serves(host, port) is served
 
 
@@ -134,7 +134,7 @@ async def running(tunnels: Tunnels) -> AsyncIterator[int]:
         await asyncio.gather(*tunnels.tasks)
 
 
-async def test_a_call_through_a_proxy(tmp_path: Path) -> None:
+async def test_webhook_is_called_through_proxy_tunnel(tmp_path: Path) -> None:
     with hooks.running_webhook(tmp_path, ("hook.example.com",)) as webhook:
         tunnels = Tunnels(webhook.port)
         async with running(tunnels) as port:
@@ -160,7 +160,7 @@ async def test_a_call_through_a_proxy(tmp_path: Path) -> None:
         (b"nonsense\r\n\r\n", "proxyconnect tcp: malformed answer$"),
     ],
 )
-async def test_a_proxy_that_refuses(answer: bytes, text: str) -> None:
+async def test_proxy_refusal_is_an_error(answer: bytes, text: str) -> None:
     tunnels = Tunnels(0)
     tunnels.answer = answer
     async with running(tunnels) as port:
@@ -170,7 +170,7 @@ async def test_a_proxy_that_refuses(answer: bytes, text: str) -> None:
         await client.close()
 
 
-async def test_no_proxy_there() -> None:
+async def test_unreachable_proxy_is_an_error() -> None:
     port = free_port()
     client = Client(environment={"HTTPS_PROXY": f"http://127.0.0.1:{port}"})
     text = f"proxyconnect tcp: dial tcp 127.0.0.1:{port}: connect: connection refused$"
@@ -179,7 +179,7 @@ async def test_no_proxy_there() -> None:
 
 
 @pytest.mark.parametrize("host", ["a:80 HTTP/1.1\r\nX: y\r\n\r\n", "a b", "a\nb", "ü", ""], ids=repr)
-async def test_a_proxy_is_told_nothing_but_a_host(host: str) -> None:
+async def test_invalid_host_is_not_sent_to_proxy(host: str) -> None:
     tunnels = Tunnels(0)
     tunnels.answer = b"HTTP/1.1 503 no\r\n\r\n"
     async with running(tunnels) as port:

@@ -53,7 +53,7 @@ def receive(connection: Connection, piece: bytes) -> None:
         connection.buffer_updated(count)
 
 
-async def resumed(transport: _Transport) -> list[float]:
+async def wait_until_reading(transport: _Transport) -> list[float]:
     """Wait until the connection reads again; return the seconds of each iteration of the loop."""
     turns: list[float] = []
     for _ in range(1_000):
@@ -66,7 +66,7 @@ async def resumed(transport: _Transport) -> list[float]:
 
 
 @contextlib.asynccontextmanager
-async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
+async def waiting_connection() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
     """Yield a connection that waits for a response of at most a million bytes, its transport and the response."""
     connection, transport = Connection(), _Transport()
     connection.connection_made(transport)
@@ -84,7 +84,7 @@ async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future
         yield connection, transport, answer
 
 
-def play(pieces: list[bytes], *, end: bool = False, max_bytes: int = 1000) -> Answer:
+def read_response(pieces: list[bytes], *, end: bool = False, max_bytes: int = 1000) -> Answer:
     async def run() -> Answer:
         connection, transport = Connection(), _Transport()
         connection.connection_made(transport)
@@ -94,7 +94,7 @@ def play(pieces: list[bytes], *, end: bool = False, max_bytes: int = 1000) -> An
             for piece in pieces:
                 if not answer.done():
                     receive(connection, piece)
-                    await resumed(transport)
+                    await wait_until_reading(transport)
             if end:
                 connection.connection_lost(None)
         return answer.result()
@@ -121,15 +121,15 @@ WHOLE = [
 
 @pytest.mark.parametrize(("raw", "answer"), WHOLE)
 @given(cuts=st.lists(st.integers(0, 120), max_size=6))
-def test_cuts_change_nothing(raw: bytes, answer: Answer, cuts: list[int]) -> None:
+def test_response_is_independent_of_read_sizes(raw: bytes, answer: Answer, cuts: list[int]) -> None:
     places = [0, *sorted(min(cut, len(raw)) for cut in cuts), len(raw)]
     pieces = [raw[a:b] for a, b in itertools.pairwise(places) if a < b]
-    assert play(pieces) == answer
+    assert read_response(pieces) == answer
 
 
-def test_bytes_after_an_answer_are_not_part_of_it() -> None:
+def test_bytes_after_response_are_dropped() -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
-    assert play([raw + b"HTTP/1.1 200 OK\r\n"]) == Answer(200, "", b"hi", False)
+    assert read_response([raw + b"HTTP/1.1 200 OK\r\n"]) == Answer(200, "", b"hi", False)
 
 
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
@@ -146,8 +146,8 @@ SEVERAL = [
     raws=st.lists(st.sampled_from(SEVERAL), min_size=2, max_size=5),
     cuts=st.lists(st.integers(0, 70) | st.integers(0, 40_100) | st.integers(0, 400_100), max_size=4),
 )
-def test_one_answer_after_the_other(raws: list[bytes], cuts: list[int]) -> None:
-    expected = {raw: play([raw], max_bytes=1_000_000) for raw in raws}
+def test_connection_reads_consecutive_responses(raws: list[bytes], cuts: list[int]) -> None:
+    expected = {raw: read_response([raw], max_bytes=1_000_000) for raw in raws}
 
     async def run() -> None:
         connection = Connection()
@@ -165,15 +165,15 @@ def test_one_answer_after_the_other(raws: list[bytes], cuts: list[int]) -> None:
     asyncio.run(run())
 
 
-def test_a_body_may_end_with_the_connection() -> None:
-    assert play([b"HTTP/1.1 200 OK\r\n\r\nall of ", b"it"], end=True) == Answer(200, "", b"all of it", False)
+def test_body_without_length_ends_with_connection() -> None:
+    assert read_response([b"HTTP/1.1 200 OK\r\n\r\nall of ", b"it"], end=True) == Answer(200, "", b"all of it", False)
 
 
-def test_bytes_behind_an_answer_end_the_connection() -> None:
-    assert not play([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi and more"]).reusable
+def test_bytes_after_response_make_connection_unusable() -> None:
+    assert not read_response([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi and more"]).reusable
 
 
-async def test_each_answer_has_a_deadline_of_its_own() -> None:
+async def test_each_exchange_has_own_deadline() -> None:
     connection, loop = Connection(), asyncio.get_running_loop()
     connection.connection_made(_Transport())
     began = loop.time()
@@ -216,18 +216,18 @@ BAD = [
 
 
 @pytest.mark.parametrize(("raw", "text"), BAD)
-def test_invalid_http(raw: bytes, text: str) -> None:
+def test_invalid_http_response_is_an_error(raw: bytes, text: str) -> None:
     with pytest.raises(Broken, match=text):
-        play([raw])
+        read_response([raw])
 
 
 @pytest.mark.parametrize(
     "raw", [b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1001,
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1001]
 )  # fmt: skip
-def test_the_bound(raw: bytes) -> None:
+def test_response_over_limit_is_too_large(raw: bytes) -> None:
     with pytest.raises(TooLarge):
-        play([raw])
+        read_response([raw])
 
 
 WORK = [
@@ -240,14 +240,14 @@ WORK = [
 
 @pytest.mark.parametrize("size", [7, 300, 1 << 20])
 @pytest.mark.parametrize("raw", WORK, ids=["chunks", "chunk", "head", "trailer"])
-async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> None:
+async def test_response_parsing_yields_and_is_linear(raw: bytes, size: int) -> None:
     """Each byte is read a bounded number of times, and no iteration of the loop is long, for any split of the bytes."""
     longest = whole = 0.0
-    async with asking() as (connection, transport, answer):
+    async with waiting_connection() as (connection, transport, answer):
         for at in range(0, len(raw), size):
             began = time.thread_time()
             receive(connection, raw[at : at + size])
-            took = [time.thread_time() - began, *await resumed(transport)]
+            took = [time.thread_time() - began, *await wait_until_reading(transport)]
             longest, whole = max(longest, *took), whole + sum(took)
         assert (await answer).body == b"x" * 100_000
     assert longest < 4 * server_limits.LOOP_BUDGET
@@ -256,7 +256,7 @@ async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> N
 
 @pytest.mark.parametrize("last", [b"0\r\n\r\n", b""])
 async def test_bytes_before_a_lost_connection_are_parsed(last: bytes) -> None:
-    async with asking() as (connection, _, answer):
+    async with waiting_connection() as (connection, _, answer):
         receive(connection, CHUNKED + b"1\r\nx\r\n" * 5_000 + last)
         connection.connection_lost(None)  # before all chunks are parsed
         assert not answer.done()
@@ -267,19 +267,19 @@ async def test_bytes_before_a_lost_connection_are_parsed(last: bytes) -> None:
                 await answer
 
 
-async def test_chunks_without_number() -> None:
-    async with asking() as (connection, transport, answer):
+async def test_number_of_chunks_is_limited() -> None:
+    async with waiting_connection() as (connection, transport, answer):
         receive(connection, CHUNKED)
         for _ in range(webhooks_limits.WEBHOOK_CHUNKS // 1_000 + 1):
             receive(connection, b"1\r\nx\r\n" * 1_000)
-            await resumed(transport)
+            await wait_until_reading(transport)
         with pytest.raises(Broken, match="too much non-data"):
             await answer
 
 
 @given(raw=st.binary(max_size=200))
-def test_any_bytes_are_an_answer_or_an_error(raw: bytes) -> None:
+def test_random_bytes_are_response_or_call_error(raw: bytes) -> None:
     try:
-        play([b"HTTP/1.1 200 OK\r\n" + raw], end=True)
+        read_response([b"HTTP/1.1 200 OK\r\n" + raw], end=True)
     except CallError as error:
         assert str(error)  # noqa: PT017 - a response or this error is correct

@@ -96,7 +96,7 @@ def test_missing_subjects_are_restored_to_binding() -> None:
     assert completed_binding({**wanted, "subjects": None}, wanted) == wanted
 
 
-def test_policy_compiles_default_roles_and_bindings() -> None:
+def test_policy_accepts_default_roles_and_bindings() -> None:
     policy = Policy()
     for name, role in ROLES.items():
         policy.put_role("", name, role_in(role))

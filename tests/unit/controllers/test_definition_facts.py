@@ -77,7 +77,7 @@ async def test_cached_facts_equal_facts_read_anew_after_change(name: str, proper
     assert comparable_facts(definitions.get(NAME)) == comparable_facts(read(second))
 
 
-def test_unsorted_spec_falls_back_to_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fast_path_of_facts_is_right_for_unsorted_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(definitions_module, "SPEC_SEARCHED", 1)
     document = definition(1)
     for names in (("group", "names", "scope", "versions"), ("scope", "names", "group", "versions")):

@@ -198,7 +198,7 @@ def test_full_disk_fails_requests_in_blocking_strict_mode(start: Start) -> None:
     assert refused.status == 500
     assert refused.json["message"] == "Internal error occurred: failed to store audit event"
     assert metric_sum(audited, "apiserver_audit_requests_rejected_total") == 1
-    audited.api.get("/readyz").raw.decode().startswith("ok")
+    assert audited.api.get("/readyz").raw.decode().startswith("ok")
 
 
 def test_blocked_log_does_not_block_requests_in_batch_mode(start: Start, tmp_path: Path) -> None:

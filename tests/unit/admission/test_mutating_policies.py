@@ -16,7 +16,7 @@ from apiext.admission.chain import Chain
 from apiext.admission.configured import MUTATING_BINDINGS, MUTATING_POLICIES, Live
 from apiext.admission.metrics import Metrics
 from apiext.admission.mutating_policies import MutatingPolicies
-from apiext.admission.mutations import compile_policy
+from apiext.admission.mutations import Mutation, compile_policy
 from apiext.admission.params import Params
 from apiext.admission.plugin_services import PluginServices
 from apiext.admission.policy import compile_binding
@@ -291,9 +291,19 @@ async def test_mutation_requests_a_second_round(configured: Configured, mutation
     assert made.rounds.second is second
 
 
-async def test_large_objects_are_mutated_in_a_thread(configured: Configured) -> None:
+async def test_large_objects_are_mutated_in_a_thread(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def apply_noted(mutation: Mutation, *arguments: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return apply_mutation(mutation, *arguments)
+
+    apply_mutation = Mutation.apply
+    monkeypatch.setattr(Mutation, "apply", apply_noted)
     configured.store("p", COLOR)
-    assert (await configured.create(size=1 << 20))["spec"]["color"] == "blue"
+    for size in (100, 1 << 20):
+        assert (await configured.create(size=size))["spec"]["color"] == "blue"
+    assert threads == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -258,11 +258,11 @@ async def test_disconnect_closes_the_watch() -> None:
         await until(lambda: not shelf.watches)
 
 
-@pytest.mark.rows("RV-018")
 def _has_watches(shelf: Shelf, count: int) -> bool:
     return len(shelf.watches) >= count
 
 
+@pytest.mark.rows("RV-018")
 @on_uvloop
 async def test_watches_of_a_user_share_the_limit_of_unread_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unread bytes of a user's watches are limited; once, 5,000 unread watches took 35 s of CPU for 50 writes of 100

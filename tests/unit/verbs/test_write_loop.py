@@ -321,8 +321,6 @@ async def test_generated_names_are_distinct() -> None:
         names = set()
         for _ in range(20):
             call = client.call("create")
-            document = widget("", metadata={"generateName": "w-"})
-            document["metadata"].pop("name")
             outcome = await client.create("", call=call, metadata={"generateName": "w-"})
             names.add(client.shown(outcome)["metadata"]["name"])
         assert len(names) == 20

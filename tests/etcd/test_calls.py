@@ -22,7 +22,7 @@ def prefix() -> bytes:
 
 
 @pytest.fixture
-def seer(etcd: RealEtcd) -> Any:
+def etcd3(etcd: RealEtcd) -> Any:
     with etcd3_client("127.0.0.1", etcd.port) as independent:
         yield independent
 
@@ -66,9 +66,9 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_etcd3_reads_what_we_write(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_etcd3_reads_writes_of_our_client(client: Etcd, etcd3: Any, prefix: bytes) -> None:
     created = await client.create(prefix + b"k", b"1")
-    value, meta = seer.get(prefix + b"k")
+    value, meta = etcd3.get(prefix + b"k")
     assert (value, meta.mod_revision, meta.create_revision, meta.version) == (
         b"1",
         created.revision,
@@ -79,20 +79,20 @@ async def test_etcd3_reads_what_we_write(client: Etcd, seer: Any, prefix: bytes)
     assert (refused.ok, refused.current.value if refused.current else None) == (False, b"1")
     updated = await client.update(prefix + b"k", b"2", created.revision)
     assert updated.revision > created.revision
-    assert seer.get(prefix + b"k")[0] == b"2"
+    assert etcd3.get(prefix + b"k")[0] == b"2"
     assert not (await client.delete(prefix + b"k", created.revision)).ok
     deleted = await client.delete(prefix + b"k", updated.revision)
     assert deleted.revision > updated.revision
-    assert seer.get(prefix + b"k") == (None, None)
+    assert etcd3.get(prefix + b"k") == (None, None)
 
 
-async def test_we_watch_what_etcd3_writes(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_our_client_watches_writes_of_etcd3(client: Etcd, etcd3: Any, prefix: bytes) -> None:
     heard = Listener()
     start = await client.head_revision()
     heard.watch(client, prefix, start + 1, prev_kv=True)
-    seer.put(prefix + b"a", b"1")
-    seer.put(prefix + b"a", b"2")
-    seer.delete(prefix + b"a")
+    etcd3.put(prefix + b"a", b"1")
+    etcd3.put(prefix + b"a", b"2")
+    etcd3.delete(prefix + b"a")
     await heard.until(3)
     first, second, third = (event for batch in heard.batches for event in batch.events)
     assert (first.kind, first.kv.value, first.prev) == (0, b"1", None)
@@ -102,13 +102,13 @@ async def test_we_watch_what_etcd3_writes(client: Etcd, seer: Any, prefix: bytes
     assert found == second.kv
 
 
-async def test_guards(client: Etcd, seer: Any, prefix: bytes) -> None:
-    seer.put(prefix + b"guard", b"")
-    revision = seer.get(prefix + b"guard")[1].mod_revision
+async def test_changed_guard_fails_a_create(client: Etcd, etcd3: Any, prefix: bytes) -> None:
+    etcd3.put(prefix + b"guard", b"")
+    revision = etcd3.get(prefix + b"guard")[1].mod_revision
     guards = [(prefix + b"guard", revision)]
     assert (await client.create(prefix + b"k", b"1", guards=guards)).ok
-    seer.put(prefix + b"guard", b"")
-    moved = seer.get(prefix + b"guard")[1].mod_revision
+    etcd3.put(prefix + b"guard", b"")
+    moved = etcd3.get(prefix + b"guard")[1].mod_revision
     refused = await client.create(prefix + b"l", b"1", guards=guards)
     assert (refused.ok, refused.current, refused.guards) == (False, None, (moved,))
 
@@ -117,16 +117,16 @@ SIZES = [0, 1, 16_300, 16_384, 16_400, 65_400, 65_535, 65_600, 300_000, 1_048_57
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_values_of_any_size(client: Etcd, seer: Any, prefix: bytes, size: int) -> None:
+async def test_values_of_any_size_are_stored_and_read(client: Etcd, etcd3: Any, prefix: bytes, size: int) -> None:
     value = random.Random(size).randbytes(size)
     assert (await client.create(prefix + b"k", value)).ok
-    assert seer.get(prefix + b"k")[0] == value
+    assert etcd3.get(prefix + b"k")[0] == value
     found = await client.get(prefix + b"k")
     assert found is not None
     assert found.value == value
 
 
-async def test_ranges(client: Etcd, prefix: bytes) -> None:
+async def test_range_returns_pages_at_a_revision(client: Etcd, prefix: bytes) -> None:
     end = prefix_end(prefix)
     done = await asyncio.gather(*(client.create(prefix + b"%04d" % n, bytes(5000)) for n in range(600)))
     whole = await client.range(prefix, end)
@@ -141,7 +141,7 @@ async def test_ranges(client: Etcd, prefix: bytes) -> None:
     assert (bare.kvs[0].value, bare.kvs[0].mod_revision) == (b"", whole.kvs[0].mod_revision)
 
 
-async def test_refusals(client: Etcd, prefix: bytes) -> None:
+async def test_refused_calls_raise_specific_errors(client: Etcd, prefix: bytes) -> None:
     with pytest.raises(errors.TooLarge):
         await client.create(prefix + b"k", bytes(1_700_000))
     head = await client.head_revision()
@@ -162,7 +162,7 @@ async def test_refusals(client: Etcd, prefix: bytes) -> None:
     assert error.oldest == second
 
 
-async def test_history_in_fragments(client: Etcd, prefix: bytes) -> None:
+async def test_watch_receives_history_in_fragments(client: Etcd, prefix: bytes) -> None:
     start = await client.head_revision()
     for n in range(6):
         await client.create(prefix + b"%d" % n, random.Random(n).randbytes(1_000_000))
@@ -174,7 +174,7 @@ async def test_history_in_fragments(client: Etcd, prefix: bytes) -> None:
     assert values == [random.Random(n).randbytes(1_000_000) for n in range(6)]
 
 
-async def test_load_with_cancellations(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_watch_is_complete_despite_cancelled_calls(client: Etcd, etcd3: Any, prefix: bytes) -> None:
     heard = Listener()
     start = await client.head_revision()
     heard.watch(client, prefix, start + 1)
@@ -197,14 +197,14 @@ async def test_load_with_cancellations(client: Etcd, seer: Any, prefix: bytes) -
     async with asyncio.TaskGroup() as group:
         for lane in range(48):
             group.create_task(writer(list(range(lane, 480, 48))))
-    stored = {meta.key: (meta.mod_revision, value) for value, meta in seer.get_prefix(prefix)}
+    stored = {meta.key: (meta.mod_revision, value) for value, meta in etcd3.get_prefix(prefix)}
     assert len(stored) >= len(done) > 300
     assert {key: stored[key] for key in done} == done
     await heard.until(len(stored))
     assert heard.events == sorted((revision, 0, key) for key, (revision, _) in stored.items())
 
 
-async def test_progress(client: Etcd, prefix: bytes) -> None:
+async def test_progress_is_requested_if_etcd_supports_it(client: Etcd, prefix: bytes) -> None:
     heard = Listener()
     watch = heard.watch(client, prefix, 0)
     await until(lambda: watch.connected)
@@ -212,14 +212,14 @@ async def test_progress(client: Etcd, prefix: bytes) -> None:
     assert watch.watermark > 0
 
 
-async def test_leases(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_create_attaches_a_lease(client: Etcd, etcd3: Any, prefix: bytes) -> None:
     lease = await client.lease_grant(60)
     await client.create(prefix + b"k", b"", lease=lease)
     await client.create(prefix + b"l", b"")
-    assert [seer.get(prefix + name)[1].lease_id for name in (b"k", b"l")] == [lease, 0]
+    assert [etcd3.get(prefix + name)[1].lease_id for name in (b"k", b"l")] == [lease, 0]
 
 
-async def test_maintenance(client: Etcd, etcd: RealEtcd) -> None:
+async def test_maintenance_calls_succeed(client: Etcd, etcd: RealEtcd) -> None:
     status = await client.status()
     assert status.version == etcd.binary.text
     assert status.leader == status.member_id

@@ -27,7 +27,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]
 
 @examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=store_laws.calls)
-def test_memory_answers_as_etcd(member: processes.Etcd, sequence: list[Any]) -> None:
+def test_embedded_store_responds_as_etcd(member: processes.Etcd, sequence: list[Any]) -> None:
     async def play() -> None:
         number = next(_number)
         async with opened() as memory:

@@ -30,12 +30,12 @@ NEWEST = max(BINARIES, key=lambda binary: (binary.durable, binary.version)) if B
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_restarts_under_writers(tmp_path: Path, transport: Dial, how: signal.Signals) -> None:
+async def test_writes_and_watches_survive_etcd_restarts(tmp_path: Path, transport: Dial, how: signal.Signals) -> None:
     with running(NEWEST, tmp_path) as etcd:
-        await restarted(etcd, transport, how)
+        await check_restarts(etcd, transport, how)
 
 
-async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> None:
+async def check_restarts(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> None:
     client = Etcd([etcd.url], transport=transport)
     await client.start()
     heard = Listener()
@@ -87,7 +87,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-async def test_frozen(tmp_path: Path, transport: Dial) -> None:
+async def test_frozen_etcd_leaves_outcome_of_updates_unknown(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport, budget=4)
         await client.start()
@@ -117,7 +117,7 @@ async def test_frozen(tmp_path: Path, transport: Dial) -> None:
         await client.close()
 
 
-async def test_second_endpoint(tmp_path: Path, transport: Dial) -> None:
+async def test_client_uses_second_endpoint_if_first_is_down(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd(["http://127.0.0.1:1", etcd.url], transport=transport)
         await client.start()
@@ -125,7 +125,7 @@ async def test_second_endpoint(tmp_path: Path, transport: Dial) -> None:
         await client.close()
 
 
-async def test_no_server(transport: Dial) -> None:
+async def test_start_fails_without_an_etcd(transport: Dial) -> None:
     client = Etcd(["http://127.0.0.1:1"], transport=transport, budget=1)
     with pytest.raises(errors.Unavailable) as caught:
         await client.start()
@@ -133,7 +133,7 @@ async def test_no_server(transport: Dial) -> None:
     assert not caught.value.sent
 
 
-async def test_not_an_etcd(transport: Dial) -> None:
+async def test_start_fails_if_the_server_is_no_etcd(transport: Dial) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -146,7 +146,7 @@ async def test_not_an_etcd(transport: Dial) -> None:
             await client.start()
 
 
-async def test_tls_to_an_etcd_without(tmp_path: Path, transport: Dial) -> None:
+async def test_tls_to_a_plain_etcd_fails_with_a_reason(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url.replace("http:", "https:")], transport=transport, budget=1)
         with pytest.raises(errors.Unavailable) as caught:
@@ -154,7 +154,7 @@ async def test_tls_to_an_etcd_without(tmp_path: Path, transport: Dial) -> None:
         assert not caught.value.message.rstrip().endswith(":"), "there is a reason"
 
 
-async def test_out_of_space_and_back(tmp_path: Path, transport: Dial) -> None:
+async def test_writes_succeed_again_after_a_nospace_alarm(tmp_path: Path, transport: Dial) -> None:
     # over its quota etcd 3.5.1 refuses deletes, too; with a batch limit of 1 it counts each write at once
     flags = ("--quota-backend-bytes=3000000", "--backend-batch-limit=1")
     with running(NEWEST, tmp_path, *flags) as etcd:
@@ -178,7 +178,9 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: Dial) -> None:
         await client.close()
 
 
-async def test_corrupt_and_back(tmp_path: Path, transport: Dial, caplog: pytest.LogCaptureFixture) -> None:
+async def test_writes_succeed_again_after_a_corrupt_alarm(
+    tmp_path: Path, transport: Dial, caplog: pytest.LogCaptureFixture
+) -> None:
     """Corrupt members refuse all writes, so no outcome is unknown."""
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport)
@@ -206,11 +208,11 @@ def post(etcd: RealEtcd, path: str, token: str = "", **body: Any) -> Any:
         return json.load(answer)
 
 
-def token_of_now(etcd: RealEtcd) -> str:
+def current_token(etcd: RealEtcd) -> str:
     return str(post(etcd, "auth/authenticate", name="root", password="secret")["token"])
 
 
-async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
+async def test_client_authenticates_with_user_and_password(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
         await early.start()  # authentication is enabled below
@@ -243,7 +245,7 @@ async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
 
 
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
-async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: Binary, transport: Dial) -> None:
+async def test_client_renews_its_jwt_after_a_change_of_roles(tmp_path: Path, binary: Binary, transport: Dial) -> None:
     """A later watch logs in again, as calls do, even if no call has done so."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     encoded = serialization.Encoding.PEM
@@ -264,18 +266,18 @@ async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: 
         client = Etcd([etcd.url], transport=transport, user="root", password="secret")
         await client.start()
         assert (await client.create(b"/k", b"1")).ok
-        post(etcd, "auth/role/add", token_of_now(etcd), name="other")
+        post(etcd, "auth/role/add", current_token(etcd), name="other")
         for one in (client, early):
             heard = Listener()
             heard.watch(one, b"/", 2)
             await heard.until(1)
-            post(etcd, "auth/role/add", token_of_now(etcd), name=f"another{one is early}")
+            post(etcd, "auth/role/add", current_token(etcd), name=f"another{one is early}")
             made = await one.create(f"/{one is early}".encode(), b"1")
             assert (made.ok, heard.ends) == (True, [])
             await one.close()
 
 
-async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: Dial) -> None:
+async def test_client_recovers_when_a_changed_password_is_restored(tmp_path: Path, transport: Dial) -> None:
     """With the wrong password all calls fail. With the correct password again, calls succeed and the watch
     continues."""
     with running(NEWEST, tmp_path) as etcd:
@@ -292,7 +294,7 @@ async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transpor
         over = asyncio.get_running_loop().create_task(client.wait_closed())
 
         def change(password: str) -> None:
-            post(etcd, "auth/user/changepw", token_of_now(etcd), name="app", password=password)
+            post(etcd, "auth/user/changepw", current_token(etcd), name="app", password=password)
             etcd.stop()
             etcd.start()
 
@@ -342,7 +344,7 @@ def certificate(directory: Path, name: str, issuer: Any = None) -> Any:
     return made, key
 
 
-async def test_tls_with_client_certificates(tmp_path: Path, transport: Dial) -> None:
+async def test_client_connects_with_a_client_certificate(tmp_path: Path, transport: Dial) -> None:
     authority = certificate(tmp_path, "ca")
     for name in ("server", "client"):
         certificate(tmp_path, name, authority)

@@ -33,7 +33,7 @@ def peers(name: str, port: int, cluster: str) -> list[str]:
 
 
 @BOTH
-async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial) -> None:
+async def test_client_leaves_a_learner_for_a_voter(tmp_path: Path, transport: Dial) -> None:
     first, second = free_port(), free_port()
     for name in ("voter", "learner"):
         (tmp_path / name).mkdir()
@@ -64,7 +64,7 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial
             await client.close()
 
 
-class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
+class UnavailableProxy(grpc.GenericRpcHandler):  # type: ignore[misc]
     """A gRPC proxy without an available etcd."""
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
@@ -76,9 +76,9 @@ class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 @BOTH
-async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: Dial) -> None:
+async def test_client_leaves_a_proxy_without_an_etcd(tmp_path: Path, transport: Dial) -> None:
     port, proxy = free_port(), grpc.aio.server()
-    proxy.add_generic_rpc_handlers((Nobody(),))
+    proxy.add_generic_rpc_handlers((UnavailableProxy(),))
     proxy.add_insecure_port(f"127.0.0.1:{port}")
     await proxy.start()
     with running(NEWEST, tmp_path) as etcd:
@@ -94,7 +94,7 @@ async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: Dial) 
 
 @BOTH
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
-async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, transport: Dial) -> None:
+async def test_client_needs_access_to_one_prefix_only(tmp_path: Path, binary: Binary, transport: Dial) -> None:
     with running(binary, tmp_path) as etcd:
         for name in ("root", "app"):
             post(etcd, "auth/user/add", name=name, password="secret")
@@ -117,7 +117,7 @@ async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, tr
         await client.close()
 
 
-async def test_each_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_dial_tries_each_address_of_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first address never answers: the accept queue of its socket is full."""
     loop = asyncio.get_running_loop()
     silent = socket.create_server(("127.0.0.1", 0), backlog=0)
@@ -127,11 +127,11 @@ async def test_each_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, 
             one.setblocking(False)
             one.connect_ex(silent.getsockname())
 
-        async def found(host: str, port: int, **_: Any) -> list[Any]:
+        async def resolve(host: str, port: int, **_: Any) -> list[Any]:
             addresses = [silent.getsockname(), ("127.0.0.1", port)]
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
 
-        monkeypatch.setattr(loop, "getaddrinfo", found)
+        monkeypatch.setattr(loop, "getaddrinfo", resolve)
         reached = await dial._reach(loop, Endpoint("http", "etcd.example", etcd.port))
         with closing(reached):
             assert reached.getpeername()[1] == etcd.port
@@ -139,12 +139,12 @@ async def test_each_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, 
             one.close()
 
 
-async def test_of_several_addresses_the_last_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dial_reports_the_error_of_the_last_address(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
 
-    async def found(host: str, port: int, **_: Any) -> list[Any]:
+    async def resolve(host: str, port: int, **_: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", free_port())) for _ in range(2)]
 
-    monkeypatch.setattr(loop, "getaddrinfo", found)
+    monkeypatch.setattr(loop, "getaddrinfo", resolve)
     with pytest.raises(errors.EtcdError, match="Connect"):
         await dial.dial(Endpoint("http", "etcd.example", 1), TLS(), lambda work: work.close())

@@ -43,7 +43,7 @@ def api() -> Iterator[Server]:
 
 
 @pytest.fixture(autouse=True)
-def emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+def reset_server(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "api" in request.fixturenames:
         request.getfixturevalue("api").reset()
@@ -59,7 +59,7 @@ def crontab(**metadata: Any) -> dict[str, Any]:
     return found
 
 
-def test_objects_can_be_applied_with_their_definition(api: Server) -> None:
+def test_apply_creates_definitions_before_objects(api: Server) -> None:
     found = api.apply([crontab(name="mine"), MANIFESTS / "resourcedefinition.yaml"])
     assert [one["kind"] for one in found] == ["CustomResourceDefinition", "CronTab"]
     assert api.api.get(f"{CRONTABS}/mine").code == 200
@@ -70,7 +70,7 @@ def test_objects_can_be_applied_with_their_definition(api: Server) -> None:
     assert api.api.get("/api/v1/namespaces/default/configmaps/first").code == 404, "nothing was applied"
 
 
-def test_a_reset_leaves_what_was_there_at_the_start(api: Server) -> None:
+def test_reset_deletes_all_but_the_initial_objects(api: Server) -> None:
     before = {item["metadata"]["name"] for item in api.api.get("/api/v1/namespaces").document["items"]}
     crontabs = yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text())
     crontabs["metadata"]["finalizers"] = ["example.com/never"]
@@ -92,7 +92,7 @@ def test_a_reset_leaves_what_was_there_at_the_start(api: Server) -> None:
     assert api.api.get(CRONTABS).document["items"] == []
 
 
-def test_a_reset_is_not_kept_by_webhooks_that_are_dead(api: Server) -> None:
+def test_reset_succeeds_with_unavailable_webhooks(api: Server) -> None:
     nowhere = {"url": "https://127.0.0.1:1/"}
     rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"], "scope": "*"}
     hook = {
@@ -114,7 +114,7 @@ def test_a_reset_is_not_kept_by_webhooks_that_are_dead(api: Server) -> None:
     api.apply(configmap("taken"))
 
 
-def test_errors_of_the_server_are_raised(api: Server) -> None:
+def test_apply_raises_errors_of_the_server(api: Server) -> None:
     with pytest.raises(
         ApiError, match=r'no matches for kind "CronTab" in version "stable\.example\.com/v1"'
     ) as missing:
@@ -131,7 +131,7 @@ def test_errors_of_the_server_are_raised(api: Server) -> None:
     assert taken.value.code == 409
 
 
-def test_a_secure_server_has_a_token_and_an_authority() -> None:
+def test_secure_server_has_a_token_and_a_ca() -> None:
     with Server(secure=True) as server:
         assert server.url.startswith("https://")
         assert server.token
@@ -146,7 +146,7 @@ def test_a_secure_server_has_a_token_and_an_authority() -> None:
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("name", ["alice", "alice-of-a-far-country" * 5])
-def test_a_user_with_a_certificate_of_ours_is_known(
+def test_printed_kubeconfig_authenticates_its_user(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Server(secure=True) as server:
@@ -163,7 +163,7 @@ def test_a_user_with_a_certificate_of_ours_is_known(
     assert (user["username"], user["groups"]) == (name, ["devs", "system:authenticated"])
 
 
-def test_a_server_that_cannot_start_says_why() -> None:
+def test_failed_start_raises_the_reason() -> None:
     with (
         pytest.raises(ServerNotReady, match="there is no --etcd-transport any more"),
         Server("--etcd-transport=grpc"),
@@ -171,7 +171,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
         pass
 
 
-def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
+def test_requests_are_logged_at_verbosity_2(tmp_path: Path) -> None:
     crontabs = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     with running_server(["--insecure", "--port=0", "--v=2"], tmp_path) as server:
         for path in ("/api/v1/namespaces/default", "/nowhere", f"{crontabs}?watch=true&timeoutSeconds=1"):
@@ -194,7 +194,7 @@ def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abstract", [False, pytest.param(True, marks=only_linux)])
-def test_an_init_is_told_of_the_start_and_the_end(tmp_path: Path, abstract: bool) -> None:
+def test_server_notifies_systemd_of_start_and_stop(tmp_path: Path, abstract: bool) -> None:
     place = f"@{tmp_path.name}-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(place.replace("@", "\0", 1) if abstract else place)
@@ -206,7 +206,7 @@ def test_an_init_is_told_of_the_start_and_the_end(tmp_path: Path, abstract: bool
         assert told.recv(100) == b"STOPPING=1"
 
 
-def test_no_request_is_logged_otherwise(tmp_path: Path) -> None:
+def test_requests_are_not_logged_at_verbosity_1(tmp_path: Path) -> None:
     with (
         running_server(["--insecure", "--port=0", "--v=1"], tmp_path) as server,
         urllib.request.urlopen(f"{server.url}/readyz/etcd", timeout=20) as answer,
@@ -239,7 +239,7 @@ thread.join()
 
 @only_linux
 @pytest.mark.parametrize("start", ["server.start()", ON_A_THREAD])
-def test_a_server_dies_with_the_tests_that_started_it(start: str) -> None:
+def test_server_ends_when_its_test_process_is_killed(start: str) -> None:
     code = (
         f"import os, signal\nfrom apiext.testing import Server\nserver = Server()\n{start}\n"
         "print(server._process.pid, server.kubeconfig, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -257,7 +257,7 @@ def test_a_server_dies_with_the_tests_that_started_it(start: str) -> None:
 
 
 @only_linux
-def test_a_server_holds_its_directory(api: Server) -> None:
+def test_server_keeps_the_mark_of_its_directory_open(api: Server) -> None:
     assert api._process is not None
     held = {os.readlink(each) for each in Path(f"/proc/{api._process.pid}/fd").iterdir()}
     assert str(api.kubeconfig.parents[1] / directories.MARK) in held
@@ -322,27 +322,27 @@ def test_without():
 """
 
 
-def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "apiext.testing.plugin", *arguments)
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run pytest as in a user's project: only with the plug-in apiext.testing, installed or from the sources."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 
 
-@pytest.mark.usefixtures("alone")
-def test_fixtures_of_pytest(pytester: pytest.Pytester) -> None:
+@pytest.mark.usefixtures("without_other_plugins")
+def test_pytest_fixtures_provide_server_and_namespace(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(PASSING)
     pytester.makeini("[pytest]\nkube_api_flags = --kubernetes-version=1.30.0 --quiet\n")
-    run(pytester).assert_outcomes(passed=2)
+    run_pytest(pytester).assert_outcomes(passed=2)
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("without_other_plugins")
 @pytest.mark.parametrize("listed", ["", "example.com"])
-def test_proxies_are_not_asked_for_a_server_of_ones_own(
+def test_environment_bypasses_proxies_for_the_server(
     listed: str, pytester: pytest.Pytester, api: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = api.environment
@@ -353,28 +353,28 @@ def test_proxies_are_not_asked_for_a_server_of_ones_own(
     wanted = f"{listed},127.0.0.1".strip(",")
     assert api.environment == {**before, "NO_PROXY": wanted, "no_proxy": wanted}
     pytester.makepyfile(PASSING)
-    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
+    run_pytest(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
     monkeypatch.setenv("no_proxy", "*")
     assert api.environment == before
 
 
-@pytest.mark.usefixtures("alone")
-def test_a_client_that_was_imported_before_finds_the_server(pytester: pytest.Pytester, api: Server) -> None:
+@pytest.mark.usefixtures("without_other_plugins")
+def test_client_imported_before_the_start_finds_the_server(pytester: pytest.Pytester, api: Server) -> None:
     pytester.makepyfile(EARLY)
-    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=1)
+    run_pytest(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=1)
 
 
-@pytest.mark.usefixtures("alone")
-def test_a_running_server_can_be_named(pytester: pytest.Pytester, api: Server) -> None:
+@pytest.mark.usefixtures("without_other_plugins")
+def test_kube_api_url_option_uses_a_running_server(pytester: pytest.Pytester, api: Server) -> None:
     pytester.makepyfile(PASSING)
-    run(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
+    run_pytest(pytester, f"--kube-api-url={api.url}").assert_outcomes(passed=2)
     assert os.environ.get("KUBECONFIG") != str(api.kubeconfig)
 
 
-@pytest.mark.usefixtures("alone")
-def test_a_failed_test_shows_the_servers_words(pytester: pytest.Pytester, api: Server) -> None:
+@pytest.mark.usefixtures("without_other_plugins")
+def test_failed_test_report_contains_the_server_log(pytester: pytest.Pytester, api: Server) -> None:
     pytester.makepyfile(FAILING)
-    done = run(pytester, f"--kube-api-url={api.url}")
+    done = run_pytest(pytester, f"--kube-api-url={api.url}")
     done.assert_outcomes(failed=2)
     assert str(done.stdout).count("what the server wrote\n") == 1
     assert str(done.stdout).count("apiext server") == 1

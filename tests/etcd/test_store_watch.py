@@ -195,7 +195,7 @@ async def compact(etcd: Etcd, until: float) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_watches_tell_what_happened(clients: list[Etcd], seed: int) -> None:
+async def test_watches_deliver_all_events_in_order(clients: list[Etcd], seed: int) -> None:
     random = Random(seed)
     keys = Keys(uuid.uuid4().hex)
     prefix_watch = PrefixWatch()

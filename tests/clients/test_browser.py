@@ -73,7 +73,7 @@ def with_crontab(server: Server) -> Client:
 
 
 @pytest.mark.parametrize("flags", [(), ("--insecure",)], ids=["https", "http"])
-def test_the_front_page_works_under_its_own_policy(tmp_path: Path, flags: tuple[str, ...]) -> None:
+def test_front_page_works_under_its_content_security_policy(tmp_path: Path, flags: tuple[str, ...]) -> None:
     started = running_server(["--port=0", "--store=memory", *flags], tmp_path / "server")
     with started as server, browser_page(tmp_path) as page:
         page.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])

@@ -29,7 +29,7 @@ def place(server: Server) -> Iterator[str]:
 
 
 @pytest.mark.rows("KUB-004", "NEG-002")
-def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
+def test_kubectl_creates_and_gets_built_in_kinds(kubectl_of: Kubectl, place: str) -> None:
     kubectl, here = kubectl_of, f"--namespace={place}"
     made = {
         "configmap/c": ("create", "configmap", "c", "--from-literal=a=x", "--from-literal=b=y"),
@@ -82,7 +82,7 @@ rules: [{verbs: [get], apiGroups: [""], resources: [secrets]}]
 
 
 @pytest.mark.rows("KUB-003", "KUB-004")
-def test_apply_edits_lists_by_their_keys(kubectl_of: Kubectl, place: str) -> None:
+def test_kubectl_apply_merges_lists_by_key(kubectl_of: Kubectl, place: str) -> None:
     kubectl, here = kubectl_of, f"--namespace={place}"
     file = kubectl.home / "applied.yaml"
     file.write_text(MANIFEST.replace("NAME", place))
@@ -100,7 +100,7 @@ def test_apply_edits_lists_by_their_keys(kubectl_of: Kubectl, place: str) -> Non
 
 
 @pytest.mark.rows("KUB-004", "AUT-003", "AUT-005")
-def test_auth_and_cluster_info(kubectl_of: Kubectl) -> None:
+def test_kubectl_prints_permissions_and_cluster_info(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     assert kubectl("auth", "can-i", "create", "secrets") == "yes\n"
     assert re.search(r"^\*\.\* +\[\] +\[\] +\[\*\]$", kubectl("auth", "can-i", "--list"), re.M)
@@ -112,7 +112,7 @@ def test_auth_and_cluster_info(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "OAS-001")
-def test_explain_and_api_resources(kubectl_of: Kubectl) -> None:
+def test_kubectl_explains_and_lists_built_in_kinds(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     assert "holderIdentity" in kubectl("explain", "leases.spec")
     assert "stringData" in kubectl("explain", "secrets")
@@ -123,7 +123,7 @@ def test_explain_and_api_resources(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "SEL-001")
-def test_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) -> None:
+def test_kubectl_shows_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) -> None:
     kubectl, here = kubectl_of, f"--namespace={place}"
     kubectl("create", "configmap", "c", here)
     uid = kubectl("get", "cm", "c", "-o", "jsonpath={.metadata.uid}", here)
@@ -139,7 +139,7 @@ def test_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) ->
 
 
 @pytest.mark.rows("KUB-004")
-def test_workloads(kubectl_of: Kubectl, place: str) -> None:
+def test_kubectl_creates_changes_and_evicts_workloads(kubectl_of: Kubectl, place: str) -> None:
     """Create, change, print and evict workloads; a second apply changes nothing."""
     kubectl, here = kubectl_of, f"--namespace={place}"
     if kubectl.version < EVENTS:
@@ -180,7 +180,7 @@ def test_workloads(kubectl_of: Kubectl, place: str) -> None:
 
 
 @pytest.mark.rows("KUB-004")
-def test_quotas_and_priority_classes(kubectl_of: Kubectl, place: str) -> None:
+def test_kubectl_manages_quotas_and_priority_classes(kubectl_of: Kubectl, place: str) -> None:
     kubectl, here = kubectl_of, f"--namespace={place}"
     kubectl("create", "quota", "q", "--hard=pods=1,count/configmaps=2", here)
     until(lambda: re.search(r"^pods +0 +1$", kubectl("describe", "quota", "q", here), re.M), "the usage is there")
@@ -198,7 +198,7 @@ def test_quotas_and_priority_classes(kubectl_of: Kubectl, place: str) -> None:
 
 
 @pytest.mark.rows("KUB-004")
-def test_rollouts(kubectl_of: Kubectl, server: Server, place: str) -> None:
+def test_kubectl_reports_and_undoes_rollouts(kubectl_of: Kubectl, server: Server, place: str) -> None:
     """Status, history and undo of a deployment; the test acts as its controller."""
     kubectl, here, api = kubectl_of, f"--namespace={place}", Client(server.url)
     if kubectl.version < EVENTS:

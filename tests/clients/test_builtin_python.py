@@ -35,7 +35,7 @@ def place(connection: Any) -> Iterator[str]:
 
 
 @pytest.mark.rows("KUB-006")
-def test_secrets_and_their_watch(connection: Any, place: str) -> None:
+def test_python_client_writes_and_watches_secrets(connection: Any, place: str) -> None:
     core = client.CoreV1Api(connection)
     wanted = client.V1Secret(metadata=client.V1ObjectMeta(name="s"), string_data={"a": "b"})
     made = core.create_namespaced_secret(place, wanted)
@@ -49,7 +49,7 @@ def test_secrets_and_their_watch(connection: Any, place: str) -> None:
 
 
 @pytest.mark.rows("KUB-006")
-def test_a_lease_changes_hands(connection: Any, place: str) -> None:
+def test_python_client_replaces_the_holder_of_a_lease(connection: Any, place: str) -> None:
     leases = client.CoordinationV1Api(connection)
     now = datetime.now(UTC).replace(microsecond=5)
     spec = client.V1LeaseSpec(holder_identity="one", lease_duration_seconds=15, acquire_time=now, renew_time=now)
@@ -64,7 +64,7 @@ def test_a_lease_changes_hands(connection: Any, place: str) -> None:
 
 
 @pytest.mark.rows("KUB-006", "SEL-001")
-def test_events_as_operators_post_them(connection: Any, place: str) -> None:
+def test_python_client_creates_events_as_operators_do(connection: Any, place: str) -> None:
     core, events = client.CoreV1Api(connection), client.EventsV1Api(connection)
     now = datetime.now(UTC).replace(microsecond=5)
     about = client.V1ObjectReference(kind="Secret", name="s", namespace=place)
@@ -82,7 +82,7 @@ def test_events_as_operators_post_them(connection: Any, place: str) -> None:
 
 
 @pytest.mark.rows("AUT-001", "AUT-003")
-def test_reviews_and_tokens(connection: Any, place: str) -> None:
+def test_python_client_creates_reviews_and_tokens(connection: Any, place: str) -> None:
     access, tokens = client.AuthorizationV1Api(connection), client.AuthenticationV1Api(connection)
     asked = client.V1ResourceAttributes(verb="get", resource="secrets", namespace=place)
     spec = client.V1SelfSubjectAccessReviewSpec(resource_attributes=asked)

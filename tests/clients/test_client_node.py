@@ -24,7 +24,7 @@ VERSIONS = (("1.4.0", 20), ("2.0.1", 22))  # version of the client, oldest Node.
     ("version", "at_least"),
     [pytest.param(*it, marks=pytest.mark.client(f"@kubernetes/client-node {it[0]}"), id=it[0]) for it in VERSIONS],
 )
-def test_a_program_of_its_users(
+def test_client_node_program_succeeds(
     secure: Client, secure_server: Server, tmp_path: Path, version: str, at_least: int
 ) -> None:
     node = _node(at_least)

@@ -40,7 +40,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.client("envtest")
 @pytest.mark.rows("AUT-001", "AUT-002", "NSP-001", "HLT-001", "DIS-101")
-def test_the_launcher_keeps_envtests_contract(assets: Path, tmp_path: Path) -> None:
+def test_launcher_meets_the_contract_of_envtest(assets: Path, tmp_path: Path) -> None:
     launcher = assets / "kube-apiserver"
     told = toolchain.succeed([str(launcher), "--help"], tmp_path)
     assert not re.search(r"^\s*--insecure-port\b", told, re.M)
@@ -133,7 +133,7 @@ def _environment(assets: Path) -> dict[str, str]:
 
 @pytest.mark.client("envtest")
 @pytest.mark.rows("KUB-006", "RV-013", "CND-004", "WRI-017", "NSP-005", "AUT-002", "ADM-002")
-def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
+def test_unmodified_envtest_suites_pass_in_parallel(assets: Path) -> None:
     suite = toolchain.go_build("go_envtest", test=True)
     environment = _environment(assets)
     with ThreadPoolExecutor() as pool:  # `go test ./...` runs packages in parallel
@@ -152,7 +152,7 @@ def test_unmodified_suites_pass_side_by_side(assets: Path) -> None:
 
 @pytest.mark.client("envtest")
 @pytest.mark.rows("KUB-006", "CND-004", "DEL-005", "NSP-001", "AUT-002")
-def test_controller_runtimes_own_suite_passes(assets: Path) -> None:
+def test_controller_runtime_envtest_suite_passes(assets: Path) -> None:
     sources = toolchain.go_sources("sigs.k8s.io/controller-runtime", of="go_envtest")
     suite = toolchain.go_build(str(sources), "./pkg/envtest", test=True)
     environment = _environment(assets) | {"GOMEGA_DEFAULT_EVENTUALLY_TIMEOUT": "30s"}

@@ -35,7 +35,9 @@ def environment(secure_server: Server, tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.client("controller-runtime manager")
 @pytest.mark.rows("KUB-006", "RV-013", "SSA-001", "NEG-002", "PAR-001", "WRI-018")
-def test_a_manager_leads_informs_and_applies(secure: Client, environment: dict[str, str], tmp_path: Path) -> None:
+def test_controller_runtime_manager_elects_watches_and_applies(
+    secure: Client, environment: dict[str, str], tmp_path: Path
+) -> None:
     program = toolchain.go_build("go_envtest", "./manager")
     establish(secure, yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text(encoding="utf-8")))
     said = toolchain.succeed([program], tmp_path, 120, environment)
@@ -55,7 +57,7 @@ def test_a_manager_leads_informs_and_applies(secure: Client, environment: dict[s
 
 @pytest.mark.client("controller-runtime manager")
 @pytest.mark.rows("KUB-006", "RV-013", "SSA-001", "NEG-002", "DIS-101", "OAS-001", "RV-010", "WRI-018")
-def test_what_operators_have_beyond_a_first_manager(environment: dict[str, str], tmp_path: Path) -> None:
+def test_controller_runtime_program_completes_advanced_steps(environment: dict[str, str], tmp_path: Path) -> None:
     program = toolchain.go_build("go_envtest", "./extras")
     said = toolchain.succeed([program], tmp_path, 60, environment)
     assert [line for line in said.splitlines() if line in EXTRAS] == list(EXTRAS), said[-4000:]
@@ -64,7 +66,7 @@ def test_what_operators_have_beyond_a_first_manager(environment: dict[str, str],
 @pytest.mark.long  # the first build of its modules takes minutes
 @pytest.mark.client("Flux's ResourceManager")
 @pytest.mark.rows("KUB-006", "SSA-001", "NEG-002", "CND-004", "NSP-005", "WRI-018")
-def test_flux_applies_tells_drift_and_prunes(environment: dict[str, str], tmp_path: Path) -> None:
+def test_flux_applies_detects_drift_and_prunes(environment: dict[str, str], tmp_path: Path) -> None:
     program = toolchain.go_build("go_flux")
     said = toolchain.succeed([program], tmp_path, 60, environment)
     assert [line for line in said.splitlines() if line in FLUX] == list(FLUX), said[-4000:]
@@ -97,7 +99,7 @@ def test_helm_installs_upgrades_and_uninstalls(secure: Client, environment: dict
 
 @pytest.mark.client("Helm 3's action library")
 @pytest.mark.rows("KUB-006", "KUB-003", "NEG-002", "WRI-016", "UPD-004")
-def test_helm_3_does_so_too(secure: Client, environment: dict[str, str], tmp_path: Path) -> None:
+def test_helm_3_installs_upgrades_and_uninstalls(secure: Client, environment: dict[str, str], tmp_path: Path) -> None:
     program = toolchain.go_build("go_helm3")
     chart = str(toolchain.HERE / "go_helm" / "chart")
     said = toolchain.succeed([program, chart], tmp_path, 180, environment)

@@ -30,7 +30,7 @@ def define(kubectl: Kubectl, manifest: str = "resourcedefinition.yaml", name: st
 
 
 @pytest.mark.rows("KUB-001", "KUB-002", "KUB-004", "DIS-110")
-def test_the_documented_walk_through(kubectl_of: Kubectl) -> None:
+def test_documented_kubectl_walk_through_works(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     assert kubectl("create", "-f", "resourcedefinition.yaml") == f"{CRD} created\n"
     established = kubectl("wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=10s")
@@ -56,7 +56,7 @@ def test_the_documented_walk_through(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "WRI-017")
-def test_changing_and_holding_an_object(kubectl_of: Kubectl) -> None:
+def test_kubectl_patches_labels_and_finalizes_an_object(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
@@ -85,7 +85,7 @@ def test_changing_and_holding_an_object(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "RV-009", "TAB-005")
-def test_watching(kubectl_of: Kubectl) -> None:
+def test_kubectl_watch_prints_changes(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
@@ -123,7 +123,7 @@ class Lines:
 
 
 @pytest.mark.rows("KUB-003", "KUB-004")
-def test_applying(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_apply_creates_and_configures(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     assert kubectl("apply", "-f", "resourcedefinition.yaml") == f"{CRD} created\n"
     kubectl("wait", "--for=condition=Established", "crd/crontabs.stable.example.com", "--timeout=10s")
@@ -141,7 +141,7 @@ def test_applying(kubectl_of: Kubectl, tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("KUB-004")
-def test_editing(kubectl_of: Kubectl) -> None:
+def test_kubectl_edit_updates_an_object(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
@@ -151,7 +151,7 @@ def test_editing(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-001", "OAS-008")
-def test_explaining(kubectl_of: Kubectl) -> None:
+def test_kubectl_explain_prints_schema_fields(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     explained = kubectl("explain", "crontab.spec")
@@ -162,7 +162,7 @@ def test_explaining(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-001", "WRI-013")
-def test_unknown_fields(kubectl_of: Kubectl) -> None:
+def test_unknown_fields_are_rejected_or_pruned(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     refused = kubectl.fails("create", "-f", "random-field.yaml")
@@ -175,7 +175,7 @@ def test_unknown_fields(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-001", "SEL-001", "TAB-002", "SRV-011")
-def test_columns_selectors_scale_and_categories(kubectl_of: Kubectl) -> None:
+def test_kubectl_uses_columns_selectors_scale_and_categories(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl, "shirts.yaml", "shirts")
     created = kubectl("create", "-f", "some-shirts.yaml")
@@ -208,7 +208,7 @@ def test_columns_selectors_scale_and_categories(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("ERR-04", "ERR-07", "KUB-005")
-def test_refusals_read_well(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_prints_readable_errors(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl, "shirts.yaml", "shirts")
     kubectl("create", "-f", "some-shirts.yaml")
@@ -230,7 +230,7 @@ def test_refusals_read_well(kubectl_of: Kubectl, tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("NSP-001", "NSP-005", "KUB-004")
-def test_namespaces(kubectl_of: Kubectl) -> None:
+def test_kubectl_creates_and_deletes_a_namespace(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     name = f"story-{secrets.token_hex(3)}"
@@ -243,14 +243,14 @@ def test_namespaces(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("DIS-109")
-def test_the_version_is_told(kubectl_of: Kubectl) -> None:
+def test_kubectl_prints_the_server_version(kubectl_of: Kubectl) -> None:
     told = yaml.safe_load(kubectl_of("version", "-o", "yaml"))
     assert re.match(r"v1\.\d+\.\d+", told["serverVersion"]["gitVersion"])
 
 
 @pytest.mark.rows("KUB-004", "WRI-018")
 @pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
-def test_cascading_deletions_end(kubectl_of: Kubectl, policy: str, tmp_path: Path) -> None:
+def test_kubectl_cascading_delete_completes(kubectl_of: Kubectl, policy: str, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")

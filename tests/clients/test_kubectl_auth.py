@@ -27,19 +27,19 @@ subjects: [{kind: User, name: ann-NAME, apiGroup: rbac.authorization.k8s.io}]
 
 
 @pytest.fixture(scope="module")
-def judging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def rbac_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the authorization mode RBAC."""
     with running_server(["--port=0", "--authorization-mode=RBAC"], tmp_path_factory.mktemp("judging")) as started:
         yield started
 
 
 @pytest.fixture
-def admin(kubectl_of: Kubectl, judging: Server) -> Kubectl:
-    return replace(kubectl_of, kubeconfig=str(judging.ready["kubeconfig"]))
+def admin(kubectl_of: Kubectl, rbac_server: Server) -> Kubectl:
+    return replace(kubectl_of, kubeconfig=str(rbac_server.ready["kubeconfig"]))
 
 
 @pytest.mark.rows("KUB-004", "AUT-003", "AUT-005")
-def test_auth(admin: Kubectl) -> None:
+def test_kubectl_auth_checks_and_reconciles_permissions(admin: Kubectl) -> None:
     name = f"r-{secrets.token_hex(3)}"
     joe, ann = f"--as=joe-{name}", f"--as=ann-{name}"
     listed = admin("auth", "can-i", "--list", joe)
@@ -69,7 +69,7 @@ def test_auth(admin: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "AUT-003", "SSA-001")
-def test_an_administrator_of_a_namespace(admin: Kubectl) -> None:
+def test_namespace_admin_grants_only_own_permissions(admin: Kubectl) -> None:
     place = f"team-{secrets.token_hex(3)}"
     amy, bob, here = f"--as=amy-{place}", f"--as=bob-{place}", f"--namespace={place}"
     admin("create", "namespace", place)

@@ -34,7 +34,7 @@ def define(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-001", "OAS-001", "OAS-002", "OAS-004", "OAS-005")
-def test_every_form_is_explained(kubectl_of: Kubectl) -> None:
+def test_kubectl_explains_every_schema_form(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     tree = kubectl("explain", "shirts", "--recursive")
@@ -52,14 +52,14 @@ def test_every_form_is_explained(kubectl_of: Kubectl) -> None:
 
 @pytest.mark.rows("OAS-006", "OAS-011")
 @pytest.mark.parametrize("kind", BUILT_IN)
-def test_built_in_kinds_are_explained(kubectl_of: Kubectl, kind: str) -> None:
+def test_kubectl_explains_built_in_kinds(kubectl_of: Kubectl, kind: str) -> None:
     tree = kubectl_of("explain", kind, "--recursive")
     for field in BUILT_IN[kind]:
         assert re.search(rf"^\s+{field}\s+<", tree, re.M), f"{field} is not in\n{tree}"
 
 
 @pytest.mark.rows("KUB-001", "OAS-005", "OAS-008", "WRI-013")
-def test_objects_are_checked_before_they_are_sent(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_validates_objects_before_sending(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     good = {
@@ -81,7 +81,7 @@ def test_objects_are_checked_before_they_are_sent(kubectl_of: Kubectl, tmp_path:
 
 
 @pytest.mark.rows("OAS-008", "WRI-013")
-def test_built_in_objects_are_checked_too(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_validates_built_in_objects(kubectl_of: Kubectl, tmp_path: Path) -> None:
     path = tmp_path / "map.yaml"
     document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "checked"}, "data": {"a": "b"}}
     path.write_text(yaml.safe_dump(document))
@@ -92,7 +92,7 @@ def test_built_in_objects_are_checked_too(kubectl_of: Kubectl, tmp_path: Path) -
 
 
 @pytest.mark.rows("OAS-001", "OAS-002", "OAS-011")
-def test_schemas_inside_definitions_are_explained(kubectl_of: Kubectl) -> None:
+def test_kubectl_explains_the_openapi_schema_field(kubectl_of: Kubectl) -> None:
     below = "spec.versions.schema.openAPIV3Schema"
     for path in (f"crd.{below}", f"crd.{below}.properties.items", f"crd.{below}.not.not"):
         told = kubectl_of("explain", path)

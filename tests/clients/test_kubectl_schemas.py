@@ -87,7 +87,7 @@ def contents(kubectl: Kubectl) -> dict[str, Any]:
     "DEF-001", "DEF-002", "CEL-001", "CEL-008", "CEL-012", "DIS-03", "DIS-04", "DIS-07",
 )  # fmt: skip
 @pytest.mark.parametrize("case", REFUSED, ids=[case["name"] for case in REFUSED])
-def test_a_wrong_schema_is_refused(newest: Kubectl, case: dict[str, Any]) -> None:
+def test_invalid_schema_is_rejected(newest: Kubectl, case: dict[str, Any]) -> None:
     said = newest.fails("apply", "-f", write(newest, [definition(case["schema"])]))
     for phrase in case["says"]:
         assert phrase.replace("ROOT", ROOT) in said
@@ -101,7 +101,9 @@ def test_a_wrong_schema_is_refused(newest: Kubectl, case: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("name", "version"), [(name, NEWEST) for name in GOOD] + [(name, OLD) for name in ALSO_WITH_AN_OLD_ONE]
 )
-def test_a_schema_does_what_is_shown(name: str, version: str, kubeconfig: str, tmp_path: Path) -> None:
+def test_documented_schema_validates_prunes_and_defaults(
+    name: str, version: str, kubeconfig: str, tmp_path: Path
+) -> None:
     kubectl = user(version, kubeconfig, tmp_path)
     case = GOOD[name]
     define(kubectl, case["schema"])
@@ -120,7 +122,7 @@ def test_a_schema_does_what_is_shown(name: str, version: str, kubeconfig: str, t
 
 
 @pytest.mark.rows("DIS-11", "WRI-013")
-def test_unions_were_never_built(newest: Kubectl) -> None:
+def test_unions_extension_is_an_unknown_field(newest: Kubectl) -> None:
     schema = {
         "type": "object",
         "x-kubernetes-unions": [
@@ -153,7 +155,7 @@ def test_unions_were_never_built(newest: Kubectl) -> None:
 
 
 @pytest.mark.rows("CEL-008", "CEL-009")
-def test_transition_rules(newest: Kubectl) -> None:
+def test_transition_rule_rejects_a_direct_transition(newest: Kubectl) -> None:
     rule = "!(self == 'high' && oldSelf == 'low') && !(self == 'low' && oldSelf == 'high')"
     message = "cannot transition directly between 'low' and 'high'"
     level = {
@@ -171,7 +173,7 @@ def test_transition_rules(newest: Kubectl) -> None:
 
 
 @pytest.mark.rows("B1-002", "B1-004", "B1-007", "DIS-05", "DIS-12", "CND-007")
-def test_a_schema_of_old_need_not_be_structural(newest: Kubectl) -> None:
+def test_v1beta1_schema_may_be_non_structural(newest: Kubectl) -> None:
     avoided = next(case["schema"] for case in REFUSED if case["name"] == "what the KEP wants to avoid")
     newest("apply", "-f", write(newest, [definition(avoided, "v1beta1")]))
     newest("wait", "--for=condition=NonStructuralSchema", f"crd/{NAME}", "--timeout=10s")
@@ -188,7 +190,7 @@ def test_a_schema_of_old_need_not_be_structural(newest: Kubectl) -> None:
 
 
 @pytest.mark.rows("CEL-008", "CEL-012")
-def test_the_table_of_transition_rules(newest: Kubectl) -> None:
+def test_documented_transition_rules_validate_updates(newest: Kubectl) -> None:
     members = {"type": "array", "maxItems": 5, "x-kubernetes-list-type": "set"}
     properties: dict[str, Any] = {
         "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
@@ -233,7 +235,7 @@ def test_stored_objects_are_read_with_defaults(newest: Kubectl) -> None:
 
 
 @pytest.mark.rows("DIS-07", "WRI-013")
-def test_fields_that_nobody_knows_are_dropped_with_a_warning(newest: Kubectl) -> None:
+def test_unknown_schema_fields_are_pruned_with_a_warning(newest: Kubectl) -> None:
     unknown = {"readOnly": True, "writeOnly": True, "deprecated": True, "xml": {"name": "a"}}
     unknown["discriminator"] = {"propertyName": "a"}
     schema = {"type": "object", "properties": {"a": {"type": "string", **unknown}}}
@@ -247,7 +249,7 @@ def test_fields_that_nobody_knows_are_dropped_with_a_warning(newest: Kubectl) ->
 
 
 @pytest.mark.rows("OAS-004")
-def test_extensions_are_published_unfolded(newest: Kubectl) -> None:
+def test_openapi_v3_publishes_expanded_extensions(newest: Kubectl) -> None:
     either = {"x-kubernetes-int-or-string": True}
     patterns = [{"minimum": 42, "maximum": 50}, {"minimum": 52, "maximum": 60}]
     embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
@@ -269,7 +271,7 @@ def test_extensions_are_published_unfolded(newest: Kubectl) -> None:
 
 
 @pytest.mark.rows("DIS-19")
-def test_a_computed_message_that_others_refuse_is_accepted_with_a_warning(newest: Kubectl) -> None:
+def test_message_expression_is_accepted_with_a_warning(newest: Kubectl) -> None:
     ended = newest.run("apply", "-f", write(newest, [definition(GOOD["a message that is computed"]["schema"])]))
     assert ended.stdout == f"customresourcedefinition.apiextensions.k8s.io/{NAME} created\n"
     assert ended.stderr.startswith("Warning: ")

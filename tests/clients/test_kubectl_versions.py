@@ -48,7 +48,7 @@ def write(kubectl: Kubectl, document: dict[str, Any]) -> str:
 
 
 @pytest.mark.rows("B1-002", "B1-003", "B1-005", "VER-001", "VER-003", "KUB-001", "KUB-004")
-def test_an_old_manifest_is_applied_changed_and_used(kubectl_of: Kubectl, group: str) -> None:
+def test_v1beta1_manifest_is_applied_and_changed(kubectl_of: Kubectl, group: str) -> None:
     wanted = example("several versions of one schema, of old", group)
     said = kubectl_of.run("apply", "-f", write(kubectl_of, wanted))
     assert said.stdout == f"customresourcedefinition.apiextensions.k8s.io/crontabs.{group} created\n", said.stderr
@@ -66,7 +66,7 @@ def test_an_old_manifest_is_applied_changed_and_used(kubectl_of: Kubectl, group:
 
 
 @pytest.mark.rows("SRV-016", "VER-001", "VER-014", "KUB-004")
-def test_deprecated_versions_warn_and_a_retired_one_is_not_found(kubectl_of: Kubectl, group: str) -> None:
+def test_deprecated_versions_warn_and_unserved_one_is_not_found(kubectl_of: Kubectl, group: str) -> None:
     kubectl_of("apply", "-f", write(kubectl_of, example("deprecated versions", group)))
     kubectl_of("wait", "--for=condition=Established", f"crd/crontabs.{group}", "--timeout=10s")
     for version, words in (

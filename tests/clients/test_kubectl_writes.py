@@ -32,58 +32,58 @@ def manifest(path: Path, name: str = "my-new-cron-object", **spec: Any) -> str:
     return str(path)
 
 
-def seen(kubectl: Kubectl, what: str = ONE) -> dict[str, Any]:
+def read_object(kubectl: Kubectl, what: str = ONE) -> dict[str, Any]:
     more = ["--show-managed-fields"] if kubectl.version >= HIDES_MANAGERS else []
     found: dict[str, Any] = json.loads(kubectl("get", what, "-o", "json", *more))
     return found
 
 
 @pytest.mark.rows("KUB-004", "SSA-008", "SSA-009")
-def test_applying_on_the_server(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_server_side_apply_reports_conflicts(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     mine = manifest(tmp_path / "mine.yaml", cronSpec="* * * * */5", replicas=1)
     yours = manifest(tmp_path / "yours.yaml", image="theirs", replicas=2)
     assert kubectl("apply", "--server-side", "-f", mine) == f"{OBJECT} serverside-applied\n"
     assert kubectl("apply", "--server-side", "-f", mine) == f"{OBJECT} serverside-applied\n"
-    first = seen(kubectl)
+    first = read_object(kubectl)
     assert [(it["manager"], it["operation"]) for it in first["metadata"]["managedFields"]] == [("kubectl", "Apply")]
     refused = kubectl.fails("apply", "--server-side", "--field-manager=other", "-f", yours)
     assert 'Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas' in refused
     assert "--force-conflicts" in refused
-    assert seen(kubectl) == first
+    assert read_object(kubectl) == first
     kubectl("apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", yours)
-    assert seen(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "theirs", "replicas": 2}
+    assert read_object(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "theirs", "replicas": 2}
     less = manifest(tmp_path / "less.yaml", image="theirs")
     kubectl("apply", "--server-side", "--field-manager=other", "-f", less)
-    assert seen(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "theirs"}
+    assert read_object(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "theirs"}
     dry = json.loads(kubectl("apply", "--server-side", "--dry-run=server", "-f", mine, "-o", "json"))
     assert dry["spec"]["replicas"] == 1
-    assert "replicas" not in seen(kubectl)["spec"]
+    assert "replicas" not in read_object(kubectl)["spec"]
 
 
 @pytest.mark.rows("KUB-004", "SSA-016")
-def test_moving_from_one_way_of_applying_to_the_other(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_switches_between_client_and_server_side_apply(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("apply", "-f", manifest(tmp_path / "a.yaml", cronSpec="a", image="i", replicas=1))
     changed = manifest(tmp_path / "b.yaml", cronSpec="b", image="i")
     assert kubectl("apply", "--server-side", "-f", changed) == f"{OBJECT} serverside-applied\n"
-    spec = seen(kubectl)["spec"]
+    spec = read_object(kubectl)["spec"]
     assert (spec["cronSpec"], spec["image"]) == ("b", "i")
     kubectl("apply", "--server-side", "-f", changed)
     assert kubectl("apply", "-f", manifest(tmp_path / "c.yaml", cronSpec="c")).startswith(OBJECT)
-    assert seen(kubectl)["spec"]["cronSpec"] == "c"
+    assert read_object(kubectl)["spec"]["cronSpec"] == "c"
 
 
 @pytest.mark.rows("KUB-003", "KUB-004", "WRI-007")
-def test_each_kind_of_patch(kubectl_of: Kubectl) -> None:
+def test_kubectl_patch_supports_each_patch_type(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
     kubectl("patch", ONE, "--type=merge", "-p", '{"spec":{"replicas":3,"image":null}}')
     kubectl("patch", ONE, "--type=json", "-p", '[{"op":"copy","from":"/spec/cronSpec","path":"/spec/image"}]')
-    assert seen(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "* * * * */5", "replicas": 3}
+    assert read_object(kubectl)["spec"] == {"cronSpec": "* * * * */5", "image": "* * * * */5", "replicas": 3}
     for kind, patch, text in (
         ("json", '[{"op":"remove","path":"/spec/nosuch"}]', "The request is invalid"),
         (
@@ -109,7 +109,7 @@ def test_each_kind_of_patch(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "WRI-005")
-def test_replacing(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_replace_rejects_a_stale_object(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
@@ -119,9 +119,9 @@ def test_replacing(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl("label", ONE, "a=b")
     stale = kubectl.fails("replace", "-f", str(old))
     assert "the object has been modified; please apply your changes to the latest version and try again" in stale
-    before = seen(kubectl)["metadata"]["uid"]
+    before = read_object(kubectl)["metadata"]["uid"]
     assert "replaced" in kubectl("replace", "--force", "-f", manifest(tmp_path / "new.yaml", cronSpec="x"))
-    after = seen(kubectl)
+    after = read_object(kubectl)
     assert after["metadata"]["uid"] != before
     assert after["spec"] == {"cronSpec": "x"}
     missing = kubectl.fails("replace", "-f", manifest(tmp_path / "none.yaml", "none", cronSpec="x"))
@@ -129,7 +129,7 @@ def test_replacing(kubectl_of: Kubectl, tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("KUB-004", "SRV-007", "SRV-008", "SRV-010")
-def test_scaling(kubectl_of: Kubectl) -> None:
+def test_kubectl_scale_changes_replicas(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
@@ -137,7 +137,7 @@ def test_scaling(kubectl_of: Kubectl) -> None:
     assert kubectl("scale", ONE, "--replicas=2") == f"{OBJECT} scaled\n"
     assert kubectl("scale", ONE, "--current-replicas=2", "--replicas=5") == f"{OBJECT} scaled\n"
     assert "Expected replicas to be 2, was 5" in kubectl.fails("scale", ONE, "--current-replicas=2", "--replicas=1")
-    assert seen(kubectl)["spec"]["replicas"] == 5
+    assert read_object(kubectl)["spec"]["replicas"] == 5
     kubectl.fails("scale", ONE, "--replicas=-1")
     if kubectl.version < SUBRESOURCES:
         return
@@ -147,23 +147,23 @@ def test_scaling(kubectl_of: Kubectl) -> None:
     assert rows[0] == ["NAME", "DESIRED", "AVAILABLE", "AGE"]
     assert rows[1][:3] == ["my-new-cron-object", "5", "0"]
     kubectl("patch", ONE, "--subresource=scale", "--type=merge", "-p", '{"spec":{"replicas":7}}')
-    assert seen(kubectl)["spec"]["replicas"] == 7
+    assert read_object(kubectl)["spec"]["replicas"] == 7
 
 
 @pytest.mark.rows("KUB-004", "SRV-004", "SRV-005")
-def test_the_status(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_writes_the_status_subresource(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "my-crontab.yaml")
     kubectl("patch", ONE, "--type=merge", "-p", '{"status":{"replicas":3}}')
-    assert "status" not in seen(kubectl)
+    assert "status" not in read_object(kubectl)
     if kubectl.version < SUBRESOURCES:
         pytest.skip("kubectl before 1.24 has no --subresource")
-    generation = seen(kubectl)["metadata"]["generation"]
+    generation = read_object(kubectl)["metadata"]["generation"]
     kubectl(
         "patch", ONE, "--subresource=status", "--type=merge", "-p", '{"status":{"replicas":3},"spec":{"image":"no"}}'
     )
-    found = seen(kubectl)
+    found = read_object(kubectl)
     assert (found["status"], found["spec"]["image"]) == ({"replicas": 3}, "my-awesome-cron-image")
     assert found["metadata"]["generation"] == generation
     changed = tmp_path / "changed.json"
@@ -172,13 +172,13 @@ def test_the_status(kubectl_of: Kubectl, tmp_path: Path) -> None:
     assert json.loads(kubectl("get", ONE, "--subresource=status", "-o", "json"))["status"] == {"replicas": 4}
     edited = kubectl("edit", ONE, "--subresource=status", KUBE_EDITOR="sed -i 's/replicas: 4/replicas: 9/'")
     assert "edited" in edited
-    assert seen(kubectl)["status"] == {"replicas": 9}
+    assert read_object(kubectl)["status"] == {"replicas": 9}
     if kubectl.version >= WAITS_FOR_VALUES:
         kubectl("wait", ONE, "--for=jsonpath={.status.replicas}=9", "--timeout=10s")
 
 
 @pytest.mark.rows("KUB-004", "SEL-001", "SEL-005")
-def test_labels_annotations_and_selectors(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_labels_annotates_and_selects(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     for name in ("one", "two", "three"):
@@ -213,12 +213,12 @@ def test_labels_annotations_and_selectors(kubectl_of: Kubectl, tmp_path: Path) -
     )
     assert "deleted" in kubectl("delete", "ct", "-l", "team in (a,b)")
     assert names() == ["one"]
-    annotations = seen(kubectl, "ct/one")["metadata"]["annotations"]
+    annotations = read_object(kubectl, "ct/one")["metadata"]["annotations"]
     assert annotations == {"note": "x"}
 
 
 @pytest.mark.rows("KUB-004", "TAB-002", "TAB-004", "NEG-001")
-def test_every_output(kubectl_of: Kubectl) -> None:
+def test_kubectl_get_prints_every_output_format(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "session/cr.yaml")
@@ -246,7 +246,7 @@ def test_every_output(kubectl_of: Kubectl) -> None:
 
 
 @pytest.mark.rows("KUB-004", "WRI-012")
-def test_trying_out(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_dry_run_and_diff_change_nothing(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     assert kubectl("create", "--dry-run=server", "-f", "session/cr.yaml") == (
@@ -263,7 +263,7 @@ def test_trying_out(kubectl_of: Kubectl, tmp_path: Path) -> None:
         ("replace", "-f", "session/cr2.yaml"),
     ):
         assert "/a " in kubectl(*arguments, "--dry-run=server").replace('"a" ', "/a "), arguments
-    found = seen(kubectl, "ct/a")
+    found = read_object(kubectl, "ct/a")
     assert found["spec"]["replicas"] == 1
     assert found["metadata"]["labels"] == {"app": "x"}
     told = kubectl.run("diff", "-f", "session/cr2.yaml")
@@ -275,7 +275,7 @@ def test_trying_out(kubectl_of: Kubectl, tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("KUB-003")
-def test_the_last_applied_configuration(kubectl_of: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_apply_prunes_by_last_applied_configuration(kubectl_of: Kubectl, tmp_path: Path) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("apply", "-f", manifest(tmp_path / "a.yaml", cronSpec="a", image="i"))
@@ -283,6 +283,6 @@ def test_the_last_applied_configuration(kubectl_of: Kubectl, tmp_path: Path) -> 
     assert last["spec"] == {"cronSpec": "a", "image": "i"}
     without = manifest(tmp_path / "b.yaml", cronSpec="a")
     assert kubectl("apply", "-f", without) == f"{OBJECT} configured\n"
-    assert seen(kubectl)["spec"] == {"cronSpec": "a"}
+    assert read_object(kubectl)["spec"] == {"cronSpec": "a"}
     kubectl("apply", "set-last-applied", "-f", without)
     assert "deleted" in kubectl("delete", "-f", without)

@@ -59,14 +59,14 @@ def steps(name: str) -> list[tuple[str, str, int]]:
     return [(found[1], found[2], int(found[3])) for found in STEP.finditer(text)]
 
 
-def plain(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
+def without_variable_parts(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
     """Replace the parts of output that differ between runs."""
     for pattern, instead in (*PLAIN, *more):
         text = re.sub(pattern, instead, text, flags=re.M)
     return text.rstrip() + "\n"
 
 
-def play(kubectl: Kubectl, command: str) -> tuple[str, int]:
+def run_command(kubectl: Kubectl, command: str) -> tuple[str, int]:
     """Run a command of a session in a shell; return its normalised output and its exit code."""
     line = command.replace("kubectl ", f"{shlex.quote(kubectl.path)} ", 1) if "kubectl " in command else command
     ended = subprocess.run(
@@ -78,16 +78,20 @@ def play(kubectl: Kubectl, command: str) -> tuple[str, int]:
 
 
 @pytest.mark.rows("KUB-004", "KUB-005", "SSA-008", "SSA-016")
-def test_a_recorded_session(kubectl_of: Kubectl) -> None:
+def test_kubectl_output_equals_the_recorded_session(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     old = kubectl.version < OLD
     more, left_out = ((), {**UNLIKE, **UNLIKE_OLD}) if old else (NEWER, UNLIKE)
     faults = []
     for command, wanted, code in steps("1.20" if old else "1.35"):
-        told, ended = play(kubectl, command)
+        told, ended = run_command(kubectl, command)
         if any(command.startswith(prefix) for prefix in left_out):
             continue
-        if (plain(told, more), ended) != (plain(wanted, more), code):
-            lines = difflib.unified_diff(plain(wanted, more).splitlines(), plain(told, more).splitlines(), lineterm="")
+        if (without_variable_parts(told, more), ended) != (without_variable_parts(wanted, more), code):
+            lines = difflib.unified_diff(
+                without_variable_parts(wanted, more).splitlines(),
+                without_variable_parts(told, more).splitlines(),
+                lineterm="",
+            )
             faults.append("\n".join([f"$ {command} [exit {code} there, {ended} here]", *list(lines)[2:]]))
     assert not faults, "\n\n".join(faults)

@@ -32,7 +32,7 @@ def client(kubeconfig: str) -> Any:
 
 
 @pytest.mark.rows("CND-004", "CND-006", "RV-009", "RV-012", "WRI-007", "KUB-006")
-def test_from_definition_to_objects(client: Any) -> None:
+def test_python_client_creates_definition_and_objects(client: Any) -> None:
     definitions = kubernetes.client.ApiextensionsV1Api(client)
     objects = kubernetes.client.CustomObjectsApi(client)
     definitions.create_custom_resource_definition(manifest("resourcedefinition.yaml"))
@@ -77,7 +77,7 @@ def test_from_definition_to_objects(client: Any) -> None:
 
 
 @pytest.mark.rows("NSP-001", "NSP-003", "DIS-109")
-def test_namespaces_and_version(client: Any) -> None:
+def test_python_client_lists_namespaces_and_reads_version(client: Any) -> None:
     core = kubernetes.client.CoreV1Api(client)
     assert "default" in [namespace.metadata.name for namespace in core.list_namespace().items]
     assert kubernetes.client.VersionApi(client).get_code().major == "1"

@@ -49,7 +49,7 @@ def crontabs(client: Any) -> Any:
 
 
 @pytest.mark.rows("KUB-006", "SRV-001", "WRI-007", "WRI-012")
-def test_objects(crontabs: Any) -> None:
+def test_dynamic_client_creates_patches_and_deletes(crontabs: Any) -> None:
     made = crontabs.create(body=manifest("cr.yaml"), namespace="default")
     assert (made.kind, made.spec.replicas) == ("CronTab", 1)
     assert crontabs.get(name="a", namespace="default").to_dict() == made.to_dict()
@@ -77,7 +77,7 @@ def test_objects(crontabs: Any) -> None:
 
 
 @pytest.mark.rows("KUB-006", "SSA-001", "SSA-008")
-def test_server_side_apply(crontabs: Any) -> None:
+def test_dynamic_client_applies_server_side(crontabs: Any) -> None:
     first = crontabs.server_side_apply(body=manifest("cr.yaml"), namespace="default", field_manager="one")
     assert first.metadata.managedFields[0].manager == "one"
     again = crontabs.server_side_apply(body=manifest("cr.yaml"), namespace="default", field_manager="one")
@@ -92,7 +92,7 @@ def test_server_side_apply(crontabs: Any) -> None:
 
 
 @pytest.mark.rows("KUB-006", "SRV-005", "SRV-008")
-def test_subresources(crontabs: Any) -> None:
+def test_dynamic_client_patches_status_and_scale(crontabs: Any) -> None:
     crontabs.create(body=manifest("cr.yaml"), namespace="default")
     body = {"metadata": {"name": "a"}, "status": {"replicas": 3}, "spec": {"replicas": 9}}
     told = crontabs.status.patch(body=body, namespace="default", content_type="application/merge-patch+json")
@@ -109,7 +109,7 @@ def test_subresources(crontabs: Any) -> None:
 
 
 @pytest.mark.rows("KUB-006", "SEL-005", "RV-009")
-def test_selectors_and_watches(crontabs: Any) -> None:
+def test_dynamic_client_selects_and_watches(crontabs: Any) -> None:
     crontabs.create(body=manifest("cr.yaml"), namespace="default")
     crontabs.create(body=manifest("cr-b.yaml"), namespace="default")
     assert [it.metadata.name for it in crontabs.get(namespace="default", label_selector="app=x").items] == ["a", "b"]

@@ -42,7 +42,7 @@ def family(package: str, *rows: str) -> object:
     ],
 )
 @pytest.mark.usefixtures("secure")
-def test_a_program_of_its_users(package: str, secure_server: Server, tmp_path: Path) -> None:
+def test_python_client_program_succeeds(package: str, secure_server: Server, tmp_path: Path) -> None:
     needed(package)
     kubeconfig = str(secure_server.ready["kubeconfig"])
     command = [sys.executable, str(STORIES / f"with_{package}.py")]
@@ -51,7 +51,7 @@ def test_a_program_of_its_users(package: str, secure_server: Server, tmp_path: P
 
 @pytest.mark.client("kopf")
 @pytest.mark.rows("KUB-006", "WRI-017", "WRI-007", "SRV-005")
-def test_an_operator(secure: Client, secure_server: Server, tmp_path: Path) -> None:
+def test_kopf_operator_handles_an_object(secure: Client, secure_server: Server, tmp_path: Path) -> None:
     needed("kopf")
     wanted = yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text(encoding="utf-8"))
     version = wanted["spec"]["versions"][0]
@@ -71,13 +71,13 @@ def test_an_operator(secure: Client, secure_server: Server, tmp_path: Path) -> N
             env={"KUBECONFIG": str(secure_server.ready["kubeconfig"]), "HOME": str(tmp_path), "PATH": ""},
         )
     try:
-        _handled(secure, log)
+        check_operator(secure, log)
     finally:
         operator.terminate()
         assert operator.wait(20) == 0, log.read_text()
 
 
-def _handled(api: Client, log: Path) -> None:
+def check_operator(api: Client, log: Path) -> None:
     crontab = yaml.safe_load((MANIFESTS / "my-crontab.yaml").read_text(encoding="utf-8"))
     path = f"{CRONTABS}/{crontab['metadata']['name']}"
     api.post(CRONTABS, crontab).expect(201)

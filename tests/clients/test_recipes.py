@@ -65,7 +65,7 @@ RECIPES = [
 
 @pytest.mark.skipif(not KUBECTLS, reason="no kubectl on this machine: put one on PATH or name some in KUBECTL_PATHS")
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.page)
-def test_the_commands_of_a_recipe(recipe: Recipe, tmp_path: Path) -> None:
+def test_recipe_commands_print_the_documented_output(recipe: Recipe, tmp_path: Path) -> None:
     text = (ROOT / "docs" / "recipes" / f"{recipe.page}.md").read_text(encoding="utf-8")
     port = str(free_port())
     listening = f"for try in {{1..300}}; do sleep 0.1; (: </dev/tcp/localhost/{port}) 2>/dev/null && break; done"

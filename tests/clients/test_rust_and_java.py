@@ -56,7 +56,7 @@ CLIENTS = {
 }
 
 
-def _each(*names: str) -> list[object]:
+def client_parameters(*names: str) -> list[object]:
     return [pytest.param(name, marks=pytest.mark.client(CLIENTS[name]), id=name) for name in names]
 
 
@@ -67,11 +67,11 @@ def _command(client: str, mode: str = "") -> list[str]:
 
 
 @pytest.mark.rows("KUB-006", "SSA-001", "RV-010", "RV-013", "DEC-001", "NEG-005", "WRI-018", "CRD-008")
-@pytest.mark.parametrize("client", _each(*STEPS))
-def test_a_program_of_its_users(secure: Client, secure_server: Server, tmp_path: Path, client: str) -> None:
+@pytest.mark.parametrize("client", client_parameters(*STEPS))
+def test_client_program_completes_its_steps(secure: Client, secure_server: Server, tmp_path: Path, client: str) -> None:
     kubeconfig = Path(secure_server.ready["kubeconfig"])
     if client == "operator_sdk":
-        kubeconfig = _with_a_certificate(kubeconfig, tmp_path / "config")
+        kubeconfig = write_certificate_kubeconfig(kubeconfig, tmp_path / "config")
     environment = {"KUBECONFIG": str(kubeconfig), "HOME": str(tmp_path)}
     said = toolchain.succeed(_command(client), tmp_path, 240, environment)
     assert [line for line in said.splitlines() if line in STEPS[client]] == list(STEPS[client]), said[-4000:]
@@ -79,7 +79,7 @@ def test_a_program_of_its_users(secure: Client, secure_server: Server, tmp_path:
     assert [name for name in left if name.endswith("-story")] == [], "a lease is left over"
 
 
-def _with_a_certificate(given: Path, written: Path) -> Path:
+def write_certificate_kubeconfig(given: Path, written: Path) -> Path:
     """Write a kubeconfig for a user with a client certificate."""
     command = [sys.executable, "-m", "apiext", "kubeconfig", "print", f"--data-dir={given.parent}", "--user=sdk"]
     told = subprocess.run([*command, "--ttl=1h"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -100,14 +100,14 @@ def _running(command: list[str], environment: dict[str, str], log: Path) -> Iter
 
 
 @pytest.mark.rows("KUB-006", "RV-010")
-@pytest.mark.parametrize("client", _each("kube-rs", "fabric8", "official"))
-def test_an_informer_outlasts_restarts(tmp_path: Path, client: str) -> None:
+@pytest.mark.parametrize("client", client_parameters("kube-rs", "fabric8", "official"))
+def test_informer_survives_server_restarts(tmp_path: Path, client: str) -> None:
     command, log = _command(client, "outlast"), tmp_path / "said"
     server = start_server(tmp_path / "server", ["--port=0"])
     port = urlsplit(server.url).port
     environment = {"KUBECONFIG": str(server.ready["kubeconfig"]), "HOME": str(tmp_path)}
 
-    def hears(line: str) -> None:
+    def wait_for_line(line: str) -> None:
         until(lambda: line in log.read_text(errors="replace").splitlines(), f"{client} says {line}", 90)
 
     def write(api: Client, name: str) -> None:
@@ -119,20 +119,20 @@ def test_an_informer_outlasts_restarts(tmp_path: Path, client: str) -> None:
         establish(api, yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text(encoding="utf-8")))
         write(api, "was-there")
         with _running(command, environment, log):
-            hears("+was-there")
-            hears("synced")
+            wait_for_line("+was-there")
+            wait_for_line("synced")
             for number, how in enumerate((signal.SIGTERM, signal.SIGKILL)):
                 write(api, f"before-{number}")
-                hears(f"+before-{number}")
+                wait_for_line(f"+before-{number}")
                 os.kill(server.pid, how)
                 assert server.process is not None
                 server.process.wait(30)
                 server = start_server(tmp_path / "server", [f"--port={port}"])
                 api = secure_client(server)
                 write(api, f"after-{number}")
-                hears(f"+after-{number}")
+                wait_for_line(f"+after-{number}")
                 api.delete(f"{CRONTABS}/before-{number}").expect(200)
-                hears(f"-before-{number}")
+                wait_for_line(f"-before-{number}")
         said = log.read_text(errors="replace").splitlines()
         assert [said.count(f"-before-{number}") for number in (0, 1)] == [1, 1], said
     finally:

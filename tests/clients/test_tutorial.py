@@ -15,7 +15,7 @@ from tests.clients.test_python_families import needed
 from tests.support.processes import ROOT, running_server
 
 
-def written(directory: Path) -> str:
+def write_tutorial_files(directory: Path) -> str:
     """Write the files of the tutorial; return its text."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     for name, content in re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
@@ -23,8 +23,8 @@ def written(directory: Path) -> str:
     return text
 
 
-def test_the_wrong_object_is_refused_as_the_tutorial_says(tmp_path: Path) -> None:
-    text = written(tmp_path)
+def test_tutorial_object_is_rejected_with_documented_errors(tmp_path: Path) -> None:
+    text = write_tutorial_files(tmp_path)
     with running_server(["--insecure", "--port=0", "--store=memory"], tmp_path / "server") as server:
         api = Client(server.url)
         definition = yaml.safe_load((tmp_path / "definition.yaml").read_text())
@@ -41,9 +41,9 @@ def test_the_wrong_object_is_refused_as_the_tutorial_says(tmp_path: Path) -> Non
 
 
 @pytest.mark.client("kopf")
-def test_the_pytest_of_the_tutorial_passes(tmp_path: Path) -> None:
+def test_tutorial_tests_pass(tmp_path: Path) -> None:
     needed("kopf")
-    written(tmp_path)
+    write_tutorial_files(tmp_path)
     for library in ("kubernetes_asyncio", "pykube"):  # the tutorial installs neither of them
         (tmp_path / f"{library}.py").write_text("raise ImportError\n", encoding="utf-8")
     toolchain.succeed(
@@ -55,7 +55,7 @@ def test_the_pytest_of_the_tutorial_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.client("kubernetes")
-def test_the_test_of_the_recipe_for_pytest_passes(tmp_path: Path) -> None:
+def test_pytest_recipe_tests_pass(tmp_path: Path) -> None:
     needed("kubernetes")
     bases = tmp_path / "config" / "crd" / "bases"
     bases.mkdir(parents=True)

@@ -78,7 +78,9 @@ BAD: list[tuple[str, hooks.Answer, str]] = [
 @pytest.mark.rows("ADM-009", "ADM-011")
 @pytest.mark.parametrize(("answer", "text"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 @pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_bad_answers(api: Client, hook: Webhook, widgets: Resource, path: str, answer: hooks.Answer, text: str) -> None:
+def test_invalid_webhook_response_fails_the_write(
+    api: Client, hook: Webhook, widgets: Resource, path: str, answer: hooks.Answer, text: str
+) -> None:
     hook.answer = answer
     with configured(api, path, webhook("v", hook.client_config(), rule(widgets))):
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
@@ -89,7 +91,7 @@ def test_bad_answers(api: Client, hook: Webhook, widgets: Resource, path: str, a
 
 @pytest.mark.rows("ADM-011")
 @pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_failures_may_be_ignored(api: Client, hook: Webhook, widgets: Resource, path: str) -> None:
+def test_failure_policy_ignore_admits_the_write(api: Client, hook: Webhook, widgets: Resource, path: str) -> None:
     hook.answer = fixed(page(500, b"boom", "text/plain"))
     with configured(api, path, webhook("v", hook.client_config(), rule(widgets), failurePolicy="Ignore")):
         widgets.create("a")
@@ -131,7 +133,9 @@ PATCHES = [
 
 @pytest.mark.rows("ADM-009", "ADM-014")
 @pytest.mark.parametrize(("answer", "text"), [case[1:] for case in PATCHES], ids=[case[0] for case in PATCHES])
-def test_bad_patches(api: Client, hook: Webhook, widgets: Resource, answer: hooks.Answer, text: str) -> None:
+def test_invalid_webhook_patch_fails_the_write(
+    api: Client, hook: Webhook, widgets: Resource, answer: hooks.Answer, text: str
+) -> None:
     hook.answer = answer
     with configured(api, MUTATING, webhook("v", hook.client_config(), rule(widgets))):
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
@@ -146,7 +150,7 @@ def test_bad_patches(api: Client, hook: Webhook, widgets: Resource, answer: hook
         (answered(allowed=True, patchType="JSONPatch"), "validating webhook may not return response.patchType"),
     ],
 )
-def test_validating_webhooks_change_nothing(
+def test_validating_webhook_may_not_return_a_patch(
     api: Client, hook: Webhook, widgets: Resource, answer: hooks.Answer, text: str
 ) -> None:
     hook.answer = answer
@@ -176,7 +180,7 @@ WILD = [
 @pytest.mark.rows("ADM-014")
 @pytest.mark.parametrize("operation", WILD, ids=lambda it: f"{it['op']} {it['path']} {it.get('value')}")
 @pytest.mark.parametrize("update", [False, True], ids=["create", "update"])
-def test_a_webhook_that_changes_what_it_may_not(
+def test_webhook_patch_that_breaks_the_object_is_rejected(
     api: Client, hook: Webhook, widgets: Resource, operation: dict[str, Any], update: bool
 ) -> None:
     if update:
@@ -195,7 +199,7 @@ def test_a_webhook_that_changes_what_it_may_not(
 
 
 @pytest.mark.rows("ADM-011")
-def test_no_webhook_listens(api: Client, widgets: Resource) -> None:
+def test_refused_webhook_connection_fails_the_write(api: Client, widgets: Resource) -> None:
     port = free_port()
     with configured(api, VALIDATING, webhook("v", {"url": f"https://127.0.0.1:{port}/x"}, rule(widgets))):
         found = api.post(widgets.path(), widgets.make("a")).expect(500)
@@ -205,7 +209,7 @@ def test_no_webhook_listens(api: Client, widgets: Resource) -> None:
 
 @pytest.mark.rows("ADM-011")
 @pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_a_hanging_webhook_is_left_after_its_time(api: Client, hook: Webhook, widgets: Resource, path: str) -> None:
+def test_hanging_webhook_call_ends_after_its_timeout(api: Client, hook: Webhook, widgets: Resource, path: str) -> None:
     hook.answer = hook.hang
     with configured(api, path, webhook("v", hook.client_config(), rule(widgets), timeoutSeconds=1)):
         began = time.monotonic()
@@ -219,7 +223,9 @@ def test_a_hanging_webhook_is_left_after_its_time(api: Client, hook: Webhook, wi
 @pytest.mark.rows("ADM-011")
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 @pytest.mark.parametrize("path", [MUTATING, VALIDATING], ids=["mutating", "validating"])
-def test_a_request_ends_in_its_own_time(api: Client, hook: Webhook, widgets: Resource, path: str, policy: str) -> None:
+def test_request_timeout_ends_a_hanging_webhook_call(
+    api: Client, hook: Webhook, widgets: Resource, path: str, policy: str
+) -> None:
     hook.answer = hook.hang
     with configured(api, path, webhook("v", hook.client_config(), rule(widgets), failurePolicy=policy)):
         began = time.monotonic()
@@ -243,7 +249,7 @@ TRUST: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.rows("ADM-011", "VER-009")
 @pytest.mark.parametrize(("how", "text"), [case[1:] for case in TRUST], ids=[case[0] for case in TRUST])
-def test_a_webhook_that_is_not_trusted(
+def test_untrusted_webhook_certificate_fails_the_write(
     api: Client, widgets: Resource, tmp_path: Path, how: dict[str, Any], text: str
 ) -> None:
     with (
@@ -255,7 +261,7 @@ def test_a_webhook_that_is_not_trusted(
     assert f'Post "https://127.0.0.1:{stranger.port}/?timeout=10s": {text}' in found["message"]
 
 
-def test_a_webhook_that_comes_back_is_asked_at_once(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_recovered_webhook_is_called_immediately(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answer = fixed(Raw(hooks.silent))
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
         for _ in range(10):
@@ -280,7 +286,9 @@ STRANGE = [
 
 @pytest.mark.rows("ADM-010", "ADM-013")
 @pytest.mark.parametrize("response", STRANGE, ids=lambda it: str(it)[:60])
-def test_strange_answers(api: Client, hook: Webhook, widgets: Resource, response: dict[str, Any]) -> None:
+def test_unusual_webhook_response_is_accepted_or_reported(
+    api: Client, hook: Webhook, widgets: Resource, response: dict[str, Any]
+) -> None:
     hook.answer = lambda _: {"allowed": True, **response}
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets))):
         began = time.monotonic()
@@ -291,7 +299,7 @@ def test_strange_answers(api: Client, hook: Webhook, widgets: Resource, response
     assert api.get("/livez").status == 200
 
 
-def test_one_hanging_webhook_hurts_only_its_own_writes(api: Client, server: Server, hook: Webhook) -> None:
+def test_hanging_webhook_delays_only_its_own_writes(api: Client, server: Server, hook: Webhook) -> None:
     slow, quick = serve(api), serve(api)
     hook.answer = hook.hang
     stuck: list[int] = []

@@ -35,7 +35,7 @@ def is_one(found: Ratio, errors: float) -> bool:
 
 
 @pytest.mark.long
-def test_a_tree_that_does_more_is_dearer(copy: Tree) -> None:
+def test_slower_tree_has_a_ratio_above_one(copy: Tree) -> None:
     package = copy.root / "apiext" / "__init__.py"
     with package.open("a") as text:
         text.write("\nsum(range(100_000_000))\n")
@@ -44,6 +44,6 @@ def test_a_tree_that_does_more_is_dearer(copy: Tree) -> None:
 
 
 @pytest.mark.long
-def test_equal_trees_cost_the_same_in_every_kind(copy: Tree) -> None:
+def test_equal_trees_have_a_ratio_of_one(copy: Tree) -> None:
     found = ratios(OURS, copy, KINDS, 30)
     assert {kind: it for kind, it in found.items() if not is_one(it, 4)} == {}

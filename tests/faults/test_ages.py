@@ -274,7 +274,7 @@ def _fill(api: Client) -> str:
 
 @pytest.mark.rows("TAB-003", "TAB-005")
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_tables_differ_in_their_ages_alone_when_the_clock_moves(tmp_path: Path, workers: int) -> None:
+def test_clock_jump_changes_only_the_ages_of_tables(tmp_path: Path, workers: int) -> None:
     found = library()
     if found is None:
         pytest.skip("faketime is not on this machine: the clock of whole processes cannot be moved")

@@ -40,7 +40,7 @@ NO_ETCD = 4  # the exit code
 OLDER = "/usr/bin/etcd"
 
 
-def refused(directory: Path, *flags: str) -> str:
+def start_error(directory: Path, *flags: str) -> str:
     """Run a server that must exit soon because of etcd; return its error."""
     began = time.monotonic()
     ended = subprocess.run(
@@ -55,15 +55,15 @@ def refused(directory: Path, *flags: str) -> str:
 # ---------------------------------------------------------------------- an etcd that cannot be used
 
 
-def test_an_etcd_that_is_down(tmp_path: Path) -> None:
+def test_start_fails_if_etcd_is_down(tmp_path: Path) -> None:
     port = free_port()
     for url in (f"http://127.0.0.1:{port}", f"unix://{tmp_path}/no.sock", "http://nowhere.invalid:1"):
-        said = refused(tmp_path / "server", f"--etcd-servers={url}")
+        said = start_error(tmp_path / "server", f"--etcd-servers={url}")
         assert said.startswith(f"etcd at {url} does not answer (etcd is not reachable: {url}: ")
         assert said.endswith("): start it, or omit --etcd-servers to use a store in this process")
 
 
-def test_an_etcd_that_is_silent_at_first(tmp_path: Path) -> None:
+def test_start_waits_for_a_silent_etcd(tmp_path: Path) -> None:
     ready, log = tmp_path / "ready", tmp_path / "log"
     with running_etcd(tmp_path / "etcd") as etcd, log.open("wb") as out:
         etcd.process.send_signal(signal.SIGSTOP)
@@ -132,7 +132,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
 LOOK = "): start it, or check --etcd-cafile, --etcd-certfile and --etcd-keyfile"
 
 
-def test_an_etcd_behind_tls(secure: Sealed, tmp_path: Path) -> None:
+def test_server_stores_objects_in_an_etcd_with_tls(secure: Sealed, tmp_path: Path) -> None:
     flags = [*OWN, *secure.but(prefix=f"/{tmp_path.name}")]
     with running_server(flags, tmp_path) as server:
         made = serve(Client(server.url)).create("a")
@@ -141,7 +141,7 @@ def test_an_etcd_behind_tls(secure: Sealed, tmp_path: Path) -> None:
         assert Client(server.url).get(path).expect(200) == made
 
 
-def test_certificates_that_do_not_fit(secure: Sealed, own_etcd: Etcd, tmp_path: Path) -> None:
+def test_start_fails_with_mismatched_etcd_certificates(secure: Sealed, own_etcd: Etcd, tmp_path: Path) -> None:
     stranger = str(ClientAuthority(tmp_path, "strangers").issue(((CN, "b"),)))
     other = tmp_path / "other.pem"
     other.write_bytes(tls.authority().pem)
@@ -158,21 +158,21 @@ def test_certificates_that_do_not_fit(secure: Sealed, own_etcd: Etcd, tmp_path: 
         "no TLS": (secure.but(servers=secure.url.replace("https", "http")), "closed by the server"),
     }
     with ThreadPoolExecutor(3) as pool:  # the servers wait most of the time
-        told = [pool.submit(refused, tmp_path / str(at), *flags) for at, (flags, _) in enumerate(cases.values())]
+        told = [pool.submit(start_error, tmp_path / str(at), *flags) for at, (flags, _) in enumerate(cases.values())]
     for (name, (_, why)), answer in zip(cases.items(), told, strict=True):
         said = answer.result()
         assert said.startswith("etcd at http"), name
         assert (why in said, said.endswith(LOOK)) == (True, name != "no TLS"), f"{name}: {said}"
 
 
-def test_an_etcd_with_users(tmp_path: Path) -> None:
+def test_start_fails_with_wrong_etcd_credentials(tmp_path: Path) -> None:
     with running_etcd(tmp_path / "etcd") as etcd:
         etcd.call("auth/user/add", {"name": "root", "password": "secret"})
         etcd.call("auth/role/add", {"name": "root"})
         etcd.call("auth/user/grant", {"user": "root", "role": "root"})
         etcd.call("auth/enable", {})
         for user in ("--etcd-user=root:guess", "--etcd-user=", "--etcd-user=nobody:"):
-            said = refused(tmp_path / "server", f"--etcd-servers={etcd.url}", user)
+            said = start_error(tmp_path / "server", f"--etcd-servers={etcd.url}", user)
             assert said.startswith(f"etcd at {etcd.url} refuses the user (etcdserver: "), said
             assert said.endswith("): check --etcd-user")
         with running_server([*OWN, f"--etcd-servers={etcd.url}", "--etcd-user=root:secret"], tmp_path / "in") as server:
@@ -195,8 +195,8 @@ def _encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_a_wrong_prefix_is_told_and_touches_nothing(tmp_path: Path) -> None:
-    def right(etcd: Etcd) -> Any:
+def test_wrong_etcd_prefix_warns_and_changes_no_key(tmp_path: Path) -> None:
+    def stored_keys(etcd: Etcd) -> Any:
         found = etcd.call("kv/range", {"key": _encoded("/right/"), "range_end": _encoded("/right0")})
         return [(it["key"], it["mod_revision"]) for it in found["kvs"]]
 
@@ -206,12 +206,12 @@ def test_a_wrong_prefix_is_told_and_touches_nothing(tmp_path: Path) -> None:
             assert "--etcd-prefix" not in server.log_tail(), "there is nothing else"
             widgets = serve(Client(server.url))
             widgets.create("a")
-        had = right(etcd)
+        had = stored_keys(etcd)
         with running_server([*flags, "--etcd-prefix=/wrong"], tmp_path / "second") as server:
             text = "etcd has no keys under /wrong/ yet, but others, such as /right/"
             assert server.log_tail().count(text) == 1
             assert Client(server.url).get(widgets.path("a")).status == 404
-        assert right(etcd) == had
+        assert stored_keys(etcd) == had
         for prefix in ("/wrong", "/right"):
             with running_server([*flags, f"--etcd-prefix={prefix}"], tmp_path / prefix[1:]) as server:
                 assert "has no keys under" not in server.log_tail()
@@ -256,7 +256,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @contextlib.contextmanager
-def spoiled(world: World, directory: Path, key: str, value: str) -> Iterator[tuple[Server, Client]]:
+def overwritten(world: World, directory: Path, key: str, value: str) -> Iterator[tuple[Server, Client]]:
     """Start a server with one corrupt value in etcd; check that it serves and stores all other objects."""
     had = get(world.etcd, key) if world.etcd.call("kv/range", {"key": _encoded(key)}).get("kvs") else None
     put(world.etcd, key, value)
@@ -294,10 +294,12 @@ OBJECTS = {
 
 @pytest.mark.rows("RV-020", "ETC-006", "VER-011")
 @pytest.mark.parametrize("value", OBJECTS.values(), ids=OBJECTS)
-def test_an_object_that_cannot_be_read(world: World, tmp_path: Path, value: tuple[str, str]) -> None:
+def test_unreadable_object_fails_lists_but_not_other_objects(
+    world: World, tmp_path: Path, value: tuple[str, str]
+) -> None:
     group = world.broken.group
     text, says = (it.replace("{group}", group) for it in value)
-    with spoiled(world, tmp_path, world.key(f"{group}/gizmos/default/bad"), text) as (server, api):
+    with overwritten(world, tmp_path, world.key(f"{group}/gizmos/default/bad"), text) as (server, api):
         for query in ("", "?limit=500", "?resourceVersion=0"):  # this server has read no earlier state
             assert says in api.get(world.broken.path() + query).expect(500)["message"], query
         assert api.get(world.broken.path("bad")).status == 500
@@ -326,12 +328,12 @@ DEFINITION_FAULTS = {
 
 @pytest.mark.rows("RV-020", "ETC-006", "ETC-003")
 @pytest.mark.parametrize("fault", DEFINITION_FAULTS.values(), ids=DEFINITION_FAULTS)
-def test_a_definition_that_cannot_be_read(world: World, tmp_path: Path, fault: Any) -> None:
+def test_unreadable_definition_is_logged_and_fails_reads(world: World, tmp_path: Path, fault: Any) -> None:
     spoil, says = fault
     name, had = f"gizmos.{world.broken.group}", get(world.etcd, world.definition)
     wrong = spoil(had)
     assert wrong != had
-    with spoiled(world, tmp_path, world.definition, wrong) as (server, api):
+    with overwritten(world, tmp_path, world.definition, wrong) as (server, api):
         log = server.log_tail().replace('\\"', '"')  # lines of the log are JSON
         assert (name in log, says in log, api.get("/readyz").status) == (True, True, 200), log
         for path in (f"{DEFINITIONS}/{name}", DEFINITIONS, f"{DEFINITIONS}?resourceVersion=0"):
@@ -347,11 +349,11 @@ def test_a_definition_that_cannot_be_read(world: World, tmp_path: Path, fault: A
 
 
 @pytest.mark.rows("RV-020", "ETC-006")
-def test_a_definition_of_a_wrong_type_that_looks_known(world: World, tmp_path: Path) -> None:
+def test_mistyped_definition_with_unchanged_guard_fails_reads(world: World, tmp_path: Path) -> None:
     """The guard key of the definition is unchanged, so the server assumes that it has already been validated."""
     had = get(world.etcd, world.definition)
     name = f"gizmos.{world.broken.group}"
-    with spoiled(world, tmp_path, world.definition, had.replace('"type":"object"', '"type":7', 1)) as (_, api):
+    with overwritten(world, tmp_path, world.definition, had.replace('"type":"object"', '"type":7', 1)) as (_, api):
         for path in (f"{DEFINITIONS}/{name}", world.broken.path("a"), world.broken.path()):
             told = api.get(path).expect(500)["message"]
             assert name in told, told
@@ -371,17 +373,17 @@ BUILT_IN = {
 
 @pytest.mark.rows("RV-020", "ETC-006")
 @pytest.mark.parametrize("what", BUILT_IN)
-def test_a_built_in_object_that_cannot_be_read(world: World, tmp_path: Path, what: str) -> None:
+def test_unreadable_built_in_object_fails_lists(world: World, tmp_path: Path, what: str) -> None:
     for kind, field, place in (("Namespace", "spec", "namespaces"), ("ConfigMap", "data", "configmaps/default")):
         value, says = (it.replace("{kind}", kind).replace("{field}", field) for it in BUILT_IN[what])
-        with spoiled(world, tmp_path / kind, world.key(f"{place}/bad"), value) as (_, api):
+        with overwritten(world, tmp_path / kind, world.key(f"{place}/bad"), value) as (_, api):
             told = api.get(f"/api/v1/{place.partition('/')[0]}").expect(500)["message"]
             assert f"{place}/bad, ResourceVersion: 0" in told, told
             assert says in told, told
 
 
 @pytest.mark.parametrize("value", ["not json", '{"metadata":{"name":"bad"},"webhooks":7}'], ids=["no JSON", "typed"])
-def test_a_webhook_that_cannot_be_read_lets_no_write_by(world: World, tmp_path: Path, value: str) -> None:
+def test_unreadable_webhook_configuration_denies_writes(world: World, tmp_path: Path, value: str) -> None:
     key = world.key("admissionregistration.k8s.io/validatingwebhookconfigurations/bad")
     put(world.etcd, key, value)
     try:
@@ -397,7 +399,7 @@ def test_a_webhook_that_cannot_be_read_lets_no_write_by(world: World, tmp_path: 
         world.etcd.call("kv/deleterange", {"key": _encoded(key)})
 
 
-def test_dependents_of_an_unreadable_object_are_kept(world: World, tmp_path: Path) -> None:
+def test_garbage_collector_keeps_dependents_of_unreadable_owner(world: World, tmp_path: Path) -> None:
     with running_server(world.flags, tmp_path / "first") as server:
         api = Client(server.url)
         owner = api.post(world.broken.path(), world.broken.make("owner")).expect(201)
@@ -406,7 +408,7 @@ def test_dependents_of_an_unreadable_object_are_kept(world: World, tmp_path: Pat
         owned = {"metadata": {"name": "owned", "ownerReferences": [reference]}}
         api.post("/api/v1/namespaces/default/configmaps", owned).expect(201)
     key = world.key(f"{world.broken.group}/gizmos/default/owner")
-    with spoiled(world, tmp_path / "second", key, "not json") as (server, api):
+    with overwritten(world, tmp_path / "second", key, "not json") as (server, api):
         pause(2.0)  # time for the garbage collector
         assert api.get("/api/v1/namespaces/default/configmaps/owned").status == 200
         world.etcd.call("kv/deleterange", {"key": _encoded(key)})
@@ -415,14 +417,14 @@ def test_dependents_of_an_unreadable_object_are_kept(world: World, tmp_path: Pat
         put(world.etcd, key, "not json")
 
 
-def test_a_data_directory_that_is_spoiled(tmp_path: Path) -> None:
+def test_start_fails_with_a_damaged_store_file(tmp_path: Path) -> None:
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
         made = widgets.create("a")
     store = tmp_path / "store.db"
     had = store.read_bytes()
     store.write_bytes(b"nonsense" * 8192)
-    assert refused(tmp_path, "--store=sqlite").startswith(f"{store} is damaged (file is not a database): ")
+    assert start_error(tmp_path, "--store=sqlite").startswith(f"{store} is damaged (file is not a database): ")
     store.write_bytes(had)
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         assert Client(server.url).get(widgets.path("a")).expect(200) == made

@@ -39,7 +39,7 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
         yield started
 
 
-def shown(server: Server) -> str:
+def serving_certificate(server: Server) -> str:
     """Return the current serving certificate of a server, without verification, since the server's clock differs."""
     return ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
@@ -50,7 +50,7 @@ def chain(server: Server) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(file.read_bytes())
 
 
-def pinned(server: Server) -> bytes:
+def trusted_authorities(server: Server) -> bytes:
     """Return the authorities in the administrator's kubeconfig."""
     written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
     return base64.b64decode(written["clusters"][0]["cluster"]["certificate-authority-data"])
@@ -64,7 +64,7 @@ def verify(trusted: bytes, leaf: str, wall: WallClock, others: list[x509.Certifi
     verifier.verify(x509.load_pem_x509_certificate(leaf.encode()), others or [])
 
 
-def ask(server: Server, path: str) -> tuple[int, str]:
+def get(server: Server, path: str) -> tuple[int, str]:
     """Send a GET as the administrator; return the status code and the body."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -80,7 +80,7 @@ def ask(server: Server, path: str) -> tuple[int, str]:
 
 def end_in_metrics(server: Server, which: str) -> float:
     """Return the expiration of a certificate in /metrics."""
-    _, text = ask(server, "/metrics")
+    _, text = get(server, "/metrics")
     name = "apiext_certificate_expiration_timestamp_seconds"
     found = re.search(rf'^{name}{{certificate="{which}"}} (\d+)$', text, re.M)
     assert found is not None, text
@@ -97,36 +97,40 @@ def test_own_certificates_are_renewed_while_serving(
     etcd: Etcd, tmp_path: Path, wall: WallClock, more: list[str]
 ) -> None:
     with running_server([*flags(etcd), *more], tmp_path / "server", env=wall.environment) as server:
-        first, authority = shown(server), pinned(server)
+        first, authority = serving_certificate(server), trusted_authorities(server)
         verify(authority, first, wall)
         wall.set(340 * DAYS)
-        until(lambda: all(shown(server) != first for _ in range(12)), "each worker shows another one", within=SOON)
-        second = shown(server)
+        until(
+            lambda: all(serving_certificate(server) != first for _ in range(12)),
+            "each worker shows another one",
+            within=SOON,
+        )
+        second = serving_certificate(server)
         verify(authority, second, wall)
         until(
             lambda: end_in_metrics(server, "serving") > (wall.now + 300 * DAYS).timestamp(), "the metric", within=SOON
         )
-        assert pinned(server) == authority
+        assert trusted_authorities(server) == authority
         assert "authority" not in server.log_tail()
 
         wall.set(3600 * DAYS)  # the authority is valid for 50 days, so its certificates are valid for at most 50 days
         until(lambda: "the authority in" in server.log_tail(), "one line tells of its end", within=SOON)
         assert server.log_tail().count("the server replaces it 30 days before") == 1
         assert end_in_metrics(server, "authority") == pytest.approx((wall.now + 50 * DAYS).timestamp(), abs=3 * 86400)
-        third = shown(server)
+        third = serving_certificate(server)
         verify(authority, third, wall)
 
         wall.set(3625 * DAYS)
-        until(lambda: all(shown(server) != third for _ in range(12)), "it is replaced", within=SOON)
-        until(lambda: pinned(server) != authority, "and in the kubeconfig", within=SOON)
-        assert pinned(server).endswith(authority)
-        for trusted in (authority, pinned(server)):
-            verify(trusted, shown(server), wall, chain(server)[1:])
-        assert ask(server, "/livez?verbose")[0] == 200
+        until(lambda: all(serving_certificate(server) != third for _ in range(12)), "it is replaced", within=SOON)
+        until(lambda: trusted_authorities(server) != authority, "and in the kubeconfig", within=SOON)
+        assert trusted_authorities(server).endswith(authority)
+        for trusted in (authority, trusted_authorities(server)):
+            verify(trusted, serving_certificate(server), wall, chain(server)[1:])
+        assert get(server, "/livez?verbose")[0] == 200
         assert "Traceback" not in server.log_tail()
 
 
-def test_the_end_of_a_given_certificate_is_reported(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
+def test_expiry_of_a_provided_certificate_is_reported(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
     ca = tls.authority()
     given = [tls.server_file(ca, tmp_path / "given") for _ in range(2)]
     certificate = tmp_path / "given.pem"
@@ -135,38 +139,38 @@ def test_the_end_of_a_given_certificate_is_reported(etcd: Etcd, tmp_path: Path, 
     with running_server([*flags(etcd), *more], tmp_path / "server", env=wall.environment) as server:
         until(lambda: "in 4 days" in server.log_tail(), "its end is near", within=SOON)
         assert end_in_metrics(server, "serving") == pytest.approx((wall.now + 5 * DAYS).timestamp(), abs=3600)
-        assert ask(server, "/livez") == (200, "ok")
-        before = pinned(server)
+        assert get(server, "/livez") == (200, "ok")
+        before = trusted_authorities(server)
         wall.set(5.5 * DAYS)
-        until(lambda: ask(server, "/livez")[0] == 500, "/livez fails", within=SOON)
-        assert "[-]serving-certificate failed: reason withheld" in ask(server, "/readyz?verbose")[1]
-        assert ask(server, "/livez/serving-certificate")[1].startswith("internal server error: the serving certificate")
+        until(lambda: get(server, "/livez")[0] == 500, "/livez fails", within=SOON)
+        assert "[-]serving-certificate failed: reason withheld" in get(server, "/readyz?verbose")[1]
+        assert get(server, "/livez/serving-certificate")[1].startswith("internal server error: the serving certificate")
         until(lambda: "has expired at" in server.log_tail(), "it is logged", within=SOON)
         assert server.log_tail().count("a new file is loaded without a restart") == 2, "one line a day"
         wall.set(timedelta())
         certificate.write_bytes(given[1].read_bytes())
-        until(lambda: pinned(server) != before, "the kubeconfig is written anew", within=SOON)
-        assert pinned(server).decode().split() == shown(server).split()
-        until(lambda: ask(server, "/livez") == (200, "ok"), "/livez holds again", within=SOON)
+        until(lambda: trusted_authorities(server) != before, "the kubeconfig is written anew", within=SOON)
+        assert trusted_authorities(server).decode().split() == serving_certificate(server).split()
+        until(lambda: get(server, "/livez") == (200, "ok"), "/livez holds again", within=SOON)
         certificate.write_bytes(given[0].read_bytes() + ca.pem)
-        until(lambda: pinned(server) == ca.pem, "it pins the authority of a chain", within=SOON)
+        until(lambda: trusted_authorities(server) == ca.pem, "it pins the authority of a chain", within=SOON)
 
 
 @pytest.mark.parametrize("ahead", [timedelta(hours=2), 3650 * DAYS], ids=["hours", "years"])
-def test_a_data_directory_that_was_made_ahead_of_time(
+def test_certificates_that_are_not_yet_valid_are_renewed(
     etcd: Etcd, tmp_path: Path, wall: WallClock, ahead: timedelta
 ) -> None:
     wall.set(ahead)
     with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
-        verify(pinned(server), shown(server), wall)
+        verify(trusted_authorities(server), serving_certificate(server), wall)
     wall.set(timedelta())
     with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
-        verify(pinned(server), shown(server), wall)
+        verify(trusted_authorities(server), serving_certificate(server), wall)
         assert "is not valid before" in server.log_tail()
         ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
 
-def test_a_client_certificate_ends_on_an_open_connection(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
+def test_client_certificate_expires_on_an_open_connection(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
     """The clock jumps as after a sleep of the machine, during which timers do not run."""
     ca = ClientAuthority(tmp_path, "clients")
     more = [*flags(etcd), f"--client-ca-file={ca.file}"]

@@ -16,7 +16,7 @@ def counter(revision: int, count: int, previous: int, created: bool = False) -> 
     return Event("/p/g/widgets/default/counter-0", revision, {"spec": spec}, created)
 
 
-def sound() -> tuple[History, list[Event]]:
+def correct_history() -> tuple[History, list[Event]]:
     """Return a history without violations."""
     kept = [
         counter(10, 0, 0, created=True),
@@ -34,8 +34,8 @@ def sound() -> tuple[History, list[Event]]:
     return history, kept
 
 
-def test_a_sound_history_has_no_violations() -> None:
-    assert violations(*sound()) == []
+def test_correct_history_has_no_violations() -> None:
+    assert violations(*correct_history()) == []
 
 
 def lose_a_write(history: History, kept: list[Event]) -> None:
@@ -87,7 +87,7 @@ def bring_back_the_deleted(history: History, kept: list[Event]) -> None:
         swap_events, call_it_something_else, bring_back_the_deleted,
     ],
 )  # fmt: skip
-def test_damage_is_noticed(damage: Callable[[History, list[Event]], None]) -> None:
-    history, kept = sound()
+def test_damaged_history_has_violations(damage: Callable[[History, list[Event]], None]) -> None:
+    history, kept = correct_history()
     damage(history, kept)
     assert violations(history, kept)

@@ -68,7 +68,7 @@ def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005")
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
-def test_jumps_of_the_clock_change_nothing_but_times(tmp_path: Path, store: str) -> None:
+def test_clock_jumps_change_only_timestamps(tmp_path: Path, store: str) -> None:
     file = tmp_path / "shift"
 
     def wrong_by(seconds: float) -> None:

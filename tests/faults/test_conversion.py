@@ -98,7 +98,7 @@ class Neighbour:
 
 
 @pytest.mark.rows("VER-008")
-def test_a_webhook_that_hangs_holds_up_nobody_else(api: Client, hook: Webhook) -> None:
+def test_hanging_webhook_does_not_delay_other_requests(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     names = [f"o{number:03}" for number in range(130)]
     for name in names:
@@ -127,7 +127,7 @@ def test_a_webhook_that_hangs_holds_up_nobody_else(api: Client, hook: Webhook) -
 
 
 @pytest.mark.rows("VER-008")
-def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webhook) -> None:
+def test_request_timeout_ends_the_wait_for_a_conversion(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     hook.answer = slowly(3, answer(crontab))
@@ -148,7 +148,7 @@ def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webh
 
 @pytest.mark.rows("VER-008")
 @pytest.mark.parametrize("name", ["endless", "100 MB", "reset in the body"])
-def test_floods_are_cut_off(api: Client, faulty: Server, hook: Webhook, name: str) -> None:
+def test_oversized_conversion_responses_are_rejected(api: Client, faulty: Server, hook: Webhook, name: str) -> None:
     tabs = serve_crontabs(api, hook)
     for number in range(8):
         tabs.create("v1beta1", f"o{number}", hostPort="h:1")
@@ -165,7 +165,7 @@ def test_floods_are_cut_off(api: Client, faulty: Server, hook: Webhook, name: st
 
 
 @pytest.mark.rows("VER-008", "VER-012")
-def test_a_flapping_webhook_gives_right_answers_or_errors(api: Client, hook: Webhook) -> None:
+def test_flapping_webhook_causes_errors_but_no_wrong_objects(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     turn = 0
 
@@ -194,7 +194,7 @@ def test_a_flapping_webhook_gives_right_answers_or_errors(api: Client, hook: Web
 
 
 @pytest.mark.rows("VER-008", "DEL-003", "NSP-006")
-def test_objects_of_a_dead_webhook_can_be_deleted(api: Client, hook: Webhook) -> None:
+def test_objects_of_an_unavailable_webhook_are_deletable(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     owner = serve(api)
     for name in ("a", "b", "c"):
@@ -225,7 +225,7 @@ def test_objects_of_a_dead_webhook_can_be_deleted(api: Client, hook: Webhook) ->
 
 
 @pytest.mark.rows("NSP-006", "DEL-003", "VER-008")
-def test_namespaces_and_definitions_go_without_the_webhook(api: Client, hook: Webhook) -> None:
+def test_namespaces_and_definitions_are_deleted_without_webhook(api: Client, hook: Webhook) -> None:
     tabs, namespace = serve_crontabs(api, hook), fresh_group().partition(".")[0]
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
     api.post("/api/v1/namespaces", body).expect(201)
@@ -242,7 +242,7 @@ def test_namespaces_and_definitions_go_without_the_webhook(api: Client, hook: We
 
 
 @pytest.mark.rows("VER-012", "HLT-003")
-def test_a_server_starts_without_asking_a_webhook(tmp_path: Path, hook: Webhook) -> None:
+def test_start_calls_no_conversion_webhook(tmp_path: Path, hook: Webhook) -> None:
     with running_server(["--insecure", "--port=0"], tmp_path) as first:
         api, group = Client(first.url), fresh_group()
         establish(api, crontab_definition(group, hook.client_config("/convert")))
@@ -281,7 +281,7 @@ def test_a_server_stops_while_a_webhook_hangs(tmp_path: Path, hook: Webhook) -> 
 
 
 @pytest.mark.rows("VER-008", "VER-012", "UPD-006")
-def test_definitions_change_under_readers_and_writers(api: Client, hook: Webhook) -> None:
+def test_definition_edits_keep_concurrent_conversions_correct(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     hook.answers = {path: answer(_signed(path)) for path in ("/a", "/b")}
     hook.answer = answer(crontab)
@@ -338,7 +338,7 @@ def _signed(path: str) -> Any:
 
 
 @pytest.mark.rows("VER-014", "VER-002")
-def test_a_migration_through_an_outage_loses_nothing(api: Client, hook: Webhook) -> None:
+def test_migration_during_a_webhook_outage_loses_no_object(api: Client, hook: Webhook) -> None:
     tabs = serve_crontabs(api, hook)
     for number in range(60):
         tabs.create("v1beta1", f"o{number:02}", hostPort=f"h{number}:1")

@@ -237,7 +237,7 @@ def complete(load: Load, version: str) -> None:
 
 
 @pytest.mark.rows("SRV-015")
-def test_descriptions_drop_no_watch(api: Client) -> None:
+def test_description_edits_end_no_watch(api: Client) -> None:
     load = begin(api)
     for count in range(25):
         edit(api, load.resource.group, EDITS[0], count)
@@ -276,18 +276,18 @@ def _run(api: Client, edits: int) -> None:
 
 
 @pytest.mark.rows("SRV-015", "SRV-002", "VER-015")
-def test_edits_under_load_hurt_nobody(api: Client) -> None:
+def test_definition_edits_fail_no_request(api: Client) -> None:
     _run(api, SHORT)
 
 
 @pytest.mark.long
-def test_many_edits_under_load_hurt_nobody(api: Client) -> None:
+def test_many_definition_edits_fail_no_request(api: Client) -> None:
     _run(api, LONG)
 
 
 @pytest.mark.rows("SRV-015", "SRV-002")
 @pytest.mark.parametrize("one", EDITS, ids=[one.name.replace(" ", "-") for one in EDITS])
-def test_each_edit_ends_what_it_touches(api: Client, one: Edit) -> None:
+def test_definition_edit_ends_only_affected_watches(api: Client, one: Edit) -> None:
     load = begin(api)
     edit(api, load.resource.group, one, 1)
     touched = [stream for version, stream in load.streams.items() if version in one.ends]

@@ -22,7 +22,7 @@ def limited(number: int) -> list[str]:
     return ["sh", "-c", f'ulimit -n {number}; exec "$@"', "sh", *SERVE]
 
 
-def test_new_connections_are_refused_in_order(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_connections_without_free_descriptors_get_503(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/descriptors"]
     with running_server(flags, tmp_path, command=limited(300)) as server, contextlib.ExitStack() as stack:
         api = Client(server.url)
@@ -56,7 +56,7 @@ def test_new_connections_are_refused_in_order(tmp_path: Path, own_etcd: Etcd) ->
         assert "\nprocess_max_fds 300\n" in metrics
 
 
-def test_a_hard_limit_is_a_figure_and_a_warning_only_for_who_asks_for_more(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_low_descriptor_limit_warns_only_if_flags_exceed_it(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/descriptors"]
     for number, more in enumerate(([], ["--max-requests-inflight=5000"])):
         directory = tmp_path / str(number)

@@ -60,7 +60,7 @@ def ready(api: Client) -> bool:
 
 
 @contextlib.contextmanager
-def loaded(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
+def running_load(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
     """Run a load during the block; check at the end that there are no violations."""
     since = etcd_reader.head(etcd)
     load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed=9)
@@ -97,7 +97,7 @@ def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return file
 
 
-def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
+def record_creates(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
     """Create objects one after the other, and append (status, message) of each response to ``answers``."""
     while not over.is_set():
         answer = api.request("POST", probes.path(), probes.make(f"p{len(answers)}"), timeout=60)
@@ -114,7 +114,9 @@ def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: th
     ],
     ids=["short", "long"],
 )
-def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]) -> None:
+def test_slow_etcd_disk_loses_no_acknowledged_write(
+    tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]
+) -> None:
     """A phase is (seconds of each fsync, seconds of the phase); 0 seconds: it lasts until a write has an unknown
     outcome.
     """
@@ -127,8 +129,8 @@ def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence
         probes = serve(api, "probes")
         answers: list[tuple[int, str]] = []
         over = threading.Event()
-        prober = threading.Thread(target=told, args=(api, probes, answers, over))
-        with loaded(server, etcd, widgets) as load:
+        prober = threading.Thread(target=record_creates, args=(api, probes, answers, over))
+        with running_load(server, etcd, widgets) as load:
             prober.start()
             for seconds, lasting in phases:
                 began, had = len(load.history.writes), len(answers)
@@ -150,7 +152,7 @@ def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_a_store_in_the_process_whose_disk_is_slow_and_then_hangs(tmp_path: Path, seconds: Path) -> None:
+def test_hanging_store_disk_leaves_outcome_of_writes_unknown(tmp_path: Path, seconds: Path) -> None:
     """Writes wait for a slow disk. On a hanging disk their outcome is unknown, reads continue, and the server is not
     ready."""
     command = [sys.executable, slow_disk.__file__, str(seconds), *SERVE]
@@ -178,7 +180,7 @@ def test_a_store_in_the_process_whose_disk_is_slow_and_then_hangs(tmp_path: Path
 # ---------------------------------------------------------------------- full
 
 
-def refused(*flags: str) -> str:
+def start_error(*flags: str) -> str:
     """Run a server that cannot start; return its error."""
     ended = subprocess.run(
         [*SERVE, *flags], cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60
@@ -195,7 +197,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         yield made
 
 
-def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
+def test_start_fails_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
     elsewhere = [f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/{tmp_path.name}"]
     disk.fill()
     for flags in (
@@ -203,14 +205,14 @@ def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> N
         ["--port=0", f"--data-dir={disk.path}/data", *elsewhere],
         [*OWN, f"--data-dir={tmp_path}/data", f"--ready-file={disk.path}/ready", *elsewhere],
     ):
-        said = refused(*flags)
+        said = start_error(*flags)
         assert said == "No space left on device: check --data-dir, --ready-file and --audit-log-path"
     disk.free()
     with running_server(OWN, disk.path / "data", command=[*disk.inside, *SERVE]) as server:
         serve(Client(server.url)).create("a")
 
 
-def test_a_full_disk_of_the_server_alone(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
+def test_server_with_a_full_disk_accepts_writes_to_etcd(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
     flags = [
@@ -239,7 +241,7 @@ def test_a_full_disk_of_the_server_alone(disk: Disk, own_etcd: Etcd, tmp_path: P
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_a_full_disk_of_the_store_in_the_process(disk: Disk, tmp_path: Path) -> None:
+def test_full_store_disk_loses_no_acknowledged_write(disk: Disk, tmp_path: Path) -> None:
     """No acknowledged write is lost, deletions succeed, and the server accepts writes again once there is space."""
     flags, command = [*OWN, "--store=sqlite"], [*disk.inside, *SERVE]
     with running_server(flags, disk.path / "server", command=command) as server:
@@ -280,7 +282,7 @@ def test_a_full_disk_of_the_store_in_the_process(disk: Disk, tmp_path: Path) -> 
         assert {name: version for name, version in found.items() if name != "after"} == kept
 
 
-def test_a_read_only_directory_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
+def test_start_fails_with_one_line_on_a_read_only_directory(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]

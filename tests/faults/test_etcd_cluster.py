@@ -22,7 +22,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_a_cluster_that_loses_members_loses_nothing(tmp_path: Path) -> None:
+def test_loss_of_etcd_members_loses_no_acknowledged_write(tmp_path: Path) -> None:
     with cluster(tmp_path / "etcd") as members:
         flags = ["--insecure", "--port=0", "--etcd-servers=" + ",".join(member.url for member in members)]
         with running_server(flags, tmp_path / "server") as server:

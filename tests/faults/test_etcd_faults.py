@@ -53,10 +53,10 @@ def freeze(etcd: Etcd, seconds: float) -> None:
 
 def kill(etcd: Etcd, seconds: float) -> None:
     """Kill etcd, and restart it with the same data after some seconds."""
-    again(etcd, signal.SIGKILL, lambda: pause(seconds))
+    restart_etcd(etcd, signal.SIGKILL, lambda: pause(seconds))
 
 
-def again(etcd: Etcd, how: signal.Signals, between: Callable[[], object]) -> None:
+def restart_etcd(etcd: Etcd, how: signal.Signals, between: Callable[[], object]) -> None:
     """Stop etcd with a signal, call ``between``, and start etcd again."""
     command = Path(f"/proc/{etcd.process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     etcd.process.send_signal(how)
@@ -74,7 +74,7 @@ def ready(server: Server) -> bool:
     return Client(server.url).get("/readyz").status == 200
 
 
-def filled(api: Client, widgets: Resource) -> int:
+def fill_store(api: Client, widgets: Resource) -> int:
     """Create large objects until etcd is full; return their number."""
     for number in range(100):
         answer = api.post(widgets.path(), widgets.make(f"w{number}", text="x" * 200_000))
@@ -84,7 +84,7 @@ def filled(api: Client, widgets: Resource) -> int:
     raise AssertionError("etcd is never full")
 
 
-def emptied(api: Client, widgets: Resource, count: int) -> None:
+def empty_store(api: Client, widgets: Resource, count: int) -> None:
     """Check that the server refuses an update but accepts reads and deletions; delete all objects."""
     assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
     assert (api.get("/readyz").status, api.get("/livez").status) == (200, 200)
@@ -95,7 +95,7 @@ def emptied(api: Client, widgets: Resource, count: int) -> None:
         assert watch.next("DELETED")["object"]["metadata"]["name"] == "w0"
 
 
-def taken(api: Client, widgets: Resource) -> bool:
+def accepts_writes(api: Client, widgets: Resource) -> bool:
     """Report whether the server accepts writes."""
     return api.post(widgets.path(), widgets.make("after")).status == 201
 
@@ -104,7 +104,7 @@ LITTLE = ("--quota-backend-bytes=6000000", "--backend-batch-limit=1")
 OFTEN = ["--insecure", "--port=0", "--etcd-compaction-interval=1s"]
 
 
-def forgotten(etcd: Etcd, revision: int) -> bool:
+def is_compacted(etcd: Etcd, revision: int) -> bool:
     """Report whether etcd has compacted a revision."""
     try:
         etcd.call("kv/range", {"key": "AA==", "revision": str(revision)})
@@ -113,7 +113,7 @@ def forgotten(etcd: Etcd, revision: int) -> bool:
     return False
 
 
-def takes(etcd: Etcd, what: str, **request: Any) -> bool:
+def etcd_accepts(etcd: Etcd, what: str, **request: Any) -> bool:
     """Report whether etcd accepts a request."""
     try:
         etcd.call(what, request)
@@ -129,39 +129,39 @@ def deletes_when_full(tmp_path_factory: pytest.TempPathFactory) -> None:
     with running_etcd(tmp_path_factory.mktemp("full"), *LITTLE) as etcd:
         names = [base64.b64encode(f"k{number}".encode()).decode() for number in range(100)]
         value = base64.b64encode(b"x" * 200_000).decode()
-        assert not all(takes(etcd, "kv/put", key=name, value=value) for name in names), "etcd is never full"
-        if not takes(etcd, "kv/txn", success=[{"request_delete_range": {"key": names[0]}}]):
+        assert not all(etcd_accepts(etcd, "kv/put", key=name, value=value) for name in names), "etcd is never full"
+        if not etcd_accepts(etcd, "kv/txn", success=[{"request_delete_range": {"key": names[0]}}]):
             pytest.skip(f"{etcd_binary()} takes no deletes in transactions when it is full; newer ones do")
 
 
 @pytest.mark.rows("OPS-002")
 @pytest.mark.usefixtures("deletes_when_full")
-def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None:
+def test_full_etcd_is_compacted_but_not_disarmed(tmp_path: Path) -> None:
     with (
         running_etcd(tmp_path / "etcd", *LITTLE) as etcd,
         running_server([*OFTEN, f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,
     ):
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-        emptied(api, widgets, filled(api, widgets))
+        empty_store(api, widgets, fill_store(api, widgets))
         head = etcd_reader.head(etcd)
-        until(lambda: forgotten(etcd, head - 1), "what is deleted is forgotten", READY_WITHIN)
-        assert not taken(api, widgets), "it is not ours to defragment"
+        until(lambda: is_compacted(etcd, head - 1), "what is deleted is forgotten", READY_WITHIN)
+        assert not accepts_writes(api, widgets), "it is not ours to defragment"
         assert "etcdctl alarm disarm" in server.log_tail()
         etcd.call("maintenance/defragment", {})
         for alarm in etcd.call("maintenance/alarm", {"action": "GET"})["alarms"]:
             etcd.call("maintenance/alarm", {**alarm, "action": "DEACTIVATE"})
-        until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
+        until(lambda: accepts_writes(api, widgets), "writes are taken again", READY_WITHIN)
 
 
 @pytest.mark.rows("OPS-002")
 @pytest.mark.usefixtures("deletes_when_full")
-def test_a_full_store_in_the_process_recovers_alone(tmp_path: Path) -> None:
+def test_full_embedded_store_accepts_writes_after_compaction(tmp_path: Path) -> None:
     with running_server([*OFTEN, "--store=sqlite", "--store-quota-bytes=6000000"], tmp_path / "server") as server:
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-        emptied(api, widgets, filled(api, widgets))
-        until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
+        empty_store(api, widgets, fill_store(api, widgets))
+        until(lambda: accepts_writes(api, widgets), "writes are taken again", READY_WITHIN)
         assert "it was compacted and accepts writes again" in server.log_tail()
 
 
@@ -179,20 +179,20 @@ def on_its_own_etcd(tmp_path: Path) -> Iterator[tuple[Etcd, Server]]:
 
 
 @pytest.mark.rows("RV-009", "RV-017")
-def test_an_older_store_in_its_place(tmp_path: Path) -> None:
+def test_restored_backup_ends_watches_and_replaces_cache(tmp_path: Path) -> None:
     data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
     with on_its_own_etcd(tmp_path) as (etcd, server):
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
         widgets.create("old")
-        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        restart_etcd(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
         until(lambda: ready(server), "ready again", READY_WITHIN)
         for number in range(20):
             widgets.create(f"lost-{number}")
         other = serve(api, "gadgets")
         head = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
         with api.watch(widgets.path(), resourceVersion=head) as watch:
-            again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
+            restart_etcd(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
             assert watch.next("ERROR")["object"]["code"] == 410
         until(lambda: ready(server), "ready again", READY_WITHIN)
         listed = api.get(widgets.path()).expect(200)
@@ -205,12 +205,12 @@ def test_an_older_store_in_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("RV-009", "RV-017")
-def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
+def test_restored_backup_keeps_writes_acknowledged_after_it(tmp_path: Path) -> None:
     data, copy, more = tmp_path / "etcd" / "etcd", tmp_path / "copy", 30
     with on_its_own_etcd(tmp_path) as (etcd, server):
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        restart_etcd(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
         until(lambda: ready(server), "ready again", READY_WITHIN)
         for number in range(5):
             widgets.create(f"lost-{number}")
@@ -218,13 +218,13 @@ def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
         with api.watch(widgets.path(), resourceVersion=head) as watch, ThreadPoolExecutor(more) as pool:
             waiting: list[Any] = []
 
-            def older() -> None:
-                waiting.extend(pool.submit(created, api, widgets, f"new-{number}") for number in range(more))
+            def restore_copy() -> None:
+                waiting.extend(pool.submit(create_widget, api, widgets, f"new-{number}") for number in range(more))
                 pause(0.5)
                 shutil.rmtree(data)
                 shutil.copytree(copy, data)
 
-            again(etcd, signal.SIGTERM, older)
+            restart_etcd(etcd, signal.SIGTERM, restore_copy)
             made = {name for name in (one.result() for one in waiting) if name}
             assert watch.next("ERROR")["object"]["code"] == 410
         until(lambda: ready(server), "ready again", READY_WITHIN)
@@ -235,13 +235,13 @@ def test_an_older_store_that_waiting_writes_carry_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("RV-009", "RV-017")
-def test_an_older_store_that_others_carried_past_what_was_known(tmp_path: Path) -> None:
+def test_restored_backup_past_the_known_revision_ends_watches(tmp_path: Path) -> None:
     data, copy = tmp_path / "etcd" / "etcd", tmp_path / "copy"
     with on_its_own_etcd(tmp_path) as (etcd, server):
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
         widgets.create("old")
-        again(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
+        restart_etcd(etcd, signal.SIGTERM, lambda: shutil.copytree(data, copy))
         until(lambda: ready(server), "ready again", READY_WITHIN)
         for number in range(5):
             widgets.create(f"lost-{number}")
@@ -249,10 +249,10 @@ def test_an_older_store_that_others_carried_past_what_was_known(tmp_path: Path) 
         with api.watch(widgets.path(), resourceVersion=str(head)) as watch:
             server.process.send_signal(signal.SIGSTOP)
             try:
-                again(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
-                until(lambda: written(etcd), "etcd takes writes", READY_WITHIN)
+                restart_etcd(etcd, signal.SIGTERM, lambda: (shutil.rmtree(data), shutil.copytree(copy, data)))
+                until(lambda: write_foreign_key(etcd), "etcd takes writes", READY_WITHIN)
                 while etcd_reader.head(etcd) < head + 10:
-                    assert written(etcd)
+                    assert write_foreign_key(etcd)
             finally:
                 server.process.send_signal(signal.SIGCONT)
             assert watch.next("ERROR")["object"]["code"] == 410
@@ -263,20 +263,20 @@ def test_an_older_store_that_others_carried_past_what_was_known(tmp_path: Path) 
         assert "the store went back to an older state and was then changed" in server.log_tail()
 
 
-def written(etcd: Etcd) -> bool:
+def write_foreign_key(etcd: Etcd) -> bool:
     """Write a key outside all prefixes; report whether etcd accepted it."""
     with contextlib.suppress(OSError):
         return "header" in etcd.call("kv/put", {"key": "bm9ib2R5", "value": ""})
     return False
 
 
-def created(api: Client, widgets: Resource, name: str) -> str:
+def create_widget(api: Client, widgets: Resource, name: str) -> str:
     """Create an object; return its name, or "" if the create failed."""
     return name if api.post(widgets.path(), widgets.make(name)).status == 201 else ""
 
 
 @pytest.mark.rows("HLT-001", "HLT-002")
-def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
+def test_readyz_fails_while_etcd_is_silent(tmp_path: Path) -> None:
     with on_its_own_etcd(tmp_path) as (etcd, server):
         etcd.process.send_signal(signal.SIGSTOP)
         try:
@@ -287,7 +287,7 @@ def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
 
 
 @contextlib.contextmanager
-def drying_up(etcd: Etcd, size: int) -> Iterator[str]:
+def proxy_with_budget(etcd: Etcd, size: int) -> Iterator[str]:
     """Yield the URL of a proxy to etcd that stops forwarding responses after ``size`` bytes."""
     left = [size]
 
@@ -312,9 +312,9 @@ def drying_up(etcd: Etcd, size: int) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_start_that_waits_for_a_silent_etcd_can_be_ended(tmp_path: Path) -> None:
+def test_signal_ends_a_start_that_waits_for_etcd(tmp_path: Path) -> None:
     ready, log = tmp_path / "ready", tmp_path / "log"
-    with running_etcd(tmp_path / "etcd") as etcd, drying_up(etcd, 1500) as url, log.open("wb") as out:
+    with running_etcd(tmp_path / "etcd") as etcd, proxy_with_budget(etcd, 1500) as url, log.open("wb") as out:
         flags = [f"--etcd-servers={url}", f"--data-dir={tmp_path / 'server'}", f"--ready-file={ready}"]
         server = start_process([*SERVE, "--insecure", "--port=0", *flags], out)
         try:
@@ -331,7 +331,7 @@ def test_a_start_that_waits_for_a_silent_etcd_can_be_ended(tmp_path: Path) -> No
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_faults_of_etcd_lose_nothing(tmp_path: Path) -> None:
+def test_etcd_faults_lose_no_acknowledged_write(tmp_path: Path) -> None:
     chance, prefix = random.Random(tmp_path.name), "/suffering"
     with running_etcd(tmp_path / "etcd") as etcd:
         try:

@@ -86,7 +86,7 @@ FLAGS = [
 ]  # fmt: skip
 
 
-def test_each_follower_has_a_row() -> None:
+def test_each_collection_listener_has_a_row() -> None:
     found = set()
     for file in sorted((ROOT / "apiext").rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -187,7 +187,7 @@ def answers(server: Server) -> None:
 
 
 @pytest.mark.rows("RV-020")
-def test_objects_of_any_shape_end_neither_the_server_nor_its_start(etcd: Etcd, tmp_path: Path) -> None:
+def test_stored_objects_of_any_shape_do_not_stop_the_server(etcd: Etcd, tmp_path: Path) -> None:
     objects = {f"odd{number}": document for number, document in enumerate(odd_objects())}
     with run(etcd, tmp_path) as server:
         for place in PLACES:
@@ -236,7 +236,7 @@ LARGE: Mapping[str, tuple[str, Any]] = {
 
 
 @pytest.mark.rows("RV-020")
-def test_large_objects_cost_in_proportion_and_leave_others_their_turns(etcd: Etcd, tmp_path: Path) -> None:
+def test_large_stored_objects_cost_linear_cpu_and_memory(etcd: Etcd, tmp_path: Path) -> None:
     with run(etcd, tmp_path) as server:
         for what, (place, document) in LARGE.items():
             print(what, len(encoded(document)))

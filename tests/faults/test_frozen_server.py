@@ -97,7 +97,7 @@ def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float)
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005")
-def test_a_server_that_stood_still_has_missed_nothing(tmp_path: Path) -> None:
+def test_resumed_server_has_missed_no_change(tmp_path: Path) -> None:
     chance = random.Random(5)
     with running_etcd(tmp_path / "etcd") as etcd:
         flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]

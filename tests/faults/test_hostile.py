@@ -66,17 +66,17 @@ def widgets(server: Server) -> Resource:
     return found
 
 
-def dry(body: Callable[[Resource], dict[str, Any]]) -> Send:
+def dry_run_create(body: Callable[[Resource], dict[str, Any]]) -> Send:
     """Return a function that creates an object as a dry run."""
     return lambda api, widgets: api.post(widgets.path(), body(widgets), dryRun="All").status
 
 
-def listed(query: str) -> Send:
+def list_widgets(query: str) -> Send:
     """Return a function that lists the widgets."""
     return lambda api, widgets: api.get(f"{widgets.path()}?{query}").status
 
 
-def defined(schema: dict[str, Any], versions: int = 1) -> Send:
+def dry_run_definition(schema: dict[str, Any], versions: int = 1) -> Send:
     """Return a function that creates a definition as a dry run."""
 
     def send(api: Client, _: Resource) -> int:
@@ -87,20 +87,20 @@ def defined(schema: dict[str, Any], versions: int = 1) -> Send:
     return send
 
 
-def retained(api: Client, _: Resource) -> int:
+def patch_retained_keys(api: Client, _: Resource) -> int:
     """Patch a map with many keys, all of which are retained."""
     keys = {f"k{number}": "v" for number in range(20_000)}
     api.post(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "large"}, "data": keys})
     return api.patch(f"{CONFIG_MAPS}/large", {"data": {"$retainKeys": [*keys], **keys}}, STRATEGIC).status
 
 
-def misapplied(api: Client, widgets: Resource) -> int:
+def apply_wrong_types(api: Client, widgets: Resource) -> int:
     """Apply many items of a wrong type below a long name."""
     body = widgets.make("a", lists={LONG: [1] * 5_000})
     return api.patch(widgets.path("a"), body, APPLY, fieldManager="m").status
 
 
-def twice(api: Client, widgets: Resource) -> int:
+def send_duplicate_field(api: Client, widgets: Resource) -> int:
     """Send a duplicate field, and many items in a field with a long name."""
     text = json.dumps(widgets.make("a", any={LONG * 10: [1] * 500_000})).replace('"kind"', '"kind":"x","kind"', 1)
     return api.post(f"{widgets.path()}?dryRun=All", text, {"Content-Type": "application/json"}).status
@@ -112,7 +112,7 @@ def service(**spec: Any) -> Send:
     return lambda api, _: api.post("/api/v1/namespaces/default/services", body, dryRun="All").status
 
 
-def hooked(api: Client, _: Resource) -> int:
+def create_webhook(api: Client, _: Resource) -> int:
     """Create a webhook with many review versions, as a dry run."""
     hook = {"name": "a.b.c", "admissionReviewVersions": [f"v{number}" for number in range(60_000)]}
     body = {"apiVersion": f"{HOOKS}/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "a"}}
@@ -125,16 +125,19 @@ HOOKS = "admissionregistration.k8s.io"
 PORTS = [{"name": f"p{number}", "port": number, "nodePort": number} for number in range(1, 50_000)]
 KEYS = [f"k{number}" for number in range(30_000)]
 COSTLY: dict[str, tuple[Send, int]] = {
-    "wrong members": (dry(lambda it: it.make("a", map=dict.fromkeys(KEYS, 1))), 422),
-    "card": (dry(lambda it: it.make("a", card="1h" * 1_400_000)), 422),
-    "host": (dry(lambda it: it.make("a", host="a." * 1_400_000)), 422),
-    "time": (dry(lambda it: it.make("a", time="1h" * 1_400_000)), 201),
-    "labels not there": (listed("labelSelector=" + ",".join(f"!k{number}" for number in range(8_000))), 200),
-    "other labels": (listed("labelSelector=" + ",".join(f"n!=x{number}" for number in range(6_000))), 200),
-    "other fields": (listed("fieldSelector=" + ",".join(f"metadata.name!=x{number}" for number in range(2_800))), 200),
-    "long timeout": (listed("timeout=" + "1s" * 30_000), 200),
+    "wrong members": (dry_run_create(lambda it: it.make("a", map=dict.fromkeys(KEYS, 1))), 422),
+    "card": (dry_run_create(lambda it: it.make("a", card="1h" * 1_400_000)), 422),
+    "host": (dry_run_create(lambda it: it.make("a", host="a." * 1_400_000)), 422),
+    "time": (dry_run_create(lambda it: it.make("a", time="1h" * 1_400_000)), 201),
+    "labels not there": (list_widgets("labelSelector=" + ",".join(f"!k{number}" for number in range(8_000))), 200),
+    "other labels": (list_widgets("labelSelector=" + ",".join(f"n!=x{number}" for number in range(6_000))), 200),
+    "other fields": (
+        list_widgets("fieldSelector=" + ",".join(f"metadata.name!=x{number}" for number in range(2_800))),
+        200,
+    ),
+    "long timeout": (list_widgets("timeout=" + "1s" * 30_000), 200),
     "map keys": (
-        defined(
+        dry_run_definition(
             {
                 "type": "object",
                 "properties": {
@@ -149,18 +152,23 @@ COSTLY: dict[str, tuple[Send, int]] = {
         ),
         422,
     ),
-    "versions": (defined({"type": "object"}, 15_000), 422),
-    "retained": (retained, 200),
-    "unknown below a long name": (dry(lambda it: it.make("a", objects={LONG: dict.fromkeys(KEYS[:3_000], 1)})), 201),
-    "wrong below a long name": (dry(lambda it: it.make("a", lists={LONG * 10: [""] * 400_000 + [1]})), 422),
-    "applied below a long name": (misapplied, 400),
-    "twice above a long name": (twice, 201),
+    "versions": (dry_run_definition({"type": "object"}, 15_000), 422),
+    "retained": (patch_retained_keys, 200),
+    "unknown below a long name": (
+        dry_run_create(lambda it: it.make("a", objects={LONG: dict.fromkeys(KEYS[:3_000], 1)})),
+        201,
+    ),
+    "wrong below a long name": (dry_run_create(lambda it: it.make("a", lists={LONG * 10: [""] * 400_000 + [1]})), 422),
+    "applied below a long name": (apply_wrong_types, 400),
+    "twice above a long name": (send_duplicate_field, 201),
     "enumeration of a long name": (
-        defined({"type": "object", "properties": {LONG: {"type": "integer", "enum": [0] * 5_000}}}),
+        dry_run_definition({"type": "object", "properties": {LONG: {"type": "integer", "enum": [0] * 5_000}}}),
         201,
     ),
     "keywords of a long name": (
-        defined({"type": "object", "properties": {LONG: {"type": "string", **dict.fromkeys(KEYS[:3_000], 1)}}}),
+        dry_run_definition(
+            {"type": "object", "properties": {LONG: {"type": "string", **dict.fromkeys(KEYS[:3_000], 1)}}}
+        ),
         201,
     ),
     "ports": (service(ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]), 201),
@@ -170,13 +178,13 @@ COSTLY: dict[str, tuple[Send, int]] = {
         500,
     ),
     "families": (service(ipFamilies=["IPv4"] * 300_000), 422),
-    "review versions": (hooked, 422),
+    "review versions": (create_webhook, 422),
 }
 """Name → a request that had quadratic cost or blocked the interpreter, and its status code."""
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_one_request_takes_seconds_of_nobody(server: Server, widgets: Resource, name: str) -> None:
+def test_one_request_has_bounded_cpu_and_memory(server: Server, widgets: Resource, name: str) -> None:
     send, code = COSTLY[name]
     slow, _ = slowness()
     took, had = spent(server), memory(server, "VmHWM")
@@ -193,7 +201,7 @@ def connected(server: Server) -> socket.socket:
     return socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
 
 
-def others_wait(server: Server, harm: Callable[[], object]) -> float:
+def longest_wait_of_others(server: Server, harm: Callable[[], object]) -> float:
     """Return the longest duration of a GET by another client during an attack."""
     over, waits = threading.Event(), [0.0]
     api = Client(server.url)
@@ -215,7 +223,7 @@ def others_wait(server: Server, harm: Callable[[], object]) -> float:
     return max(waits)
 
 
-def pipelined(server: Server, _: Resource) -> None:
+def pipeline_requests(server: Server, _: Resource) -> None:
     """Send thousands of pipelined requests that are cheap to answer."""
     request = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
     last = b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -229,13 +237,13 @@ def pipelined(server: Server, _: Resource) -> None:
     assert received == 12_001
 
 
-def applied(_: Server, widgets: Resource) -> None:
+def apply_many_fields(_: Server, widgets: Resource) -> None:
     """Apply many fields to a missing object."""
     body = widgets.make("applied", any={f"k{number}": 1 for number in range(120_000)})
     widgets.api.patch(widgets.path("applied"), json.dumps(body), APPLY, fieldManager="x", dryRun="All").expect(201)
 
 
-def shown(accept: str) -> Callable[[Server, Resource], None]:
+def list_encoded(accept: str) -> Callable[[Server, Resource], None]:
     """Return a function that lists in a format for which the server encodes the whole list."""
 
     def show(_: Server, widgets: Resource) -> None:
@@ -244,12 +252,12 @@ def shown(accept: str) -> Callable[[Server, Resource], None]:
     return show
 
 
-def deleted(_: Server, widgets: Resource) -> None:
+def delete_collection(_: Server, widgets: Resource) -> None:
     """Delete a collection as a dry run."""
     assert len(widgets.api.delete(widgets.path(), dryRun="All").expect(200)["items"]) == 600
 
 
-def judged(_: Server, widgets: Resource) -> None:
+def match_large_policy(_: Server, widgets: Resource) -> None:
     """Write an object that a policy with thousands of expressions matches."""
     form = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
     rule = {"operations": ["*"], "apiGroups": [widgets.group], "apiVersions": ["*"], "resources": ["*"]}
@@ -268,19 +276,19 @@ def judged(_: Server, widgets: Resource) -> None:
         widgets.api.delete(f"{policies}/many").expect(200)
 
 
-def numbered(_: Server, widgets: Resource) -> None:
+def send_numbers(_: Server, widgets: Resource) -> None:
     """Send many numbers, which the response contains."""
     body = widgets.make("numbered", any={"list": [1.2345678901234567e-300] * 60_000})
     widgets.api.post(widgets.path(), body, dryRun="All").expect(201)
 
 
-def asked(_: Server, widgets: Resource) -> None:
+def read_metrics(_: Server, widgets: Resource) -> None:
     """Request the metrics repeatedly."""
     for _ in range(20):
         assert widgets.api.get("/metrics").status == 200
 
 
-def searched(_: Server, widgets: Resource) -> None:
+def list_searched_table(_: Server, widgets: Resource) -> None:
     """List a large object as a Table whose columns have recursive and multiplied paths."""
     stars = ",".join("*" * 2_000)
     columns = [{"name": "X", "type": "string", "jsonPath": path} for path in (*["..q"] * 20, f".spec.l[{stars}]")]
@@ -292,15 +300,15 @@ def searched(_: Server, widgets: Resource) -> None:
 
 
 HARM: dict[str, Callable[[Server, Resource], None]] = {
-    "pipelined": pipelined,
-    "applied": applied,
-    "a table in YAML": shown(TABLE.replace("/json", "/yaml")),
-    "a list of metadata in YAML": shown("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
-    "a collection deleted": deleted,
-    "a policy of many expressions": judged,
-    "numbers": numbered,
-    "metrics": asked,
-    "a table of a large object": searched,
+    "pipelined": pipeline_requests,
+    "applied": apply_many_fields,
+    "a table in YAML": list_encoded(TABLE.replace("/json", "/yaml")),
+    "a list of metadata in YAML": list_encoded("application/yaml;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+    "a collection deleted": delete_collection,
+    "a policy of many expressions": match_large_policy,
+    "numbers": send_numbers,
+    "metrics": read_metrics,
+    "a table of a large object": list_searched_table,
 }
 
 
@@ -308,7 +316,7 @@ HARM: dict[str, Callable[[Server, Resource], None]] = {
 def test_other_clients_get_responses_during_expensive_requests(server: Server, widgets: Resource, name: str) -> None:
     for _ in range(3):  # an attack delays other clients each time, a short pause of the machine only once
         load = busy()
-        waited = others_wait(server, lambda: HARM[name](server, widgets))
+        waited = longest_wait_of_others(server, lambda: HARM[name](server, widgets))
         print(f"others waited {waited:.3f} s")
         if waited < 0.25 * max(load, busy()):
             return
@@ -316,7 +324,7 @@ def test_other_clients_get_responses_during_expensive_requests(server: Server, w
 
 
 @pytest.mark.parametrize("whole", [True, False], ids=["in one piece", "in pieces"])
-def test_a_head_has_an_end(server: Server, *, whole: bool) -> None:
+def test_oversized_request_head_is_rejected(server: Server, *, whole: bool) -> None:
     fields = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 60_000) for number in range(100))
     with connected(server) as line:
         try:
@@ -329,7 +337,7 @@ def test_a_head_has_an_end(server: Server, *, whole: bool) -> None:
     assert not answer or answer.startswith(b"HTTP/1.1 431 ")
 
 
-def test_a_thread_that_computes_keeps_no_server_from_its_end(tmp_path: Path) -> None:
+def test_busy_worker_thread_does_not_delay_shutdown(tmp_path: Path) -> None:
     with running_server(["--insecure", "--port=0"], tmp_path) as server:
         assert server.process is not None
         widgets = serve(Client(server.url))

@@ -18,7 +18,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 
 @contextlib.contextmanager
-def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
+def running_servers(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
     """Run a server; yield a list whose last server is the running one."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
     servers = [start_server(directory, flags)]
@@ -30,7 +30,7 @@ def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
                 stop(server.process)
 
 
-def again(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
+def restart_server(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
     """Kill the server and start a new one; return a client of it."""
     process = servers[-1].process
     assert process is not None
@@ -40,7 +40,7 @@ def again(servers: list[Server], etcd: Etcd, directory: Path) -> Client:
     return Client(servers[-1].url)
 
 
-def filled(api: Client, widgets: Resource, namespace: str) -> None:
+def create_objects(api: Client, widgets: Resource, namespace: str) -> None:
     """Create objects; some of them have a finalizer."""
 
     def create(first: int) -> None:
@@ -57,7 +57,7 @@ def filled(api: Client, widgets: Resource, namespace: str) -> None:
         thread.join()
 
 
-def begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
+def wait_until_begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
     """Wait until some objects are deleted; check that many remain."""
     prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
     until(lambda: len(etcd_reader.state(etcd, prefix)) < COUNT, "it has begun", every=0.002)
@@ -71,7 +71,7 @@ def wait_until_gone(api: Client, path: str) -> None:
     until(lambda: api.get(path).status == 404, f"{path} has gone", within=15)
 
 
-def released(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None:
+def remove_finalizers(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None:
     """Wait until only objects with finalizers remain, and remove their finalizers."""
     prefix = f"/registry/{widgets.group}/widgets/{namespace}/"
     until(lambda: len(etcd_reader.state(etcd, prefix)) == HELD, "all that may go have gone", within=30)
@@ -82,24 +82,24 @@ def released(api: Client, widgets: Resource, namespace: str, etcd: Etcd) -> None
     until(lambda: not etcd_reader.state(etcd, prefix), "the last have gone", within=15)
 
 
-def test_deletions_go_on_after_a_kill(tmp_path: Path) -> None:
+def test_deletions_continue_after_a_kill(tmp_path: Path) -> None:
     directory = tmp_path / "server"
-    with running_etcd(tmp_path / "etcd") as etcd, killed_later(etcd, directory) as servers:
+    with running_etcd(tmp_path / "etcd") as etcd, running_servers(etcd, directory) as servers:
         api = Client(servers[-1].url)
         api.post("/api/v1/namespaces", {"metadata": {"name": "full"}}).expect(201)
         kept, gone = (serve(api, schema={"openAPIV3Schema": SCHEMA}) for _ in range(2))
         places = ((kept, "full", "/api/v1/namespaces/full"), (gone, "default", f"{DEFINITIONS}/widgets.{gone.group}"))
         for widgets, namespace, _ in places:
-            filled(api, widgets, namespace)
+            create_objects(api, widgets, namespace)
         for widgets, namespace, path in places:
             api.delete(path).expect(200)
-            begun(etcd, widgets, namespace)
-        api = again(servers, etcd, directory)
+            wait_until_begun(etcd, widgets, namespace)
+        api = restart_server(servers, etcd, directory)
         for widgets, namespace, path in places:
             found = api.get(path).expect(200)
             assert found["status"].get("phase") == "Terminating" or condition(found, "Terminating"), found["status"]
             assert api.post(widgets.path("", namespace), widgets.make("late")).status == 403
         for widgets, namespace, path in places:
-            released(api, widgets, namespace, etcd)
+            remove_finalizers(api, widgets, namespace, etcd)
             wait_until_gone(api, path)
         assert api.get(kept.path()).status == 200

@@ -112,19 +112,19 @@ def _check(history: History, kept: list[Event], profile: Profile) -> None:
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_kills_lose_nothing(etcd: Etcd, tmp_path: Path) -> None:
+def test_kills_lose_no_acknowledged_write(etcd: Etcd, tmp_path: Path) -> None:
     history, kept = run(etcd, tmp_path, SHORT)
     _check(history, kept, SHORT)
 
 
 @pytest.mark.long
-def test_many_kills_lose_nothing(etcd: Etcd, tmp_path: Path) -> None:
+def test_many_kills_lose_no_acknowledged_write(etcd: Etcd, tmp_path: Path) -> None:
     history, kept = run(etcd, tmp_path, LONG)
     _check(history, kept, LONG)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_server_is_caught(etcd: Etcd, tmp_path: Path, mutant: str) -> None:
+def test_checkers_detect_a_mutated_server(etcd: Etcd, tmp_path: Path, mutant: str) -> None:
     command = [sys.executable, "-m", "tests.support.mutants", mutant, "serve"]
     history, kept = run(etcd, tmp_path, MUTATED, command)
     found = violations(history, kept)
@@ -134,7 +134,7 @@ def test_a_broken_server_is_caught(etcd: Etcd, tmp_path: Path, mutant: str) -> N
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
 @pytest.mark.parametrize("profile", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"])
-def test_kills_of_a_server_with_a_store_of_its_own_lose_nothing(tmp_path: Path, profile: Profile) -> None:
+def test_kills_with_embedded_store_lose_no_acknowledged_write(tmp_path: Path, profile: Profile) -> None:
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed}")
     chance, flags = random.Random(seed), ["--insecure", f"--port={free_port()}", "--store=sqlite"]

@@ -60,7 +60,7 @@ def slope(samples: Iterable[Sample]) -> float:
 
 
 @pytest.mark.long
-def test_a_steady_load_is_served_in_time_and_takes_no_more_and_more(tmp_path: Path) -> None:
+def test_steady_load_keeps_latency_and_memory_bounded(tmp_path: Path) -> None:
     minutes = float(os.environ.get("STEADY_MINUTES", "2.5"))
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed} STEADY_MINUTES={minutes:g}")
@@ -98,7 +98,7 @@ def _each(task: Callable[[str], object], groups: Iterable[str]) -> None:
         list(pool.map(task, groups))
 
 
-def _made(api: Client, groups: list[str]) -> None:
+def _create_definitions(api: Client, groups: list[str]) -> None:
     """Create a definition in each group, and use it."""
 
     def make(group: str) -> None:
@@ -111,21 +111,21 @@ def _made(api: Client, groups: list[str]) -> None:
     _each(make, groups)
 
 
-def _gone(api: Client, groups: list[str]) -> None:
+def _delete_definitions(api: Client, groups: list[str]) -> None:
     _each(lambda group: api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200), groups)
     until(lambda: not api.get(f"{DEFINITIONS}?limit=1").expect(200)["items"], "all are gone", 120, every=0.5)
 
 
 @pytest.mark.long
-def test_definitions_that_come_and_go_leave_nothing_more_and_more(tmp_path: Path) -> None:
+def test_deleted_definitions_free_their_memory(tmp_path: Path) -> None:
     numbers = itertools.count()
     with running_server(["--insecure", "--port=0"], tmp_path) as server:
         api, told = Client(server.url), list[float]()
         for count in (20, MANY, MANY):  # the first definitions import code
             groups = [f"g{next(numbers)}.example.com" for _ in range(count)]
-            _made(api, groups)
+            _create_definitions(api, groups)
             told.append(memory(server, "VmRSS"))
-            _gone(api, groups)
+            _delete_definitions(api, groups)
             told.append(memory(server, "VmRSS"))
         until(lambda: "example.com" not in api.get("/metrics").text, "nothing is counted of them", FORGOTTEN, every=1.0)
         left = until(lambda: _below(server, told[2]), f"less than with {MANY} of them", FORGOTTEN, every=1.0)

@@ -57,7 +57,7 @@ def opened(server: Server, widgets: Resource, buffer: int = 0) -> socket.socket:
 
 
 @pytest.mark.rows("RV-017")
-def test_watchers_that_do_not_read_cost_little_and_miss_nothing(etcd: Etcd, tmp_path: Path) -> None:
+def test_stalled_watchers_cost_little_and_miss_no_event(etcd: Etcd, tmp_path: Path) -> None:
     with served(etcd, tmp_path) as (server, widgets), contextlib.ExitStack() as stack:
         widgets.create("a")
         stalled = [stack.enter_context(opened(server, widgets, 65_536)) for _ in range(STALLED)]
@@ -137,7 +137,7 @@ def _names_until_the_end(line: socket.socket) -> tuple[set[str], bool]:
 
 
 @pytest.mark.rows("RV-017", "WRI-005")
-def test_a_server_that_ends_leaves_nobody_in_the_dark(etcd: Etcd, tmp_path: Path) -> None:
+def test_shutdown_completes_watches_and_pending_writes(etcd: Etcd, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WATCHERS + 200
     if hard not in (resource.RLIM_INFINITY,) and hard < wanted:

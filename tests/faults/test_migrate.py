@@ -120,7 +120,7 @@ def named(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.rows("VER-002", "VER-014", "UPD-007", "ETC-009")
-def test_objects_move_and_the_old_version_can_go(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migrated_objects_allow_removal_of_the_old_version(server: Server, api: Client, etcd: Etcd) -> None:
     widgets = define(api)
     for number in range(30):
         widgets.create(f"w{number}", namespace="default" if number % 2 else "kube-system", size=number)
@@ -147,7 +147,7 @@ def test_objects_move_and_the_old_version_can_go(server: Server, api: Client, et
 
 
 @pytest.mark.rows("VER-002", "VER-014")
-def test_a_killed_run_is_taken_up_by_the_next(server: Server, api: Client, etcd: Etcd, tmp_path: Path) -> None:
+def test_next_run_continues_a_killed_migration(server: Server, api: Client, etcd: Etcd, tmp_path: Path) -> None:
     widgets = define(api)
     name = f"widgets.{widgets.group}"
     for number in range(OBJECTS):
@@ -249,16 +249,16 @@ def _beside_writers(server: Server, api: Client, etcd: Etcd, objects: int) -> No
 
 
 @pytest.mark.rows("VER-002", "VER-014", "VER-015")
-def test_live_writers_lose_nothing(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migration_beside_writers_loses_no_update(server: Server, api: Client, etcd: Etcd) -> None:
     _beside_writers(server, api, etcd, 300)
 
 
 @pytest.mark.long
-def test_live_writers_lose_nothing_for_long(server: Server, api: Client, etcd: Etcd) -> None:
+def test_long_migration_beside_writers_loses_no_update(server: Server, api: Client, etcd: Etcd) -> None:
     _beside_writers(server, api, etcd, LONG_OBJECTS)
 
 
-def test_a_definition_that_changes_meanwhile_is_begun_again(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migration_restarts_after_a_definition_edit(server: Server, api: Client, etcd: Etcd) -> None:
     widgets = define(api)
     for number in range(OBJECTS):
         widgets.create(f"w{number}", size=number)
@@ -280,7 +280,7 @@ def test_a_definition_that_changes_meanwhile_is_begun_again(server: Server, api:
 
 
 @pytest.mark.rows("VER-003")
-def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migration_keeps_fields_missing_in_the_new_version(server: Server, api: Client, etcd: Etcd) -> None:
     old = schema(size=SIZE, legacy=TEXT)
     widgets = define(api, old=old)
     widgets.create("safe", size=1)
@@ -301,9 +301,7 @@ def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Cl
 
 
 @pytest.mark.rows("VER-008", "VER-014")
-def test_a_webhook_that_comes_and_goes_costs_runs_and_nothing_else(
-    server: Server, api: Client, etcd: Etcd, tmp_path: Path
-) -> None:
+def test_flapping_webhook_only_repeats_migration_runs(server: Server, api: Client, etcd: Etcd, tmp_path: Path) -> None:
     good, calls = answer(crontab), itertools.count()
 
     def flapping(review: dict[str, Any]) -> Any:
@@ -338,7 +336,7 @@ def test_a_webhook_that_comes_and_goes_costs_runs_and_nothing_else(
         assert api.get(f"{DEFINITIONS}/{name}").expect(200)["status"]["storedVersions"] == ["v1"]
 
 
-def test_the_storage_version_must_be_served(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migration_fails_if_storage_version_is_not_served(server: Server, api: Client, etcd: Etcd) -> None:
     widgets = define(api, "v2")
     Resource(api, widgets.group, "widgets", "Widget", "v2").create("a", size=1)
     move(api, widgets, "v1", served=False)
@@ -349,7 +347,7 @@ def test_the_storage_version_must_be_served(server: Server, api: Client, etcd: E
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)  # it would affect tests of --all
 
 
-def test_a_server_that_restarts_meanwhile_is_waited_for(etcd: Etcd, tmp_path: Path) -> None:
+def test_migration_waits_for_a_restarting_server(etcd: Etcd, tmp_path: Path) -> None:
     flags = ["--insecure", f"--port={free_port()}", f"--etcd-servers={etcd.url}", "--etcd-prefix=/migrate"]
     first = start_server(tmp_path / "first", flags)
     assert first.process is not None
@@ -380,7 +378,7 @@ def test_a_server_that_restarts_meanwhile_is_waited_for(etcd: Etcd, tmp_path: Pa
         stop(first.process)
 
 
-def test_all_finds_what_is_to_be_done(server: Server, api: Client, etcd: Etcd) -> None:
+def test_all_flag_migrates_every_outdated_definition(server: Server, api: Client, etcd: Etcd) -> None:
     first, second, third = define(api), define(api), define(api)
     for widgets in (first, second, third):
         widgets.create("a", size=1)
@@ -395,7 +393,7 @@ def test_all_finds_what_is_to_be_done(server: Server, api: Client, etcd: Etcd) -
 
 
 @pytest.mark.rows("AUT-001", "VER-014")
-def test_the_server_of_the_kubeconfig_is_used(etcd: Etcd, tmp_path: Path) -> None:
+def test_migration_uses_the_server_of_the_kubeconfig(etcd: Etcd, tmp_path: Path) -> None:
     flags = ["--port=0", f"--etcd-servers={etcd.url}", "--etcd-prefix=/migrate-by-https"]
     with running_server(flags, tmp_path) as secure:
         kubeconfig = str(secure.ready["kubeconfig"])
@@ -435,13 +433,13 @@ def test_the_server_of_the_kubeconfig_is_used(etcd: Etcd, tmp_path: Path) -> Non
         (["--parallel=1000", "x"], 2, "--parallel from 1 to 64"),
     ],
 )
-def test_what_cannot_be_meant(server: Server, arguments: list[str], code: int, words: str) -> None:
+def test_invalid_arguments_are_rejected(server: Server, arguments: list[str], code: int, words: str) -> None:
     ended, events, said = migrate(server, *arguments)
     assert (ended, events) == (code, [])
     assert words in said
 
 
-def test_an_interrupted_run_says_how_to_go_on(server: Server, api: Client, etcd: Etcd) -> None:
+def test_interrupted_migration_prints_how_to_continue(server: Server, api: Client, etcd: Etcd) -> None:
     widgets = define(api)
     for number in range(100):
         widgets.create(f"w{number}", size=number)
@@ -461,7 +459,7 @@ def test_an_interrupted_run_says_how_to_go_on(server: Server, api: Client, etcd:
     api.delete(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200)
 
 
-def test_a_server_that_is_not_there_is_told_at_once() -> None:
+def test_unreachable_server_is_reported_at_once() -> None:
     nobody = Server(f"http://127.0.0.1:{free_port()}")
     began = time.monotonic()
     code, events, said = migrate(nobody, "--all")
@@ -470,7 +468,7 @@ def test_a_server_that_is_not_there_is_told_at_once() -> None:
     prompt(time.monotonic() - began, 20)
 
 
-def test_a_terminal_gets_a_bar(server: Server, api: Client) -> None:
+def test_migration_draws_a_progress_bar_on_a_terminal(server: Server, api: Client) -> None:
     widgets = define(api)
     for number in range(20):
         widgets.create(f"w{number}", size=number)

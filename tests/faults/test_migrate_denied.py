@@ -18,7 +18,7 @@ running, hook = admission_webhook.fixtures()
 
 @pytest.mark.rows("VER-014", "ADM-005")
 @pytest.mark.parametrize("status", [403, 404, 409])
-def test_a_denial_is_a_failure_whatever_its_code(
+def test_denied_write_fails_the_migration_for_every_status(
     server: Server, api: Client, etcd: Etcd, hook: admission_webhook.Webhook, status: int
 ) -> None:
     widgets = define(api)

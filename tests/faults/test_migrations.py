@@ -66,17 +66,17 @@ def over(api: Client, name: str, within: float = 60.0) -> dict[str, Any]:
     return until(ended, f"{name} is over", within)
 
 
-def told(document: dict[str, Any], kind: str) -> tuple[str, str, str]:
+def read_condition(document: dict[str, Any], kind: str) -> tuple[str, str, str]:
     found = condition(document, kind)
     assert found is not None, f"nothing is told of {kind}"
     return found["status"], found["reason"], found["message"]
 
 
-def of_definition(api: Client, widgets: Resource) -> tuple[str, str, str]:
-    return told(api.get(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200), "StorageMigrating")
+def definition_condition(api: Client, widgets: Resource) -> tuple[str, str, str]:
+    return read_condition(api.get(f"{DEFINITIONS}/widgets.{widgets.group}").expect(200), "StorageMigrating")
 
 
-def kept(etcd: Etcd, widgets: Resource, prefix: str = "all") -> dict[str, tuple[str, int]]:
+def stored_objects(etcd: Etcd, widgets: Resource, prefix: str = "all") -> dict[str, tuple[str, int]]:
     """Return name of an object → (stored version, number of writes)."""
     start = f"/{prefix}/{widgets.group}/{widgets.plural}/".encode()
     asked = {"key": base64.b64encode(start).decode(), "range_end": base64.b64encode(start[:-1] + b"0").decode()}
@@ -88,7 +88,7 @@ def kept(etcd: Etcd, widgets: Resource, prefix: str = "all") -> dict[str, tuple[
     return found
 
 
-def filled(api: Client, objects: int = OBJECTS) -> Resource:
+def create_outdated_widgets(api: Client, objects: int = OBJECTS) -> Resource:
     """Return widgets stored in v1, while v2 has become the storage version."""
     widgets = define(api)
     for number in range(objects):
@@ -98,12 +98,12 @@ def filled(api: Client, objects: int = OBJECTS) -> Resource:
 
 
 def versions_of(etcd: Etcd, widgets: Resource, prefix: str = "all") -> set[str]:
-    return {version for version, _ in kept(etcd, widgets, prefix).values()}
+    return {version for version, _ in stored_objects(etcd, widgets, prefix).values()}
 
 
 @pytest.mark.rows("VER-002", "VER-014", "DIS-102")
-def test_objects_move_and_the_old_version_can_go(api: Client, etcd: Etcd) -> None:
-    widgets = filled(api, 30)
+def test_migrated_objects_allow_removal_of_the_old_version(api: Client, etcd: Etcd) -> None:
+    widgets = create_outdated_widgets(api, 30)
     name = f"m-{widgets.group}"
     made = ask(api, name, widgets.group)
     with api.watch(PATH, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
@@ -118,15 +118,15 @@ def test_objects_move_and_the_old_version_can_go(api: Client, etcd: Etcd) -> Non
         {"Running": "False", "Succeeded": "True"},
     ]
     done = api.get(f"{PATH}/{name}").expect(200)
-    assert told(done, "Succeeded") == ("True", "StorageVersionMigrationSucceeded", "")
-    assert told(done, "Running") == ("False", "MigrationCompleted", "Migration completed")
+    assert read_condition(done, "Succeeded") == ("True", "StorageVersionMigrationSucceeded", "")
+    assert read_condition(done, "Running") == ("False", "MigrationCompleted", "Migration completed")
     assert int(done["status"]["resourceVersion"]) < int(done["metadata"]["resourceVersion"])
     owners = {(it["manager"], it.get("subresource")) for it in done["metadata"]["managedFields"]}
     assert ("kube-controller-manager", "status") in owners
     text = "The migration has succeeded and the stored versions have been updated"
-    assert of_definition(api, widgets) == ("False", "MigrationSucceeded", text)
+    assert definition_condition(api, widgets) == ("False", "MigrationSucceeded", text)
     assert stored_versions(api, widgets) == ["v2"]
-    assert set(kept(etcd, widgets).values()) == {("v2", 2)}
+    assert set(stored_objects(etcd, widgets).values()) == {("v2", 2)}
     assert {it["metadata"]["generation"] for it in api.get(widgets.path()).expect(200)["items"]} == {1}
     table = api.get(f"{PATH}/{name}", {"Accept": TABLE}).expect(200)
     assert table["rows"][0]["cells"] == [name, f"widgets.{widgets.group}", "Succeeded"]
@@ -135,7 +135,7 @@ def test_objects_move_and_the_old_version_can_go(api: Client, etcd: Etcd) -> Non
 
 
 @pytest.mark.rows("VER-002", "VER-014", "VER-015")
-def test_live_writers_lose_nothing(api: Client, etcd: Etcd) -> None:
+def test_migration_beside_writers_loses_no_update(api: Client, etcd: Etcd) -> None:
     widgets = define(api)
     for number in range(300):
         widgets.create(f"w{number}", size=number)
@@ -151,28 +151,28 @@ def test_live_writers_lose_nothing(api: Client, etcd: Etcd) -> None:
     assert writers.wrong[:3] == []
     assert writers.total() == writers.counted, "an update was lost"
     counters = {f"counter-{number}" for number in range(3)}
-    assert kept(etcd, widgets).keys() == {f"w{number}" for number in range(300)} | writers.made | counters
+    assert stored_objects(etcd, widgets).keys() == {f"w{number}" for number in range(300)} | writers.made | counters
     assert versions_of(etcd, widgets) == {"v2"}
     assert stored_versions(api, widgets) == ["v2"]
 
 
 @pytest.mark.rows("VER-002", "VER-014")
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_the_next_server_goes_on(etcd: Etcd, tmp_path: Path, how: signal.Signals) -> None:
+def test_next_server_continues_the_migration(etcd: Etcd, tmp_path: Path, how: signal.Signals) -> None:
     prefix = f"next-{how.name.lower()}"
     first = start_server(tmp_path / "first", flags(etcd, prefix))
     assert first.process is not None
     second: Server | None = None
     try:
         api = Client(first.url)
-        widgets = filled(api)
+        widgets = create_outdated_widgets(api)
         ask(api, "m", widgets.group)
         until(lambda: "v2" in versions_of(etcd, widgets, prefix), "some moved")
         first.process.send_signal(how)
         began = time.monotonic()
         first.process.wait(30)
         prompt(time.monotonic() - began, 3)
-        before = kept(etcd, widgets, prefix)
+        before = stored_objects(etcd, widgets, prefix)
         assert 0 < sum(version == "v2" for version, _ in before.values()) < OBJECTS
         second = start_server(tmp_path / "second", flags(etcd, prefix))
         api = Client(second.url)
@@ -181,7 +181,7 @@ def test_the_next_server_goes_on(etcd: Etcd, tmp_path: Path, how: signal.Signals
         assert is_true(done, "Succeeded")
         assert done["status"]["resourceVersion"] == begun
         assert stored_versions(api, widgets) == ["v2"]
-        assert set(kept(etcd, widgets, prefix).values()) == {("v2", 2)}, "what was done was done again"
+        assert set(stored_objects(etcd, widgets, prefix).values()) == {("v2", 2)}, "what was done was done again"
     finally:
         for process in (first.process, second.process if second else None):
             if process is not None:
@@ -193,23 +193,23 @@ def test_several_servers_write_each_object_once(etcd: Etcd, tmp_path: Path) -> N
     told = flags(etcd, "pair")
     with running_server(told, tmp_path / "one") as one, running_server(told, tmp_path / "two") as two:
         api = Client(one.url)
-        widgets = filled(api)
+        widgets = create_outdated_widgets(api)
         ask(Client(two.url), "m", widgets.group)
         assert is_true(over(api, "m"), "Succeeded")
         assert stored_versions(api, widgets) == ["v2"]
-        assert set(kept(etcd, widgets, "pair").values()) == {("v2", 2)}
+        assert set(stored_objects(etcd, widgets, "pair").values()) == {("v2", 2)}
 
 
 @pytest.mark.rows("VER-014")
-def test_versions_stay_when_the_definition_was_edited_meanwhile(api: Client, etcd: Etcd) -> None:
-    widgets = filled(api)
+def test_stored_versions_stay_after_a_definition_edit(api: Client, etcd: Etcd) -> None:
+    widgets = create_outdated_widgets(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
     until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
     move(api, widgets, "v1")  # objects that were already migrated now have an old version
     assert is_true(over(api, name), "Succeeded")
     text = "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
-    assert of_definition(api, widgets) == ("False", "MigrationSucceeded", text)
+    assert definition_condition(api, widgets) == ("False", "MigrationSucceeded", text)
     assert stored_versions(api, widgets) == ["v1", "v2"]
     ask(api, f"{name}-again", widgets.group)
     assert is_true(over(api, f"{name}-again"), "Succeeded")
@@ -218,7 +218,7 @@ def test_versions_stay_when_the_definition_was_edited_meanwhile(api: Client, etc
 
 
 @pytest.mark.rows("VER-003")
-def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migration_keeps_fields_missing_in_the_new_version(server: Server, api: Client, etcd: Etcd) -> None:
     old = schema(size=SIZE, legacy=TEXT)
     widgets = define(api, old=old)
     widgets.create("rich", size=2, legacy="of value")
@@ -229,19 +229,19 @@ def test_fields_that_would_be_lost_are_reported_and_kept(server: Server, api: Cl
         "migration encountered unhandled error: default/rich: apiext migrate: v2 does not have spec.legacy: "
         "see --allow-loss"
     )
-    assert told(over(api, name), "Failed") == ("True", "StorageVersionMigrationFailed", message)
+    assert read_condition(over(api, name), "Failed") == ("True", "StorageVersionMigrationFailed", message)
     # upstream prunes v1 here: it handles a failed migration like a successful one
-    assert of_definition(api, widgets) == ("False", "MigrationFailed", "The migration has failed")
+    assert definition_condition(api, widgets) == ("False", "MigrationFailed", "The migration has failed")
     assert stored_versions(api, widgets) == ["v1", "v2"]
-    assert kept(etcd, widgets) == {"rich": ("v1", 1)}
+    assert stored_objects(etcd, widgets) == {"rich": ("v1", 1)}
     assert migrate(server, "--allow-loss", f"widgets.{widgets.group}")[0] == 0
     assert stored_versions(api, widgets) == ["v2"]
 
 
 @pytest.mark.rows("VER-014")
-def test_a_second_migration_forgets_nothing_at_its_beginning(api: Client, etcd: Etcd) -> None:
+def test_second_migration_keeps_stored_versions_until_its_end(api: Client, etcd: Etcd) -> None:
     """Upstream prunes then: its second apply of the condition no longer contains the versions of the first apply."""
-    widgets = filled(api)
+    widgets = create_outdated_widgets(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
     over(api, name)
@@ -254,7 +254,7 @@ def test_a_second_migration_forgets_nothing_at_its_beginning(api: Client, etcd: 
 
 
 @pytest.mark.rows("VER-008", "VER-014")
-def test_a_webhook_that_is_away_is_waited_for(api: Client, tmp_path: Path) -> None:
+def test_migration_waits_for_an_unavailable_webhook(api: Client, tmp_path: Path) -> None:
     with running_webhook(tmp_path) as hook:
         hook.answer = answer(crontab)
         crontabs = serve_crontabs(api, hook)
@@ -279,25 +279,23 @@ def test_a_webhook_that_is_away_is_waited_for(api: Client, tmp_path: Path) -> No
 
 @pytest.mark.rows("VER-014", "ADM-005")
 @pytest.mark.parametrize("status", [403, 409])
-def test_a_denial_is_a_failure_whatever_its_code(
+def test_denied_write_fails_the_migration_for_every_status(
     api: Client, etcd: Etcd, hook: admission_webhook.Webhook, status: int
 ) -> None:
-    widgets = filled(api, 3)
+    widgets = create_outdated_widgets(api, 3)
     name = f"m-{widgets.group}"
     hook.answer = admission_webhook.deny("not now", code=status)
     about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
     with configured(api, VALIDATING, webhook("w", hook.client_config(), about)):
         ask(api, name, widgets.group)
         ended = over(api, name)
-    assert told(ended, "Failed")[0] == "True"
+    assert read_condition(ended, "Failed")[0] == "True"
     assert (versions_of(etcd, widgets), stored_versions(api, widgets)) == ({"v1"}, ["v1", "v2"])
 
 
 @pytest.mark.rows("VER-014", "ADM-005")
-def test_denials_because_of_missing_objects_are_retried(
-    api: Client, etcd: Etcd, hook: admission_webhook.Webhook
-) -> None:
-    widgets = filled(api, 3)
+def test_migration_retries_denials_with_status_404(api: Client, etcd: Etcd, hook: admission_webhook.Webhook) -> None:
+    widgets = create_outdated_widgets(api, 3)
     name = f"m-{widgets.group}"
     hook.answer = admission_webhook.deny("not now", code=404)
     about = rule(Resource(api, widgets.group, "widgets", "Widget", "v2"), operations=("UPDATE",))
@@ -309,8 +307,8 @@ def test_denials_because_of_missing_objects_are_retried(
     assert (versions_of(etcd, widgets), stored_versions(api, widgets)) == ({"v2"}, ["v2"])
 
 
-def test_one_at_a_time_for_each_resource_the_oldest_first(api: Client) -> None:
-    widgets = filled(api, 200)
+def test_migrations_of_a_resource_run_one_at_a_time_oldest_first(api: Client) -> None:
+    widgets = create_outdated_widgets(api, 200)
     names = [f"{letter}-{widgets.group}" for letter in "zab"]
     seen: list[set[str]] = []
     version = api.get(PATH).expect(200)["metadata"]["resourceVersion"]
@@ -331,23 +329,23 @@ def test_one_at_a_time_for_each_resource_the_oldest_first(api: Client) -> None:
     assert seen == [{names[0]}, set(), {names[1]}, set(), {names[2]}, set()]
 
 
-def test_of_what_is_built_in(api: Client) -> None:
+def test_built_in_resources_are_migrated(api: Client) -> None:
     api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}}).expect(201)
     for group, resource in (("", "configmaps"), ("apiextensions.k8s.io", "customresourcedefinitions")):
         ask(api, f"m-{resource}", group, resource)
         assert is_true(over(api, f"m-{resource}"), "Succeeded")
 
 
-def test_objects_that_cannot_be_rewritten(api: Client) -> None:
+def test_migration_fails_for_resources_without_update(api: Client) -> None:
     ask(api, "m-reviews", "authentication.k8s.io", "tokenreviews")
     message = (
         'resource "authentication.k8s.io/v1, Resource=tokenreviews" does not support discovery operations: '
         "[update patch list]"
     )
-    assert told(over(api, "m-reviews"), "Failed") == ("True", "StorageVersionMigrationFailed", message)
+    assert read_condition(over(api, "m-reviews"), "Failed") == ("True", "StorageVersionMigrationFailed", message)
 
 
-def test_a_resource_may_come_to_be_served_later(api: Client) -> None:
+def test_migration_waits_until_its_resource_is_served(api: Client) -> None:
     group = fresh_group()
     ask(api, f"m-{group}", group)
     until(lambda: is_true(api.get(f"{PATH}/m-{group}").expect(200), "Running"), "it runs")
@@ -355,23 +353,23 @@ def test_a_resource_may_come_to_be_served_later(api: Client) -> None:
     assert is_true(over(api, f"m-{group}"), "Succeeded")
 
 
-def test_a_migration_that_is_deleted_stops(api: Client, etcd: Etcd) -> None:
-    widgets = filled(api)
+def test_deleted_migration_stops(api: Client, etcd: Etcd) -> None:
+    widgets = create_outdated_widgets(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
     until(lambda: "v2" in versions_of(etcd, widgets), "some moved")
     api.delete(f"{PATH}/{name}").expect(200)
     pause(0.2)
-    left = kept(etcd, widgets)
+    left = stored_objects(etcd, widgets)
     assert "v1" in {version for version, _ in left.values()}
     pause(0.5)
-    assert kept(etcd, widgets) == left
+    assert stored_objects(etcd, widgets) == left
     assert stored_versions(api, widgets) == ["v1", "v2"]
 
 
 @pytest.mark.long
-def test_a_resource_that_is_not_there_fails_after_a_minute(api: Client, etcd: Etcd) -> None:
-    widgets = filled(api, 3_000)
+def test_migration_of_a_missing_resource_fails_after_a_minute(api: Client, etcd: Etcd) -> None:
+    widgets = create_outdated_widgets(api, 3_000)
     gone, failure = f"m-{widgets.group}", "StorageVersionMigrationFailed"
     ask(api, "m-nothing", "no.example.com")
     ask(api, "m-dated", "none.example.com")
@@ -381,8 +379,8 @@ def test_a_resource_that_is_not_there_fails_after_a_minute(api: Client, etcd: Et
     # the state when the definition is deleted after the migration has begun
     api.patch(f"{PATH}/m-dated/status", {"status": {"resourceVersion": "1"}}).expect(200)
     nothing = ("True", failure, "resource does not exist in discovery")
-    assert told(over(api, "m-nothing", 90), "Failed") == nothing
+    assert read_condition(over(api, "m-nothing", 90), "Failed") == nothing
     missing = ("True", failure, "migration encountered unhandled error: unable to obtain GVR from discovery")
-    assert told(over(api, "m-dated", 90), "Failed") == missing
+    assert read_condition(over(api, "m-dated", 90), "Failed") == missing
     ended = over(api, gone, 90)  # success if it migrated all objects before the definition was deleted
-    assert condition(ended, "Succeeded") or told(ended, "Failed") == missing
+    assert condition(ended, "Succeeded") or read_condition(ended, "Failed") == missing

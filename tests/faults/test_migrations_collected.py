@@ -44,7 +44,7 @@ def has_one_owner(api: Client, widgets: Resource) -> bool:
 
 
 @pytest.mark.rows("VER-002")
-def test_objects_that_the_collector_writes_are_migrated_too(api: Client, etcd: Etcd) -> None:
+def test_migration_covers_objects_of_the_garbage_collector(api: Client, etcd: Etcd) -> None:
     widgets, owner = owned(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)
@@ -57,7 +57,7 @@ def test_objects_that_the_collector_writes_are_migrated_too(api: Client, etcd: E
 
 
 @pytest.mark.rows("VER-002")
-def test_the_command_moves_it_as_well(server: Server, api: Client, etcd: Etcd) -> None:
+def test_migrate_command_covers_objects_of_the_garbage_collector(server: Server, api: Client, etcd: Etcd) -> None:
     widgets, owner = owned(api)
     asked = [*command(server, "--rate=250", f"widgets.{widgets.group}")]
     with subprocess.Popen(asked, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as running:

@@ -166,14 +166,14 @@ def _write_slowly(rig: Rig, size: int) -> None:
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005", "HLT-001", "HLT-002")
-def test_partitions_and_a_bad_line_lose_nothing(tmp_path: Path) -> None:
+def test_partitions_and_a_slow_link_lose_no_acknowledged_write(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
         _suffer(made, 1, 2)
         _write_slowly(made, 100_000)
 
 
 @pytest.mark.long
-def test_many_partitions_and_a_bad_line_lose_nothing(tmp_path: Path) -> None:
+def test_many_partitions_lose_no_acknowledged_write(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
         _suffer(made, 10, len(PARTITIONS))
         _write_slowly(made, 900_000)

@@ -118,7 +118,7 @@ def seed() -> int:
     [(WRITES, IMAGES), pytest.param(LONG_WRITES, LONG_IMAGES, marks=pytest.mark.long)],
     ids=["short", "long"],
 )
-def test_a_cut_of_the_power_loses_nothing_acknowledged(tmp_path: Path, writes: int, images: int) -> None:
+def test_power_cut_loses_no_acknowledged_write(tmp_path: Path, writes: int, images: int) -> None:
     chosen = seed()
     calls = recorded(tmp_path, chosen, writes, "FULL")
     syncs = sum(call.kind == "s" and call.file == "store.db" for call in calls)
@@ -127,6 +127,6 @@ def test_a_cut_of_the_power_loses_nothing_acknowledged(tmp_path: Path, writes: i
     assert not found, f"{len(found)} faults:\n" + "\n".join(found[:20])
 
 
-def test_a_store_that_does_not_sync_is_caught(tmp_path: Path) -> None:
+def test_checker_detects_a_store_without_sync(tmp_path: Path) -> None:
     calls = recorded(tmp_path, 1, WRITES // 2, "OFF")
     assert cut(calls, 100, random.Random(1)), "a store without syncs lost nothing: the images prove nothing"

@@ -23,7 +23,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 
 @pytest.mark.long
-def test_nothing_grows_in_ten_minutes(tmp_path: Path) -> None:
+def test_soak_grows_no_memory_descriptors_or_threads(tmp_path: Path) -> None:
     """Run the soak for ``SOAK_MINUTES``; each row is a tenth of it, at most a minute.
 
     In a shorter run memory may grow by one more MiB for each missing minute.
@@ -74,12 +74,12 @@ def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
     ],
     ids=["calm", "caches", "pools", "busy", "busier", "memory", "descriptors", "threads", "lag"],
 )
-def test_growth_is_found_out(change: Callable[[int], Minute], told: str, minutes: int) -> None:
+def test_checker_detects_growth(change: Callable[[int], Minute], told: str, minutes: int) -> None:
     found = growth(soaked(change, minutes))
     assert [told in line for line in found] == [True] * bool(told), found
 
 
-def test_lag_is_that_between_two_scrapes() -> None:
+def test_lag_is_computed_between_two_scrapes() -> None:
     def scraped(*counts: int) -> dict[float, int]:
         bounds = ("0.001", "0.01", "0.1", "+Inf")
         lines = (f'{name}{{le="{le}"}} {n}' for le, n in zip(bounds, counts, strict=True))

@@ -84,7 +84,7 @@ def idle(server: Server, count: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("files", "count"), [(256, 600), pytest.param(12_000, 10_000, marks=pytest.mark.long)])
-def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count: int) -> None:
+def test_server_responds_with_many_idle_connections(tmp_path: Path, files: int, count: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < max(files, count + 200):
         pytest.skip(f"this system gives {hard} descriptors to a process")
@@ -174,7 +174,7 @@ def _check_some_get_it(
     assert alone[0] > whole
 
 
-def test_large_lists_in_little_memory(tmp_path: Path) -> None:
+def test_large_lists_are_served_in_little_memory(tmp_path: Path) -> None:
     count, size, readers = 40, MIB, 10
     with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, _, widgets):
         for number in range(count):
@@ -219,7 +219,7 @@ def test_objects_that_do_not_fit_into_memory_are_refused(tmp_path: Path) -> None
     ],
     ids=["gzip", "yaml", "table"],
 )
-def test_lists_in_other_forms_in_little_memory(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_encoded_lists_are_served_in_little_memory(tmp_path: Path, headers: dict[str, str]) -> None:
     few, many, size, readers = 100, 240, 250_000, 10
     with little_memory(256) as group, limited(tmp_path, group.prefix) as (server, _, widgets):
         random = Random(1)
@@ -238,7 +238,7 @@ def test_lists_in_other_forms_in_little_memory(tmp_path: Path, headers: dict[str
         widgets.create("after")
 
 
-def test_a_store_larger_than_memory(tmp_path: Path) -> None:
+def test_server_survives_a_store_larger_than_memory(tmp_path: Path) -> None:
     with running_etcd(tmp_path / "etcd") as etcd:
         with squeezed(etcd, tmp_path) as server:
             api = Client(server.url)
@@ -258,7 +258,7 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
             assert server.process.poll() is None
 
 
-def test_listed_objects_are_held_once(tmp_path: Path) -> None:
+def test_listed_objects_are_held_once_in_memory(tmp_path: Path) -> None:
     count, size = 2_500, 16_000
     with running_etcd(tmp_path / "etcd") as etcd:
         with squeezed(etcd, tmp_path) as server:
@@ -276,7 +276,7 @@ def test_listed_objects_are_held_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.rows("WRI-021")
-def test_a_collection_delete_holds_no_documents(tmp_path: Path) -> None:
+def test_delete_collection_holds_no_decoded_objects(tmp_path: Path) -> None:
     """The response is encoded before the first deletion, so only the bytes of the objects are in memory until the
     last."""
     count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
@@ -293,7 +293,7 @@ def test_a_collection_delete_holds_no_documents(tmp_path: Path) -> None:
         assert grown < 15
 
 
-def test_large_lists_over_tls(tmp_path: Path) -> None:
+def test_large_lists_over_tls_use_bounded_memory(tmp_path: Path) -> None:
     count, size, readers = 30, MIB, 6
     flags = ["--port=0", "--token=sesame"]
     with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as plain:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(etcd_binary() is None, reason="no etcd")
 @pytest.mark.parametrize(
     "dimension", [pytest.param(one, id=one.name, marks=() if one.quick else pytest.mark.long) for one in ROWS]
 )
-def test_a_cost_grows_no_more_than_its_row_allows(dimension: Dimension) -> None:
+def test_cost_growth_stays_within_the_exponent_of_its_row(dimension: Dimension) -> None:
     (found,) = measure([dimension.name])
     print(found.line)
     assert found.holds, found.line

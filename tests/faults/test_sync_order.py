@@ -16,7 +16,7 @@ WRITES = 60
 
 
 @pytest.mark.rows("ETC-005")
-def test_each_answer_follows_a_sync_that_began_after_its_request(tmp_path: Path) -> None:
+def test_response_follows_a_sync_begun_after_the_request(tmp_path: Path) -> None:
     directory, record = tmp_path / "server", tmp_path / "record"
     directory.mkdir()
     recorded = environment(recorder(tmp_path), directory, record)

@@ -98,7 +98,7 @@ def is_there(pid: int) -> bool:
     return False
 
 
-def test_one_port_leads_to_all_workers_and_the_supervisor_is_the_process_to_signal(both: Server) -> None:
+def test_one_port_reaches_all_workers(both: Server) -> None:
     assert both.process is not None
     assert both.pid == both.process.pid
     assert sorted(pids(both)) == [1, 2]
@@ -109,7 +109,7 @@ def test_one_port_leads_to_all_workers_and_the_supervisor_is_the_process_to_sign
 
 
 @pytest.mark.rows("RV-017", "WRI-005")
-def test_writes_of_one_connection_are_read_by_all_others(both: Server, widgets: Resource) -> None:
+def test_writes_are_visible_on_all_connections(both: Server, widgets: Resource) -> None:
     api = Client(both.url)
     for number in range(100):
         made = widgets.create(f"w{number}", color="blue")
@@ -142,7 +142,7 @@ def test_an_established_definition_is_served_by_all_workers(both: Server, pin: P
 
 
 @pytest.mark.rows("CRD-037")
-def test_a_changed_definition_counts_for_the_next_request_through_any_worker(both: Server, pin: Pin) -> None:
+def test_definition_edit_applies_at_once_in_every_worker(both: Server, pin: Pin) -> None:
     one, two = pin(both, 1), pin(both, 2)
     wanted = large(fresh_group())
     group, path = wanted["spec"]["group"], f"{DEFINITIONS}/{wanted['metadata']['name']}"
@@ -165,7 +165,7 @@ def test_a_changed_definition_counts_for_the_next_request_through_any_worker(bot
 
 
 @pytest.mark.rows("AUT-003")
-def test_a_role_that_was_given_counts_through_any_worker(both: Server, pin: Pin) -> None:
+def test_role_binding_applies_at_once_in_every_worker(both: Server, pin: Pin) -> None:
     one, two = pin(both, 1), pin(both, 2)
     for number, (here, there) in enumerate([(one, two), (two, one)] * 5):
         user = {"Impersonate-User": f"somebody-{number}"}
@@ -180,7 +180,7 @@ def test_a_role_that_was_given_counts_through_any_worker(both: Server, pin: Pin)
 
 
 @pytest.mark.rows("ADM-020")
-def test_parameters_count_for_the_next_write_through_any_worker(both: Server, pin: Pin, widgets: Resource) -> None:
+def test_policy_parameters_apply_at_once_in_every_worker(both: Server, pin: Pin, widgets: Resource) -> None:
     one, two = pin(both, 1), pin(both, 2)
     rule = {"apiGroups": [widgets.group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["widgets"]}
     policy = {
@@ -207,7 +207,7 @@ def test_parameters_count_for_the_next_write_through_any_worker(both: Server, pi
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_use_of_a_secrets_token_is_noted_through_any_worker(both: Server, pin: Pin, number: int) -> None:
+def test_every_worker_records_the_last_use_of_a_secret_token(both: Server, pin: Pin, number: int) -> None:
     worker, name = pin(both, number), f"used-{number}"
     place = f"/api/v1/namespaces/default/secrets/{name}"
     worker.request("POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": name}}).expect(201)
@@ -222,7 +222,7 @@ def test_the_use_of_a_secrets_token_is_noted_through_any_worker(both: Server, pi
     until(lambda: label in worker.request("GET", place).expect(200)["metadata"].get("labels", {}), "its use is noted")
 
 
-def test_each_request_is_told_once_in_the_one_audit_log(both: Server) -> None:
+def test_each_request_is_audited_once_in_the_shared_log(both: Server) -> None:
     asked = {f"audit-{number}" for number in range(60)}
     for name in asked:
         Client(both.url).get("/api/v1/namespaces", {"Audit-Id": name}).expect(200)
@@ -232,7 +232,7 @@ def test_each_request_is_told_once_in_the_one_audit_log(both: Server) -> None:
     assert sorted(ends) == sorted(asked)
 
 
-def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags) -> None:
+def test_killed_worker_restarts_while_the_other_serves(tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags) -> None:
     with running_server([*TWO, *etcd_flags], tmp_path) as server:
         things, other, before = serve(Client(server.url)), pin(server, 2), pids(server)
         begin = other.request("GET", things.path()).expect(200)["metadata"]["resourceVersion"]
@@ -252,7 +252,7 @@ def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: 
 
 
 @pytest.mark.long
-def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags) -> None:
+def test_hanging_worker_is_replaced(tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags) -> None:
     with running_server([*TWO, *etcd_flags, "--shutdown-delay-duration=40s"], tmp_path) as server:
         things, before = serve(Client(server.url)), pids(server)
         os.kill(before[2], signal.SIGTERM)  # a worker that stops in order may take longer
@@ -265,7 +265,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, pin: Pin, etcd_f
 
 
 @pytest.mark.rows("RV-009", "RV-017", "WRI-005", "ETC-005")
-def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
+def test_killed_workers_lose_no_acknowledged_write(tmp_path: Path) -> None:
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed}")
     chance = random.Random(seed)
@@ -295,7 +295,7 @@ def test_killed_workers_lose_nothing(tmp_path: Path) -> None:
     assert history.resumed, "no watch was resumed: too few to judge by"
 
 
-def test_a_signal_ends_workers_and_watches_in_order(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
+def test_signal_ends_workers_and_watches_gracefully(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
     with running_server([*TWO, *etcd_flags], tmp_path) as server, contextlib.ExitStack() as stack:
         things, known = serve(Client(server.url)), pids(server)
         streams = [stack.enter_context(Client(server.url).watch(things.path())) for _ in range(8)]
@@ -310,7 +310,7 @@ def test_a_signal_ends_workers_and_watches_in_order(tmp_path: Path, etcd_flags: 
 
 @pytest.mark.parametrize("workers", ["--workers=1", "--workers=2"])
 @pytest.mark.parametrize("path", ["/readyz", "/api/v1/namespaces"])
-def test_a_server_that_answers_ends_in_order(tmp_path: Path, own_etcd: Etcd, path: str, workers: str) -> None:
+def test_signal_after_the_first_response_exits_with_0(tmp_path: Path, own_etcd: Etcd, path: str, workers: str) -> None:
     port = free_port()
     prefix = f"--etcd-prefix=/early-{secrets.token_hex(4)}"
     flags = ["--insecure", f"--port={port}", workers, f"--etcd-servers={own_etcd.url}", prefix]
@@ -351,7 +351,7 @@ def _answers(port: int, path: str) -> bool:
     return False
 
 
-def test_a_killed_supervisor_takes_all_with_it_and_the_next_start_finds_everything(
+def test_killed_supervisor_ends_workers_and_next_start_succeeds(
     tmp_path: Path, pin: Pin, etcd_flags: EtcdFlags
 ) -> None:
     flags = ["--insecure", "--workers=2", f"--port={free_port()}", *etcd_flags]
@@ -390,7 +390,7 @@ def test_errors_of_a_start_are_reported_once_with_an_exit_code(
         assert str(failed.value).count(says) == 1
 
 
-def test_errors_after_the_start_are_reported_alone(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
+def test_error_after_the_start_is_logged_once(tmp_path: Path, etcd_flags: EtcdFlags) -> None:
     with (tmp_path / "log").open("wb") as log:
         flags = [*TWO, *etcd_flags, f"--data-dir={tmp_path}", "--ready-file=/proc/nowhere/ready"]
         process = start_process([*SERVE, *flags], log)

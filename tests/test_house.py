@@ -93,7 +93,7 @@ def test_the_largest_parts_are_printed(capsys: pytest.CaptureFixture[str]) -> No
             print(f"\nlargest by {kind}:", *(f"{size:>5}  {name}" for size, name in largest), sep="\n")
 
 
-def test_each_package_says_what_it_is_and_holds_no_code() -> None:
+def test_package_init_files_hold_only_a_docstring() -> None:
     for path in sorted(PACKAGE.rglob("__init__.py")):
         if GENERATED in path.parts:
             continue
@@ -135,13 +135,13 @@ def test_the_architecture_quotes_the_write_loop() -> None:
     assert len(quoted.splitlines()) <= 30, "one screen"
 
 
-def test_each_script_has_its_line() -> None:
+def test_each_script_is_listed_in_the_readme() -> None:
     text = (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")
     scripts = [path.name for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix != ".md"]
     assert not [name for name in scripts if f"`{name}`" not in text]
 
 
-def test_decisions_are_numbered_and_say_price() -> None:
+def test_decisions_are_numbered_and_state_their_price() -> None:
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
     assert [page.name[:4] for page in pages] == [f"{number:04}" for number in range(1, len(pages) + 1)]
     for page in pages:
@@ -175,7 +175,7 @@ def test_compatibility_tags_have_cases() -> None:
     assert not {tag for tag in tags if tag[1] not in cases}
 
 
-def test_nothing_names_a_machine() -> None:
+def test_files_contain_no_machine_names() -> None:
     found = []
     for name in listed():
         path = ROOT / name
@@ -208,7 +208,7 @@ def test_each_cited_behaviour_has_its_row() -> None:
     assert not unknown
 
 
-def test_each_behaviour_names_tests_that_show_it() -> None:
+def test_behaviours_name_existing_tests_that_cite_them() -> None:
     wrong = []
     for row, tests in shown_in().items():
         cites = re.compile(rf"(?<![\w-]){row}\b")
@@ -223,7 +223,7 @@ def test_each_behaviour_names_tests_that_show_it() -> None:
 DIFFERENCE = re.compile(r"^\| (DIF-\d{3}) \| (.+) \| (?:`([^`]+)`|-) \|$", re.M)
 
 
-def test_each_difference_has_a_number_of_its_own_and_a_test() -> None:
+def test_differences_have_unique_numbers_and_existing_tests() -> None:
     page = (ROOT / "docs" / "DIFFERENCES.md").read_text(encoding="utf-8")
     rows = DIFFERENCE.findall(page)
     lines = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| |")]
@@ -264,14 +264,14 @@ def _references_outside(name: str, text: str, pages: set[str]) -> Iterator[str]:
         yield from (f"{name}:{number}: {it}" for it in found)
 
 
-def test_references_outside_are_found() -> None:
+def test_checker_finds_references_outside_the_repository() -> None:
     text = (
         "see storage.md §3\n(reliability F-13)\ndocs/BEHAVIOUR.md, WRI-001, DIF-001, KEP-2896\nhttps://a.io/x.md UTF-8"
     )
     assert list(_references_outside("x", text, {"BEHAVIOUR.md"})) == ["x:1: storage.md", "x:1: §", "x:2: F-13"]
 
 
-def test_no_document_outside_the_repository_is_referred_to() -> None:
+def test_files_refer_to_no_document_outside_the_repository() -> None:
     found = []
     pages = {Path(it).name for it in listed("*.md")}
     for name, text in _texts():
@@ -280,7 +280,7 @@ def test_no_document_outside_the_repository_is_referred_to() -> None:
     assert not found
 
 
-def test_compose_starts_what_is_documented() -> None:
+def test_compose_file_defines_etcd_and_server() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     etcd, server = compose["services"]["etcd"], compose["services"]["apiext"]
     assert etcd["healthcheck"]["test"][0] == "CMD", "the etcd image has no shell: the exec form is needed"
@@ -310,7 +310,7 @@ def _compose() -> list[str]:
     return []
 
 
-def test_compose_itself_takes_the_file(tmp_path: Path) -> None:
+def test_docker_compose_accepts_the_file(tmp_path: Path) -> None:
     command = _compose()
     if not command:
         pytest.skip("docker compose is not on this machine")
@@ -472,7 +472,7 @@ def _clocks_of(text: str) -> _Clocks:
     return found
 
 
-def test_clocks_are_found() -> None:
+def test_checker_finds_readers_of_clocks() -> None:
     found = _clocks_of(
         "import time\nfrom time import monotonic as m, time as t\nfrom datetime import datetime\n"
         "from apiext.meta import time as words\nfrom apiext.meta.time import now\nfrom email.utils import formatdate\n"
@@ -538,7 +538,7 @@ def test_prose_names_actors_and_nouns() -> None:
         ('# the header that says "who" it is, and `what is stored`\n', None),
     ],
 )
-def test_phrases_are_found(source: str, sentence: str | None, tmp_path: Path) -> None:
+def test_checker_finds_unclear_phrases(source: str, sentence: str | None, tmp_path: Path) -> None:
     path = tmp_path / "module.py"
     path.write_text(source, encoding="utf-8")
     assert [it.sentence for it in phrases(path)] == ([] if sentence is None else [sentence])

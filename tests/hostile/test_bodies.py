@@ -144,7 +144,7 @@ def widgets(victim: Victim) -> Resource:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_body_alone(victim: Victim, widgets: Resource, name: str) -> None:
+def test_server_survives_one_hostile_body(victim: Victim, widgets: Resource, name: str) -> None:
     send = ATTACKS[name].request(victim, widgets)
     with victim.attacked():
         answer = send()
@@ -162,7 +162,7 @@ AT_ONCE = {
 
 
 @pytest.mark.parametrize("name", AT_ONCE)
-def test_many_bodies_at_once(victim: Victim, widgets: Resource, name: str) -> None:
+def test_server_survives_concurrent_hostile_bodies(victim: Victim, widgets: Resource, name: str) -> None:
     victim.needs_bound()
     count, part = AT_ONCE[name]
     send = ATTACKS[name].request(victim, widgets, part)
@@ -172,6 +172,6 @@ def test_many_bodies_at_once(victim: Victim, widgets: Resource, name: str) -> No
     print(sorted(codes))
 
 
-def test_it_starts_again(victim: Victim, widgets: Resource) -> None:
+def test_server_restarts_after_hostile_bodies(victim: Victim, widgets: Resource) -> None:
     victim.restart()
     victim.api.get(widgets.path("large")).expect(200)

@@ -52,7 +52,7 @@ def send_all(lines: Sequence[socket.socket], piece: bytes) -> None:
 @pytest.mark.parametrize(
     ("count", "fields", "size"), [(300, 17, 60_000), (2_000, 1_990, 20)], ids=["long fields", "short fields"]
 )
-def test_heads_without_an_end(victim: Victim, count: int, fields: int, size: int) -> None:
+def test_server_survives_endless_request_heads(victim: Victim, count: int, fields: int, size: int) -> None:
     many = max(1, 60_000 // size)
     with victim.attacked(), connections(victim, count) as lines:
         send_all(lines, b"GET /version HTTP/1.1\r\nHost: x\r\n")
@@ -88,7 +88,7 @@ def test_a_head_in_small_pieces_is_answered(victim: Victim, size: int) -> None:
             assert answer.startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_long_head_whose_body_never_comes(victim: Victim) -> None:
+def test_server_survives_long_heads_without_bodies(victim: Victim) -> None:
     head = b"POST /api/v1/namespaces HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer none\r\nContent-Length: 9\r\n"
     with victim.attacked(), connections(victim, 300) as lines:
         for line in lines:
@@ -97,7 +97,7 @@ def test_a_long_head_whose_body_never_comes(victim: Victim) -> None:
                 line.sendall(b"Accept: \r\n\r\n")
 
 
-def test_idle_connections_have_a_bound(victim: Victim) -> None:
+def test_oldest_idle_connections_are_closed_at_the_limit(victim: Victim) -> None:
     with victim.attacked(), connections(victim, 2_600) as lines:
         until(lambda: sum(map(is_open, lines)) < 2_100, "the oldest connections are closed", within=10)
         assert sum(map(is_open, lines[-1_500:])) == 1_500, "the newest are not closed"

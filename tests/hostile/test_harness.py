@@ -29,25 +29,25 @@ def grow(poor: Victim) -> None:
     poor.server.process.wait(10)
 
 
-def test_a_kill_is_noticed(poor: Victim) -> None:
+def test_harness_detects_a_killed_server(poor: Victim) -> None:
     poor.needs_bound()
     with pytest.raises(pytest.fail.Exception, match="killed"), poor.attacked():
         grow(poor)
 
 
-def test_a_stall_is_noticed(poor: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_harness_detects_a_blocked_server(poor: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "busy", lambda: 1.0)  # without this, the limit grows with the load of the machine
     monkeypatch.setattr(waiting, "slow", lambda: 1.0)
     with pytest.raises(TooLate, match="seconds of CPU"), poor.attacked():
         poor.api.get("/spin").expect(200)
 
 
-def test_a_refusal_without_a_reason_is_noticed(poor: Victim) -> None:
+def test_harness_detects_a_refusal_without_a_reason(poor: Victim) -> None:
     with pytest.raises(KeyError):
         refusal(poor.api.get("/refuse"))
 
 
-def test_the_server_starts_again(victim: Victim) -> None:
+def test_harness_restarts_the_server(victim: Victim) -> None:
     with victim.attacked() as bystander:
         while bystander.count < 5:
             pause(0.01)

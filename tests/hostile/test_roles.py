@@ -54,7 +54,7 @@ def review(admin: Client, user: str, groups: list[str], wanted: dict[str, str]) 
     return bool(found["status"]["allowed"])
 
 
-def test_a_wide_role(judging: Victim) -> None:
+def test_wide_role_does_not_block_the_server(judging: Victim) -> None:
     admin = judging.api
     names, resources = ([f"{letter}{number}" for number in range(WIDE)] for letter in "nr")
     with judging.attacked():
@@ -65,7 +65,7 @@ def test_a_wide_role(judging: Victim) -> None:
         assert not may(admin, "/api/v1/namespaces/default/configmaps/other")
 
 
-def test_many_rules_of_one_user(judging: Victim) -> None:
+def test_many_rules_of_a_user_do_not_block_the_server(judging: Victim) -> None:
     admin = judging.api
     for number in range(ROLES):
         name = f"many{number}"
@@ -83,7 +83,7 @@ def test_many_rules_of_one_user(judging: Victim) -> None:
     assert len(found.expect(201)["status"]["resourceRules"]) >= ROLES * RULES
 
 
-def test_a_review_of_many_groups(judging: Victim) -> None:
+def test_review_of_many_groups_does_not_block_the_server(judging: Victim) -> None:
     admin = judging.api
     groups = ["g"] * GROUPS
     wanted = {"verb": "get", "resource": "pods"}
@@ -92,6 +92,6 @@ def test_a_review_of_many_groups(judging: Victim) -> None:
     assert review(admin, "", [*groups, "system:masters"], wanted)
 
 
-def test_it_starts_again(judging: Victim) -> None:
+def test_server_restarts_with_many_roles(judging: Victim) -> None:
     judging.restart()
     assert may(judging.api, LAST)

@@ -49,7 +49,7 @@ def place() -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer(victim: Victim, place: Place, name: str) -> None:
+def test_hostile_webhook_response_does_not_block_the_server(victim: Victim, place: Place, name: str) -> None:
     api, what = victim.api, {"metadata": {"name": "m"}}
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     hook = {

@@ -84,7 +84,7 @@ class StoreContract:
     """The tests; subclasses define the fixture ``world``."""
 
     @pytest.mark.rows("ETC-005", "RV-001")
-    async def test_a_write_returns_the_entry_under_its_own_revision(self, world: World) -> None:
+    async def test_write_returns_an_entry_with_its_revision(self, world: World) -> None:
         col, store = await things(world), world.store
         made = await store.create(col, "one", "a", body(n=1))
         assert (made.namespace, made.name, made.raw) == ("one", "a", body(n=1))
@@ -104,14 +104,14 @@ class StoreContract:
         assert col.state.get("one", "a") is None
         assert await store.current(col, "one", "a") is None
 
-    async def test_a_create_meets_what_is_there(self, world: World) -> None:
+    async def test_create_of_an_existing_key_fails(self, world: World) -> None:
         col, store = await things(world), world.store
         made = await store.create(col, "one", "a", body(n=1))
         with pytest.raises(KeyExists) as found:
             await store.create(col, "one", "a", body(n=2))
         assert (found.value.current.revision, found.value.current.raw) == (made.revision, body(n=1))
 
-    async def test_an_update_needs_the_revision(self, world: World) -> None:
+    async def test_update_with_a_stale_revision_fails(self, world: World) -> None:
         col, store = await things(world), world.store
         made = await store.create(col, "one", "a", body(n=1))
         changed = await store.update(col, "one", "a", body(n=2), made.revision)
@@ -126,7 +126,7 @@ class StoreContract:
             await store.update(col, "one", "other", body(n=3), made.revision)
         assert missing.value.current is None
 
-    async def test_a_guard_that_moved_stops_a_write(self, world: World) -> None:
+    async def test_changed_guard_fails_a_write(self, world: World) -> None:
         col, store = await things(world), world.store
         key = store.keys.guard("things.example.com")
         first = await store.put_key(key, b"1", 0)
@@ -142,13 +142,13 @@ class StoreContract:
             await store.create(col, "one", "b", body(n=1), Guard(key, second))
         assert await store.get_key(key) is None
 
-    async def test_a_value_can_be_too_large(self, world: World) -> None:
+    async def test_too_large_value_is_rejected(self, world: World) -> None:
         col = await things(world)
         with pytest.raises(TooLarge):
             await world.store.create(col, "one", "a", body(n="x" * 1_700_000))
 
     @pytest.mark.rows("RV-017", "ETC-006")
-    async def test_fresh_sees_what_others_wrote_before(self, world: World) -> None:
+    async def test_fresh_read_includes_earlier_writes_of_other_clients(self, world: World) -> None:
         col, store = await things(world), world.store
         key = store.keys.object(THINGS, "one", "a")
         revision = await world.put(key, body(n=1))
@@ -161,7 +161,7 @@ class StoreContract:
         assert col.state.get("one", "a") is None
 
     @pytest.mark.rows("ETC-008", "RV-017")
-    async def test_keys_elsewhere_do_not_hold_a_fresh_read_up(self, world: World) -> None:
+    async def test_foreign_keys_do_not_delay_a_fresh_read(self, world: World) -> None:
         await things(world)
         revision = await world.put("/somewhere/else", b"x")
         assert await world.store.fresh() >= revision
@@ -172,7 +172,7 @@ class StoreContract:
         assert [page.revision for page in pages] == [revision, later]
 
     @pytest.mark.rows("RV-002")
-    async def test_a_revision_that_has_not_happened(self, world: World) -> None:
+    async def test_future_revision_raises_an_error(self, world: World) -> None:
         await things(world)
         head = await world.store.fresh()
         with pytest.raises(FutureRevision) as found:
@@ -189,7 +189,7 @@ class StoreContract:
         assert (col.state.count(), col.state.count("a"), col.state.count("c")) == (5, 2, 0)
 
     @pytest.mark.rows("RV-005", "RV-003")
-    async def test_pages_at_a_revision_are_one_list(self, world: World) -> None:
+    async def test_pages_at_a_revision_form_one_list(self, world: World) -> None:
         col, store = await things(world), world.store
         for number in range(7):
             await store.create(col, f"n{number % 2}", f"o{number}", body(n=number))
@@ -248,7 +248,7 @@ class StoreContract:
 
     @pytest.mark.rows("RV-011", "SEL-002")
     @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
-    async def test_a_deletion_has_the_last_state_under_its_own_revision(self, world: World, restarted: bool) -> None:
+    async def test_delete_event_has_the_last_value_and_its_own_revision(self, world: World, restarted: bool) -> None:
         col = await things(world)
         made = await world.store.create(col, "one", "a", body(n=1))
         changed = await world.store.update(col, "one", "a", body(n=2), made.revision)
@@ -262,7 +262,7 @@ class StoreContract:
         assert sink.seen[-1] == Seen("DELETED", "one/a", gone.revision, body(n=2).decode())
 
     @pytest.mark.rows("SEL-002")
-    async def test_a_selector_turns_changes_into_comings_and_goings(self, world: World) -> None:
+    async def test_selector_turns_updates_into_added_and_deleted_events(self, world: World) -> None:
         col, store = await things(world), world.store
         sink = RecordingSink()
         col.watch(watch_group(selects=lambda entry: entry.labels.get("n") == "1"), None, sink)
@@ -281,7 +281,7 @@ class StoreContract:
         ]
 
     @pytest.mark.rows("RV-009", "RV-010")
-    async def test_a_watch_from_a_compacted_revision(self, world: World) -> None:
+    async def test_watch_from_a_compacted_revision_fails(self, world: World) -> None:
         col = await things(world)
         story = await history(world, col)
         await world.compact(story[-2].revision)
@@ -313,7 +313,7 @@ class StoreContract:
         assert [seen.key for seen in plain.seen] == ["one/c", "one/later"]
 
     @pytest.mark.rows("RV-020", "ETC-006")
-    async def test_a_value_that_is_no_object_fails_reads_and_is_skipped_in_watches(self, world: World) -> None:
+    async def test_invalid_value_fails_reads_and_is_skipped_in_watches(self, world: World) -> None:
         col, store = await things(world), world.store
         made = await store.create(col, "one", "a", body(n=1))
         await store.create(col, "two", "b", body(n=1))
@@ -338,7 +338,7 @@ class StoreContract:
         assert made.revision < bad
 
     @pytest.mark.rows("ETC-001", "ETC-008")
-    async def test_resources_are_told_apart_and_foreign_keys_ignored(self, world: World) -> None:
+    async def test_resources_are_separate_and_foreign_keys_ignored(self, world: World) -> None:
         store = world.store
         spaces, rooms = store.add(SPACES, False), store.add(ROOMS, False)
         col = await things(world)
@@ -364,7 +364,7 @@ class StoreContract:
     @pytest.mark.rows("ETC-001", "RV-017")
     @pytest.mark.parametrize("resource", [THINGS, ROOMS, SPACES, SECRETS], ids=str)
     @pytest.mark.parametrize("namespace", ["", "one"])
-    async def test_changes_of_others_are_seen_wherever_objects_lie(
+    async def test_watch_delivers_foreign_writes_for_every_key_layout(
         self, world: World, resource: GroupResource, namespace: str
     ) -> None:
         """Keys have different parts before the name: with or without a group, and with or without a namespace."""
@@ -389,7 +389,7 @@ class StoreContract:
         assert again is not col
         assert again.state.ready
 
-    async def test_listeners_hear_changes_in_order(self, world: World) -> None:
+    async def test_subscribers_receive_changes_in_order(self, world: World) -> None:
         col = await things(world)
         heard: list[Seen] = []
         end = col.feed.subscribe(lambda change: heard.append(_seen(change.kind, change.entry)))
@@ -399,7 +399,7 @@ class StoreContract:
         await world.store.create(col, "one", "later", body(n=1))
         assert heard == story
 
-    async def test_a_collection_filled_while_others_write_misses_nothing(self, world: World) -> None:
+    async def test_collection_filled_during_writes_is_complete(self, world: World) -> None:
         col, store = await things(world), world.store
 
         async def write(number: int) -> Entry:

@@ -174,7 +174,7 @@ def test_transition_rule_rejects_a_direct_transition(newest: Kubectl) -> None:
 
 @pytest.mark.rows("B1-002", "B1-004", "B1-007", "DIS-05", "DIS-12", "CND-007")
 def test_v1beta1_schema_may_be_non_structural(newest: Kubectl) -> None:
-    avoided = next(case["schema"] for case in REFUSED if case["name"] == "what the KEP wants to avoid")
+    avoided = next(case["schema"] for case in REFUSED if case["name"] == "the non-structural schema of the KEP")
     newest("apply", "-f", write(newest, [definition(avoided, "v1beta1")]))
     newest("wait", "--for=condition=NonStructuralSchema", f"crd/{NAME}", "--timeout=10s")
     stored = yaml.safe_load(newest("get", "crd", NAME, "-o", "yaml"))

@@ -51,10 +51,10 @@ BAD: list[tuple[str, hooks.Answer, str]] = [
     ("a Status", fixed(page(500, b'{"kind":"Status","status":"Failure","message":"broken"}')), CALL + "broken"),
     ("HTML", fixed(page(200, b"<html>", "text/html")),
      NO_JSON + "json: cannot unmarshal string"),
-    ("half a JSON", fixed(page(200, b'{"response":')),
+    ("truncated JSON", fixed(page(200, b'{"response":')),
      NO_JSON + "unexpected end of JSON input"),
     ("a list", fixed(page(200, b"[]")), NO_JSON + "json: cannot unmarshal array"),
-    ("nothing", fixed(page(200, b"")),
+    ("an empty body", fixed(page(200, b"")),
      CALL + "0-length response with status code: 200 and content type: application/json"),
     ("a wrong type", fixed(document({**V1, "response": {"allowed": "yes"}})),
      CALL + "json: cannot unmarshal string into Go struct field AdmissionResponse.response.allowed of type bool"),
@@ -71,7 +71,7 @@ BAD: list[tuple[str, hooks.Answer, str]] = [
     ("silence", fixed(Raw(hooks.silent)), CALL + 'Post "https://127.0.0.1:'),
     ("a reset", fixed(Raw(hooks.reset)), CALL + "unexpected error when reading response body. Please retry."),
     ("100 MB", fixed(page(200, b" " * 100_000_000)), CALL + "unexpected error when reading response body."),
-    ("without end", fixed(Raw(hooks.endless)), CALL + "unexpected error when reading response body."),
+    ("an endless body", fixed(Raw(hooks.endless)), CALL + "unexpected error when reading response body."),
 ]  # fmt: skip
 
 
@@ -115,9 +115,9 @@ PATCHES = [
      START + "received undecodable patch in webhook response: "),
     ("no list", answered(allowed=True, patch="e30=", patchType="JSONPatch"),
      START + "received undecodable patch in webhook response: json: cannot unmarshal object into"),
-    ("a text", answered(allowed=True, patch="IngiCg==", patchType="JSONPatch"),
+    ("a string", answered(allowed=True, patch="IngiCg==", patchType="JSONPatch"),
      START + "received undecodable patch in webhook response: json: cannot unmarshal string into"),
-    ("what does not apply", hooks.patch({"op": "remove", "path": "/spec/nope"}),
+    ("a missing path", hooks.patch({"op": "remove", "path": "/spec/nope"}),
      "Internal error occurred: error in remove for path: '/spec/nope': Unable to remove nonexistent key: nope: "
      "missing value"),
     ("metadata of the wrong type", hooks.patch({"op": "add", "path": "/metadata", "value": 3}),
@@ -127,7 +127,7 @@ PATCHES = [
      "struct field .kind of type string"),
     ("another group", hooks.patch({"op": "replace", "path": "/apiVersion", "value": "x/v1"}),
      "x/v1, Kind=Widget is unstructured and is not suitable for converting to "),
-    ("no object any more", hooks.patch({"op": "replace", "path": "", "value": []}), "Internal error occurred: "),
+    ("an array as the object", hooks.patch({"op": "replace", "path": "", "value": []}), "Internal error occurred: "),
 ]  # fmt: skip
 
 

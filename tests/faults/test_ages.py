@@ -122,7 +122,7 @@ def _watch(world: World, path: str, **query: str) -> list[Table]:
     return _rows(tables)
 
 
-def _begun(world: World, path: str) -> list[Table]:
+def _initial_events(world: World, path: str) -> list[Table]:
     tables = []
     with world.api.watch(path, headers={"Accept": TABLE}, **BEGIN) as watch:
         while (event := watch.next())["type"] != "BOOKMARK":
@@ -151,8 +151,8 @@ FORMS: dict[str, Callable[[World, str], list[Table]]] = {
     "list, YAML": _yaml,
     "limit": _pages,
     "get": _one_by_one,
-    "watch with initial events": _begun,
-    "watch with initial events again": _begun,
+    "watch with initial events": _initial_events,
+    "watch with initial events again": _initial_events,
     "watch": _watch,
     "watch from resourceVersion=0": lambda world, path: _watch(world, path, resourceVersion="0"),
     "event stream": _events,
@@ -192,7 +192,7 @@ def _ages(row: Table, since: float, until: float) -> tuple[dict[str, str], dict[
     return found, right
 
 
-def _rest(row: Table) -> tuple[list[Any], Any]:
+def _cells_without_ages(row: Table) -> tuple[list[Any], Any]:
     """Return the cells of a row without ages, and its object."""
     shown = zip(row["columns"], row["cells"], strict=True)
     return [None if name in DATED else cell for name, cell in shown], row["object"]
@@ -214,7 +214,7 @@ def _read(world: World) -> Cells:
                     for name, cell in told.items()
                     if cell not in right[name]
                 ]
-            found[path, form] = [_rest(row) for row in rows]
+            found[path, form] = [_cells_without_ages(row) for row in rows]
     assert not wrong, f"{len(wrong)} wrong ages at {world.clock.wrong_by:+d} s:\n" + "\n".join(wrong[:40])
     return found
 
@@ -238,7 +238,7 @@ def _collections(api: Client) -> Iterator[str]:
                 yield f"{place}/{resource['name']}"
 
 
-def _seen(version: str) -> Table:
+def _event_times(version: str) -> Table:
     """Return the fields with the times at which an event of a version was first and last seen."""
     first, last = STAMPS["First Seen"], STAMPS["Last Seen"]
     if version == "v1":
@@ -256,7 +256,7 @@ def _fill(api: Client) -> str:
             name = f"k-{secrets.token_hex(4)}"
             made = {"apiVersion": version, "kind": kind["kind"], "metadata": {"name": name}, **kind["body"]}
             if kind["kind"] == "Event":
-                made |= _seen(version)
+                made |= _event_times(version)
             api.post(kind["path"], made).expect(201)
     covered = {kind["path"] for kind in KINDS}
     for sample in SAMPLES:

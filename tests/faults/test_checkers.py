@@ -54,7 +54,7 @@ def count_twice(history: History, kept: list[Event]) -> None:
     kept[3] = counter(13, 5, 11)
 
 
-def read_the_past(history: History, kept: list[Event]) -> None:
+def read_stale_state(history: History, kept: list[Event]) -> None:
     history.reads.append(Read("counter-0", 13, 11))
 
 
@@ -71,11 +71,11 @@ def swap_events(history: History, kept: list[Event]) -> None:
     events[0], events[1] = events[1], events[0]
 
 
-def call_it_something_else(history: History, kept: list[Event]) -> None:
+def rename_an_object(history: History, kept: list[Event]) -> None:
     history.watched[0].events[0] = Delivered("ADDED", "counter-0", 11)
 
 
-def bring_back_the_deleted(history: History, kept: list[Event]) -> None:
+def restore_a_deleted_object(history: History, kept: list[Event]) -> None:
     del kept[4]
     del history.watched[0].events[3]
 
@@ -83,8 +83,8 @@ def bring_back_the_deleted(history: History, kept: list[Event]) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lose_a_write, renumber_a_write, overwrite_unseen, count_twice, read_the_past, drop_an_event, repeat_an_event,
-        swap_events, call_it_something_else, bring_back_the_deleted,
+        lose_a_write, renumber_a_write, overwrite_unseen, count_twice, read_stale_state, drop_an_event, repeat_an_event,
+        swap_events, rename_an_object, restore_a_deleted_object,
     ],
 )  # fmt: skip
 def test_damaged_history_has_violations(damage: Callable[[History, list[Event]], None]) -> None:

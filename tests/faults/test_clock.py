@@ -30,12 +30,12 @@ def _ages(api: Client, widgets: Resource) -> set[str]:
     return {row["cells"][-1] for row in rows}
 
 
-def _goes(api: Client, definition: str) -> None:
+def _delete_definition(api: Client, definition: str) -> None:
     api.delete(definition).expect(200)
     until(lambda: api.get(definition).status == 404, "the definition goes, and its object with it", within=5)
 
 
-def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
+def _check_clock_jumps(api: Client, widgets: Resource, wrong_by: Clock) -> None:
     """Let the clock jump while a short watch is open, an event is stored, and a definition is deleted."""
     ready = api.get("/readyz?verbose")
     event = {
@@ -60,7 +60,7 @@ def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
         other = serve(api, "gadgets")
         other.create("g")
         wrong_by(-shift)
-        _goes(api, f"{DEFINITIONS}/gadgets.{other.group}")
+        _delete_definition(api, f"{DEFINITIONS}/gadgets.{other.group}")
         assert all(age.strip("<>").isalnum() for age in _ages(api, widgets))
         assert api.get("/readyz?verbose").text == ready.text
     api.get("/api/v1/namespaces/default/events/kept").expect(200)
@@ -86,7 +86,7 @@ def test_clock_jumps_change_only_timestamps(tmp_path: Path, store: str) -> None:
             prefix = f"/registry/{loaded.group}/widgets/"
             load = Load(server.url, loaded.path(), f"{loaded.group}/v1", loaded.kind, seed=14)
             load.start(WRITERS, WATCHERS)
-            _jumps_hurt_nobody(api, widgets, wrong_by)
+            _check_clock_jumps(api, widgets, wrong_by)
             load.finish()
             if etcd:
                 kept = etcd_reader.history(etcd, prefix, 1)

@@ -349,13 +349,13 @@ def test_migration_during_a_webhook_outage_loses_no_object(api: Client, hook: We
     api.patch(path, {"spec": {"versions": versions}}).expect(200)
     turn = 0
 
-    def dying(request: dict[str, Any]) -> Any:
+    def fail_after_20_calls(request: dict[str, Any]) -> Any:
         nonlocal turn
         turn += 1
         return (answer(crontab) if turn < 20 else failed("dead"))(request)
 
     command = [sys.executable, "-m", "apiext", "migrate", f"crontabs.{tabs.group}", "--server", api.url]
-    for broken in (failed("dead"), dying):
+    for broken in (failed("dead"), fail_after_20_calls):
         hook.answer = broken
         ended = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert ended.returncode != 0

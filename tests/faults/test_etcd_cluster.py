@@ -32,7 +32,7 @@ def test_loss_of_etcd_members_loses_no_acknowledged_write(tmp_path: Path) -> Non
             since = etcd_reader.head(members[0])
             load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed=11)
             load.start(WRITERS, WATCHERS)
-            _suffer(members, api, widgets)
+            _inject_member_faults(members, api, widgets)
             load.finish()
             kept = etcd_reader.history(leader(members), f"/registry/{widgets.group}/widgets/", since + 1)
             assert "Traceback" not in server.log_tail()
@@ -42,7 +42,7 @@ def test_loss_of_etcd_members_loses_no_acknowledged_write(tmp_path: Path) -> Non
         assert len(load.history.writes) > 100, "too few acknowledged writes to judge by"
 
 
-def _suffer(members: list[Member], api: Client, widgets: Resource) -> None:
+def _inject_member_faults(members: list[Member], api: Client, widgets: Resource) -> None:
     """Kill or pause members, one at a time and finally all; check each time that writes soon succeed."""
     first = leader(members)
     follower = next(member for member in members if member is not first)

@@ -95,13 +95,13 @@ def test_each_collection_listener_has_a_row() -> None:
                 if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                     continue
                 called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
-                if any(_follows(one) for one in called):
+                if any(_is_subscription(one) for one in called):
                     within = f"{outer.name}." if isinstance(outer, ast.ClassDef) else ""
                     found.add(f"{file.relative_to(ROOT / 'apiext').as_posix()} {within}{function.name}")
     assert found == set(FOLLOWERS)
 
 
-def _follows(called: ast.expr) -> bool:
+def _is_subscription(called: ast.expr) -> bool:
     if not isinstance(called, ast.Attribute) or called.attr not in ("subscribe", "follow"):
         return False
     whose = ast.unparse(called.value).rpartition(".")[2]
@@ -151,18 +151,20 @@ def odd_objects() -> Iterator[dict[str, Any]]:
 
 def put(etcd: Etcd, place: str, documents: Mapping[str, Any]) -> None:
     """Store objects by name in etcd, 100 in each transaction."""
-    named = [(coded(f"/registry/{place}/{name}".encode()), coded(encoded(it))) for name, it in documents.items()]
+    named = [
+        (base64_text(f"/registry/{place}/{name}".encode()), base64_text(encoded(it))) for name, it in documents.items()
+    ]
     for first in range(0, len(named), 100):
         writes = [{"requestPut": {"key": key, "value": value}} for key, value in named[first : first + 100]]
         etcd.call("kv/txn", {"success": writes})
 
 
 def remove(etcd: Etcd, place: str) -> None:
-    key, end = (coded(f"/registry/{place}/odd{last}".encode()) for last in ("", "~"))
+    key, end = (base64_text(f"/registry/{place}/odd{last}".encode()) for last in ("", "~"))
     etcd.call("kv/deleterange", {"key": key, "range_end": end})
 
 
-def coded(raw: bytes) -> str:
+def base64_text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
@@ -176,11 +178,11 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         yield running
 
 
-def run(etcd: Etcd, directory: Path) -> Any:
+def run_server(etcd: Etcd, directory: Path) -> Any:
     return running_server([*FLAGS, f"--etcd-servers={etcd.url}"], directory)
 
 
-def answers(server: Server) -> None:
+def check_responses(server: Server) -> None:
     assert Client(server.url).get("/readyz").status == 200
     Client(server.url).get("/api/v1/namespaces/default").expect(200)
     assert "a listener of" not in server.log_tail()
@@ -189,16 +191,16 @@ def answers(server: Server) -> None:
 @pytest.mark.rows("RV-020")
 def test_stored_objects_of_any_shape_do_not_stop_the_server(etcd: Etcd, tmp_path: Path) -> None:
     objects = {f"odd{number}": document for number, document in enumerate(odd_objects())}
-    with run(etcd, tmp_path) as server:
+    with run_server(etcd, tmp_path) as server:
         for place in PLACES:
             put(etcd, place, objects)
         until(lambda: Client(server.url).get("/readyz").status == 200, "it is ready")
-        answers(server)
-    with run(etcd, tmp_path) as server:
-        answers(server)
+        check_responses(server)
+    with run_server(etcd, tmp_path) as server:
+        check_responses(server)
         for place in PLACES:
             remove(etcd, place)
-        answers(server)
+        check_responses(server)
 
 
 def named(**fields: Any) -> dict[str, Any]:
@@ -237,14 +239,14 @@ LARGE: Mapping[str, tuple[str, Any]] = {
 
 @pytest.mark.rows("RV-020")
 def test_large_stored_objects_cost_linear_cpu_and_memory(etcd: Etcd, tmp_path: Path) -> None:
-    with run(etcd, tmp_path) as server:
+    with run_server(etcd, tmp_path) as server:
         for what, (place, document) in LARGE.items():
             print(what, len(encoded(document)))
             with strained(server, cpu=1.5, mib=80):
                 put(etcd, place, {"odd": document})
-                answers(server)
+                check_responses(server)
                 pause(0.3)
-    with run(etcd, tmp_path) as server:
-        answers(server)
+    with run_server(etcd, tmp_path) as server:
+        check_responses(server)
         for place in PLACES:
             remove(etcd, place)

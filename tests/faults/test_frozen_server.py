@@ -41,7 +41,7 @@ class Waiting:
         return int(whole.split()[1]), whole
 
 
-def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: float) -> list[tuple[int, str]]:
+def _send_while_paused(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: float) -> list[tuple[int, str]]:
     """Pause a server, send the requests of ``meanwhile``, resume the server; return the responses."""
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
@@ -53,7 +53,7 @@ def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: flo
     return [waiting.status() for waiting in sent]
 
 
-def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
+def _check_reads_are_fresh(asleep: Server, awake: Resource, seconds: float) -> None:
     """Check that a successful read contains a write that was acknowledged before the read was sent."""
     path = awake.path("seen")
 
@@ -64,12 +64,12 @@ def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
         return [Waiting(asleep, "GET", path), Waiting(asleep, "GET", awake.path())]
 
     revisions: list[str] = []
-    for status, body in _frozen(asleep, meanwhile, seconds):
+    for status, body in _send_while_paused(asleep, meanwhile, seconds):
         assert status in (200, 429, 503, 504), body
         assert status != 200 or f'"resourceVersion":"{revisions[0]}"' in body, (revisions, body)
 
 
-def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float) -> None:
+def _check_writes_follow_the_new_definition(asleep: Server, awake: Client, seconds: float) -> None:
     """Check that no write is stored that the changed definition forbids, or whose definition was deleted."""
     group = fresh_group()
     for plural in ("widgets", "gadgets"):
@@ -88,7 +88,7 @@ def _old_definitions_do_not_count(asleep: Server, awake: Client, seconds: float)
         until(lambda: awake.post(places["Widget"], body % (group, "Widget")).status == 422, "it tells", within=5)
         return sent
 
-    (widget, told), (gadget, _) = _frozen(asleep, meanwhile, seconds)
+    (widget, told), (gadget, _) = _send_while_paused(asleep, meanwhile, seconds)
     assert widget in (422, 429, 500, 503, 504), told
     assert gadget in (404, 405, 429, 500, 503, 504)
     assert awake.get(places["Widget"]).expect(200)["items"] == []
@@ -114,8 +114,8 @@ def test_resumed_server_has_missed_no_change(tmp_path: Path) -> None:
             for load, _ in loads:
                 load.start(2, 2)
             for _ in range(ROUNDS):
-                _reads_are_new(asleep, seen, chance.uniform(0, 1.5))
-                _old_definitions_do_not_count(asleep, api, chance.uniform(0, 1.0))
+                _check_reads_are_fresh(asleep, seen, chance.uniform(0, 1.5))
+                _check_writes_follow_the_new_definition(asleep, api, chance.uniform(0, 1.0))
             found = []
             for load, widgets in loads:
                 load.finish()

@@ -173,7 +173,7 @@ COSTLY: dict[str, tuple[Send, int]] = {
     ),
     "ports": (service(ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]), 201),
     "ports of nodes": (service(type="NodePort", ports=PORTS), 201),
-    "ports of nodes that nobody names": (
+    "unnamed ports of nodes": (
         service(type="NodePort", ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]),
         500,
     ),

@@ -66,7 +66,7 @@ def wait_until_begun(etcd: Etcd, widgets: Resource, namespace: str) -> None:
     assert left > HELD, "it was over before the kill"
 
 
-def wait_until_gone(api: Client, path: str) -> None:
+def wait_until_deleted(api: Client, path: str) -> None:
     """Wait until an object is deleted."""
     until(lambda: api.get(path).status == 404, f"{path} has gone", within=15)
 
@@ -101,5 +101,5 @@ def test_deletions_continue_after_a_kill(tmp_path: Path) -> None:
             assert api.post(widgets.path("", namespace), widgets.make("late")).status == 403
         for widgets, namespace, path in places:
             remove_finalizers(api, widgets, namespace, etcd)
-            wait_until_gone(api, path)
+            wait_until_deleted(api, path)
         assert api.get(kept.path()).status == 200

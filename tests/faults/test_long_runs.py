@@ -46,7 +46,7 @@ class Sample:
     threads: int
 
 
-def sampled(server: Server, began: float) -> Sample:
+def take_sample(server: Server, began: float) -> Sample:
     """Return a sample of the server now."""
     process = Path(f"/proc/{server.pid}")
     files, threads = len(os.listdir(process / "fd")), len(os.listdir(process / "task"))
@@ -71,10 +71,10 @@ def test_steady_load_keeps_latency_and_memory_bounded(tmp_path: Path) -> None:
         began, samples, crowd = time.monotonic(), list[Sample](), list[float]()
         while time.monotonic() - began < 60 * minutes:
             pause(1.0)
-            samples.append(sampled(server, began))
+            samples.append(take_sample(server, began))
             crowd.append(busy())
         load.finish()
-        until(lambda: sampled(server, began).files < samples[0].files - WATCHERS, "watches and clients are gone")
+        until(lambda: take_sample(server, began).files < samples[0].files - WATCHERS, "watches and clients are gone")
     late = samples[int(WARM * len(samples)) :]
     grows, slow = slope(late), statistics.fmean(crowd)
     for name, took in (("reads", load.reads), ("writes", load.writes), ("deliveries", load.deliveries)):
@@ -93,7 +93,7 @@ def test_steady_load_keeps_latency_and_memory_bounded(tmp_path: Path) -> None:
     assert grows * hours <= 1 + hours, "it grows by more than a MiB an hour, and one for what is got from the system"
 
 
-def _each(task: Callable[[str], object], groups: Iterable[str]) -> None:
+def _for_each(task: Callable[[str], object], groups: Iterable[str]) -> None:
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(task, groups))
 
@@ -108,11 +108,11 @@ def _create_definitions(api: Client, groups: list[str]) -> None:
         api.get(widgets.path()).expect(200)
         api.get(f"/openapi/v3/apis/{group}/v1").expect(200)
 
-    _each(make, groups)
+    _for_each(make, groups)
 
 
 def _delete_definitions(api: Client, groups: list[str]) -> None:
-    _each(lambda group: api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200), groups)
+    _for_each(lambda group: api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200), groups)
     until(lambda: not api.get(f"{DEFINITIONS}?limit=1").expect(200)["items"], "all are gone", 120, every=0.5)
 
 
@@ -128,11 +128,11 @@ def test_deleted_definitions_free_their_memory(tmp_path: Path) -> None:
             _delete_definitions(api, groups)
             told.append(memory(server, "VmRSS"))
         until(lambda: "example.com" not in api.get("/metrics").text, "nothing is counted of them", FORGOTTEN, every=1.0)
-        left = until(lambda: _below(server, told[2]), f"less than with {MANY} of them", FORGOTTEN, every=1.0)
+        left = until(lambda: _memory_below(server, told[2]), f"less than with {MANY} of them", FORGOTTEN, every=1.0)
     shown = ", ".join(f"{each:.0f}" for each in told)
     print(f"made and deleted 20, {MANY} and {MANY}: {shown} MiB, and {left:.1f} when that was forgotten")
 
 
-def _below(server: Server, bound: float) -> float | None:
+def _memory_below(server: Server, bound: float) -> float | None:
     found = memory(server, "VmRSS")
     return found if found <= bound else None

@@ -37,14 +37,14 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 @contextlib.contextmanager
-def served(etcd: Etcd, directory: Path) -> Iterator[tuple[Server, Resource]]:
+def running_with_widgets(etcd: Etcd, directory: Path) -> Iterator[tuple[Server, Resource]]:
     """Run a server with one resource."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", f"--etcd-prefix=/{directory.name}"]
     with running_server(flags, directory) as server:
         yield server, serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
 
 
-def opened(server: Server, widgets: Resource, buffer: int = 0) -> socket.socket:
+def open_watch(server: Server, widgets: Resource, buffer: int = 0) -> socket.socket:
     """Return the socket of a new watch."""
     address = urlsplit(server.url)
     line = socket.socket()
@@ -58,9 +58,9 @@ def opened(server: Server, widgets: Resource, buffer: int = 0) -> socket.socket:
 
 @pytest.mark.rows("RV-017")
 def test_stalled_watchers_cost_little_and_miss_no_event(etcd: Etcd, tmp_path: Path) -> None:
-    with served(etcd, tmp_path) as (server, widgets), contextlib.ExitStack() as stack:
+    with running_with_widgets(etcd, tmp_path) as (server, widgets), contextlib.ExitStack() as stack:
         widgets.create("a")
-        stalled = [stack.enter_context(opened(server, widgets, 65_536)) for _ in range(STALLED)]
+        stalled = [stack.enter_context(open_watch(server, widgets, 65_536)) for _ in range(STALLED)]
         with widgets.api.watch(widgets.path(), resourceVersion=0) as watch:
             watch.next("ADDED")
             had = memory(server, "VmRSS")
@@ -72,12 +72,12 @@ def test_stalled_watchers_cost_little_and_miss_no_event(etcd: Etcd, tmp_path: Pa
         print(f"{STALLED} watchers that never read take {grown:.0f} MiB of {EVENTS * EVENT >> 20} MiB of events")
         # the events once, as much free memory in the heap, and 1 MiB for each watcher
         assert grown < STALLED + 2 * EVENTS * EVENT / 1e6, "stalled ones have events of their own"
-        for numbers, over in map(_seen, stalled):
+        for numbers, over in map(_read_numbers, stalled):
             assert numbers == list(range(len(numbers))), "events are missing in the middle"
             assert over or len(numbers) == EVENTS
 
 
-def _seen(line: socket.socket) -> tuple[list[int], bool]:
+def _read_numbers(line: socket.socket) -> tuple[list[int], bool]:
     """Read until the last event or the end; return the received numbers, and whether the watch has ended."""
     last, numbers = b"", []
     with contextlib.suppress(ConnectionResetError):
@@ -144,8 +144,8 @@ def test_shutdown_completes_watches_and_pending_writes(etcd: Etcd, tmp_path: Pat
         pytest.skip(f"this system gives {hard} descriptors to a process")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
     seen = Ended()
-    with served(etcd, tmp_path) as (server, widgets):
-        watching = [opened(server, widgets) for _ in range(WATCHERS)]
+    with running_with_widgets(etcd, tmp_path) as (server, widgets):
+        watching = [open_watch(server, widgets) for _ in range(WATCHERS)]
         threads = [threading.Thread(target=_write, args=(server, widgets, at, seen)) for at in range(WRITERS)]
         for thread in threads:
             thread.start()
@@ -163,7 +163,7 @@ def test_shutdown_completes_watches_and_pending_writes(etcd: Etcd, tmp_path: Pat
     assert not seen.wrong, seen.wrong[:5]
     assert seen.refused == WRITERS
     assert all(whole for _, whole in told), f"{sum(not whole for _, whole in told)} streams have no end"
-    with served(etcd, tmp_path) as (server, _):
+    with running_with_widgets(etcd, tmp_path) as (server, _):
         items = Client(server.url).get(widgets.path()).expect(200)["items"]
     there = {item["metadata"]["name"] for item in items}
     assert there >= set(seen.acknowledged)

@@ -64,7 +64,7 @@ def rig(directory: Path) -> Iterator[Rig]:
 
 
 @contextlib.contextmanager
-def loaded(rig: Rig, seed: int) -> Iterator[Load]:
+def running_load(rig: Rig, seed: int) -> Iterator[Load]:
     """Run writers and watchers during the block; check afterwards that no write or event was lost."""
     widgets = serve(rig.api, schema={"openAPIV3Schema": SCHEMA})
     since = etcd_reader.head(leader(rig.members))
@@ -94,13 +94,13 @@ def cut_off(rig: Rig, chance: random.Random) -> None:
     until(rig.ready, "ready again", within=5)
 
 
-def no_way_to_the_leader(rig: Rig, _chance: random.Random) -> None:
+def cut_link_to_the_leader(rig: Rig, _chance: random.Random) -> None:
     """Cut the link between the server and the leader; the members still reach each other."""
     rig.net.cut(API, [rig.of(leader(rig.members))])
     prompt(written(rig.api, rig.widgets), 10)  # a call without a response and a connect take three seconds each
 
 
-def lost_leader(rig: Rig, chance: random.Random) -> None:
+def isolate_the_leader(rig: Rig, chance: random.Random) -> None:
     """Cut one or both directions between the leader and the other members: it answers the server, but commits
     nothing."""
     first = rig.of(leader(rig.members))
@@ -136,15 +136,15 @@ def flapping(rig: Rig, chance: random.Random) -> None:
 
 
 BAD = {"delay": 0.2, "jitter": 0.1, "loss": 0.05, "rate": 125_000}  # seconds, seconds, share, bytes per second
-PARTITIONS = (cut_off, no_way_to_the_leader, lost_leader, minority, flapping)
+PARTITIONS = (cut_off, cut_link_to_the_leader, isolate_the_leader, minority, flapping)
 
 
-def _suffer(rig: Rig, rounds: int, faults: int) -> None:
+def _inject_partitions(rig: Rig, rounds: int, faults: int) -> None:
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed}")
     chance = random.Random(seed)
     for _ in range(rounds):
-        with loaded(rig, seed):
+        with running_load(rig, seed):
             for fault in chance.sample(PARTITIONS, faults):
                 pause(0.5)
                 print(fault.__name__, flush=True)
@@ -155,7 +155,7 @@ def _suffer(rig: Rig, rounds: int, faults: int) -> None:
 
 def _write_slowly(rig: Rig, size: int) -> None:
     """Write a large object over a slow and lossy link; the write must succeed."""
-    with loaded(rig, 3):
+    with running_load(rig, 3):
         rig.net.between(API, ETCD, **BAD)
         began = time.monotonic()
         rig.api.request("POST", rig.widgets.path(), rig.widgets.make("big", text="x" * size), timeout=60).expect(201)
@@ -168,12 +168,12 @@ def _write_slowly(rig: Rig, size: int) -> None:
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005", "HLT-001", "HLT-002")
 def test_partitions_and_a_slow_link_lose_no_acknowledged_write(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        _suffer(made, 1, 2)
+        _inject_partitions(made, 1, 2)
         _write_slowly(made, 100_000)
 
 
 @pytest.mark.long
 def test_many_partitions_lose_no_acknowledged_write(tmp_path: Path) -> None:
     with rig(tmp_path) as made:
-        _suffer(made, 10, len(PARTITIONS))
+        _inject_partitions(made, 10, len(PARTITIONS))
         _write_slowly(made, 900_000)

@@ -44,7 +44,7 @@ class Acknowledged:
             self.compacted = max(self.compacted, int(words[0]))
 
 
-def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[Call]:
+def record_writes(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[Call]:
     """Run the writer and return the recorded calls on its files."""
     library, directory, record = recorder(tmp_path), tmp_path / "store", tmp_path / "record"
     directory.mkdir()
@@ -55,7 +55,7 @@ def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[C
     return list(read(record))
 
 
-def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
+def check_images(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
     """Check this number of images of power cuts at random times; return the violations."""
     wrong: list[str] = []
     moments = sorted(chance.sample(range(len(calls)), min(images, len(calls))))
@@ -74,11 +74,13 @@ def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
             with tempfile.TemporaryDirectory(dir=MEMORY) as scratch:
                 for name, content in disk.image(chance).items():
                     (Path(scratch) / name).write_bytes(content)
-                wrong += [f"after call {moment}: {fault}" for fault in faults(Path(scratch) / "store.db", told)]
+                wrong += [
+                    f"after call {moment}: {fault}" for fault in image_violations(Path(scratch) / "store.db", told)
+                ]
     return wrong
 
 
-def faults(store: Path, told: Acknowledged) -> list[str]:
+def image_violations(store: Path, told: Acknowledged) -> list[str]:
     """Open an image and return its violations."""
     try:
         kept = asyncio.run(kept_in_store.opened(store))
@@ -120,13 +122,13 @@ def seed() -> int:
 )
 def test_power_cut_loses_no_acknowledged_write(tmp_path: Path, writes: int, images: int) -> None:
     chosen = seed()
-    calls = recorded(tmp_path, chosen, writes, "FULL")
+    calls = record_writes(tmp_path, chosen, writes, "FULL")
     syncs = sum(call.kind == "s" and call.file == "store.db" for call in calls)
     assert syncs >= 5, f"only {syncs} checkpoints: too few to judge by"
-    found = cut(calls, images, random.Random(chosen))
+    found = check_images(calls, images, random.Random(chosen))
     assert not found, f"{len(found)} faults:\n" + "\n".join(found[:20])
 
 
 def test_checker_detects_a_store_without_sync(tmp_path: Path) -> None:
-    calls = recorded(tmp_path, 1, WRITES // 2, "OFF")
-    assert cut(calls, 100, random.Random(1)), "a store without syncs lost nothing: the images prove nothing"
+    calls = record_writes(tmp_path, 1, WRITES // 2, "OFF")
+    assert check_images(calls, 100, random.Random(1)), "a store without syncs lost nothing: the images prove nothing"

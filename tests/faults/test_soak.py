@@ -49,7 +49,7 @@ def test_soak_grows_no_memory_descriptors_or_threads(tmp_path: Path) -> None:
     assert not grown, grown
 
 
-def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
+def artificial_soak(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
     """Return the minutes of an artificial soak, with noise; ``change`` maps the number of a minute to its figures."""
     noise = random.Random(7)
     return [
@@ -75,18 +75,18 @@ def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
     ids=["calm", "caches", "pools", "busy", "busier", "memory", "descriptors", "threads", "lag"],
 )
 def test_checker_detects_growth(change: Callable[[int], Minute], told: str, minutes: int) -> None:
-    found = growth(soaked(change, minutes))
+    found = growth(artificial_soak(change, minutes))
     assert [told in line for line in found] == [True] * bool(told), found
 
 
 def test_lag_is_computed_between_two_scrapes() -> None:
-    def scraped(*counts: int) -> dict[float, int]:
+    def parse_counts(*counts: int) -> dict[float, int]:
         bounds = ("0.001", "0.01", "0.1", "+Inf")
         lines = (f'{name}{{le="{le}"}} {n}' for le, n in zip(bounds, counts, strict=True))
         return lags("\n".join(lines))
 
     name = "apiext_event_loop_lag_seconds_bucket"
-    assert lag_of(scraped(0, 0, 0, 0), scraped(200, 200, 200, 200)) == 1
-    assert lag_of(scraped(200, 200, 200, 200), scraped(200, 299, 300, 300)) == 10
-    assert lag_of(scraped(200, 200, 200, 200), scraped(200, 298, 300, 300)) == 100
-    assert lag_of(scraped(0, 0, 0, 0), scraped(0, 0, 0, 2)) == float("inf")
+    assert lag_of(parse_counts(0, 0, 0, 0), parse_counts(200, 200, 200, 200)) == 1
+    assert lag_of(parse_counts(200, 200, 200, 200), parse_counts(200, 299, 300, 300)) == 10
+    assert lag_of(parse_counts(200, 200, 200, 200), parse_counts(200, 298, 300, 300)) == 100
+    assert lag_of(parse_counts(0, 0, 0, 0), parse_counts(0, 0, 0, 2)) == float("inf")

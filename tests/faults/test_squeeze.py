@@ -46,7 +46,7 @@ def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str
         yield server
 
 
-def copies(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
+def write_objects_to_etcd(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
     """Write objects o0000, o0001 … directly to etcd, which takes a tenth of the time of creates by the server."""
     widgets.create("model", **spec)
     key = f"/registry/{widgets.group}/widgets/default/model".encode()
@@ -163,7 +163,7 @@ def _read_at_once(
     return sizes, max(waits)
 
 
-def _check_some_get_it(
+def _check_some_readers_get_the_list(
     server: Server, path: str, sizes: list[int], whole: int, headers: Mapping[str, str] = NONE
 ) -> None:
     """Check that some of many readers get a list of more than ``whole`` bytes, the other readers an error. A single
@@ -182,7 +182,7 @@ def test_large_lists_are_served_in_little_memory(tmp_path: Path) -> None:
         for pace in (0.0, 0.002):
             sizes, waited = _read_at_once(server, widgets.path(), readers, pace)
             print(f"{memory(server, 'VmHWM'):.0f} MiB at most; others waited {waited:.2f} s")
-            _check_some_get_it(server, widgets.path(), sizes, count * size)
+            _check_some_readers_get_the_list(server, widgets.path(), sizes, count * size)
             prompt(waited, 0.5)
         widgets.create("after")
         assert server.process is not None
@@ -202,7 +202,7 @@ def test_objects_that_do_not_fit_into_memory_are_refused(tmp_path: Path) -> None
         assert taken > 60
         sizes, waited = _read_at_once(server, widgets.path(), 10, 0.0)
         print(f"{taken} objects of 1 MiB; {memory(server, 'VmHWM'):.0f} MiB at most; others waited {waited:.2f} s")
-        _check_some_get_it(server, widgets.path(), sizes, taken * MIB)
+        _check_some_readers_get_the_list(server, widgets.path(), sizes, taken * MIB)
         prompt(waited, 0.5)
         api.patch(widgets.path("small"), {"spec": {"a": 2}}, MERGE).expect(200)
         api.delete(widgets.path("o0")).expect(200)
@@ -231,7 +231,7 @@ def test_encoded_lists_are_served_in_little_memory(tmp_path: Path, headers: dict
             sizes, waited = _read_at_once(server, path, readers, 0.0, headers)
             print(f"{sorted(sizes)}; {memory(server, 'VmHWM'):.0f} MiB at most; others waited {waited:.2f} s")
             if count == few:
-                _check_some_get_it(server, path, sizes, whole, headers)
+                _check_some_readers_get_the_list(server, path, sizes, whole, headers)
             assert all(each > whole or each in (429, 503) for each in sizes)
         assert server.process is not None
         assert server.process.poll() is None
@@ -243,7 +243,7 @@ def test_server_survives_a_store_larger_than_memory(tmp_path: Path) -> None:
         with squeezed(etcd, tmp_path) as server:
             api = Client(server.url)
             widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-            copies(etcd, widgets, 230, text="x" * MIB)
+            write_objects_to_etcd(etcd, widgets, 230, text="x" * MIB)
         # the caches never fill, so readiness would wait for them
         soon = "--storage-initialization-timeout=5s"
         with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix, soon) as server:
@@ -263,7 +263,7 @@ def test_listed_objects_are_held_once_in_memory(tmp_path: Path) -> None:
     with running_etcd(tmp_path / "etcd") as etcd:
         with squeezed(etcd, tmp_path) as server:
             widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
-            copies(etcd, widgets, count, text="12345678" * (size // 8))
+            write_objects_to_etcd(etcd, widgets, count, text="12345678" * (size // 8))
         with squeezed(etcd, tmp_path) as server:
             until(lambda: Client(server.url).get(widgets.path("o0001"), resourceVersion=0).status == 200, "filled", 20)
             had = memory(server, "VmRSS")
@@ -282,7 +282,7 @@ def test_delete_collection_holds_no_decoded_objects(tmp_path: Path) -> None:
     count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
     with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as server:
         widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
-        copies(etcd, widgets, count, **fields)
+        write_objects_to_etcd(etcd, widgets, count, **fields)
         until(lambda: widgets.api.get(widgets.path(f"o{count - 1:04}")).status == 200, "all are there", 20)
         had = memory(server, "VmRSS")
         forget_peak(server)

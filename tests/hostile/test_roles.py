@@ -23,7 +23,7 @@ pytestmark = pytest.mark.rows("AUT-003")
 
 
 @pytest.fixture(scope="module")
-def judging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+def rbac_victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """A server with RBAC."""
     with running_victim(tmp_path_factory.mktemp("roles"), (*PLAIN, "--authorization-mode=RBAC")) as running:
         yield running
@@ -44,7 +44,7 @@ def bind(admin: Client, name: str) -> None:
     admin.post(f"{INSIDE}/rolebindings", body).expect(201)
 
 
-def may(admin: Client, path: str) -> bool:
+def is_allowed(admin: Client, path: str) -> bool:
     return admin.get(path, JOE).status != 403
 
 
@@ -54,19 +54,19 @@ def review(admin: Client, user: str, groups: list[str], wanted: dict[str, str]) 
     return bool(found["status"]["allowed"])
 
 
-def test_wide_role_does_not_block_the_server(judging: Victim) -> None:
-    admin = judging.api
+def test_wide_role_does_not_block_the_server(rbac_victim: Victim) -> None:
+    admin = rbac_victim.api
     names, resources = ([f"{letter}{number}" for number in range(WIDE)] for letter in "nr")
-    with judging.attacked():
+    with rbac_victim.attacked():
         made = role("wide", rule(resources=[*resources, "configmaps"], resourceNames=names))
         admin.post(f"{INSIDE}/roles", made).expect(201)
         bind(admin, "wide")
-        until(lambda: may(admin, LAST), "the role counts")
-        assert not may(admin, "/api/v1/namespaces/default/configmaps/other")
+        until(lambda: is_allowed(admin, LAST), "the role counts")
+        assert not is_allowed(admin, "/api/v1/namespaces/default/configmaps/other")
 
 
-def test_many_rules_of_a_user_do_not_block_the_server(judging: Victim) -> None:
-    admin = judging.api
+def test_many_rules_of_a_user_do_not_block_the_server(rbac_victim: Victim) -> None:
+    admin = rbac_victim.api
     for number in range(ROLES):
         name = f"many{number}"
         made = role(name, *(rule(resourceNames=[f"n{number}-{one}"]) for one in range(RULES)))
@@ -74,24 +74,24 @@ def test_many_rules_of_a_user_do_not_block_the_server(judging: Victim) -> None:
         bind(admin, name)
     last = {"verb": "get", "resource": "pods", "namespace": "default", "name": f"n{ROLES - 1}-{RULES - 1}"}
     until(lambda: review(admin, "joe", [], last), "the roles count")
-    with judging.attacked():
+    with rbac_victim.attacked():
         for _ in range(100):
-            assert not may(admin, "/api/v1/namespaces/default/pods")
+            assert not is_allowed(admin, "/api/v1/namespaces/default/pods")
     question = {"apiVersion": "authorization.k8s.io/v1", "spec": {"namespace": "default"}}
-    with judging.attacked():
+    with rbac_victim.attacked():
         found = admin.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", question, JOE)
     assert len(found.expect(201)["status"]["resourceRules"]) >= ROLES * RULES
 
 
-def test_review_of_many_groups_does_not_block_the_server(judging: Victim) -> None:
-    admin = judging.api
+def test_review_of_many_groups_does_not_block_the_server(rbac_victim: Victim) -> None:
+    admin = rbac_victim.api
     groups = ["g"] * GROUPS
     wanted = {"verb": "get", "resource": "pods"}
-    with judging.attacked():
+    with rbac_victim.attacked():
         assert not review(admin, "", groups, wanted)
     assert review(admin, "", [*groups, "system:masters"], wanted)
 
 
-def test_server_restarts_with_many_roles(judging: Victim) -> None:
-    judging.restart()
-    assert may(judging.api, LAST)
+def test_server_restarts_with_many_roles(rbac_victim: Victim) -> None:
+    rbac_victim.restart()
+    assert is_allowed(rbac_victim.api, LAST)

@@ -81,17 +81,17 @@ class Follower:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
-    def output_lines(self) -> list[str]:
+    def output(self) -> list[str]:
         """The lines of its output."""
         return (self.directory / f"{self.name}.said").read_text(errors="replace").splitlines()
 
-    def has_handled_create(self, api: Client, name: str) -> bool:
+    def saw_create(self, api: Client, name: str) -> bool:
         """Report whether the program has printed a new object."""
-        return f"+{name}" in self.output_lines
+        return f"+{name}" in self.output
 
-    def has_handled_delete(self, api: Client, name: str) -> bool:
+    def saw_delete(self, api: Client, name: str) -> bool:
         """Report whether the program has printed a deletion."""
-        return f"-{name}" in self.output_lines
+        return f"-{name}" in self.output
 
     @contextlib.contextmanager
     def running(self, kubeconfig: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -114,32 +114,32 @@ class Follower:
 class Kopf(Follower):
     """A kopf operator: it sets a status, and its finalizer delays deletions until it has cleaned up."""
 
-    def has_handled_create(self, api: Client, name: str) -> bool:
+    def saw_create(self, api: Client, name: str) -> bool:
         return (api.get(f"{CRONTABS}/{name}").json.get("status") or {}).get("phase") == "Scheduled"
 
-    def has_handled_delete(self, api: Client, name: str) -> bool:
-        return f"cleaned up {name}" in self.output_lines
+    def saw_delete(self, api: Client, name: str) -> bool:
+        return f"cleaned up {name}" in self.output
 
 
 class Manager(Follower):
     """A manager of controller-runtime with leader election: it creates a config map for each object."""
 
-    def has_handled_create(self, api: Client, name: str) -> bool:
+    def saw_create(self, api: Client, name: str) -> bool:
         answer = api.get(f"{MAPS}/{name}")
         return answer.status == 200 and answer.json["data"] == {"image": f"image-of-{name}"}
 
-    def has_handled_delete(self, api: Client, name: str) -> bool:
+    def saw_delete(self, api: Client, name: str) -> bool:
         return api.get(f"{MAPS}/{name}").status == 404  # the server's garbage collector deletes it
 
 
 class Maps(Follower):
     """A program that watches config maps; the test writes one for each crontab."""
 
-    def has_handled_create(self, api: Client, name: str) -> bool:
-        return f"+beside-{name}" in self.output_lines
+    def saw_create(self, api: Client, name: str) -> bool:
+        return f"+beside-{name}" in self.output
 
-    def has_handled_delete(self, api: Client, name: str) -> bool:
-        return f"-beside-{name}" in self.output_lines
+    def saw_delete(self, api: Client, name: str) -> bool:
+        return f"-beside-{name}" in self.output
 
 
 def _python(directory: Path) -> Iterator[Follower]:
@@ -194,11 +194,9 @@ def world(tmp_path: Path) -> Iterator[World]:
             stop(etcd.process)
 
 
-def _wait_for_all(followers: Sequence[Follower], seen: Callable[[Follower], bool], what: str) -> None:
+def _wait_all(followers: Sequence[Follower], seen: Callable[[Follower], bool], what: str) -> None:
     for each in followers:
-        until(
-            lambda each=each: seen(each), f"{each.name} takes note of {what}; it said {each.output_lines[-5:]}", WITHIN
-        )  # type: ignore[misc]
+        until(lambda each=each: seen(each), f"{each.name} takes note of {what}; it said {each.output[-5:]}", WITHIN)  # type: ignore[misc]
 
 
 @pytest.mark.rows("KUB-006", "RV-009", "RV-010", "WRI-017")
@@ -218,28 +216,22 @@ def test_operators_survive_restarts_of_server_and_etcd(
     kubeconfig = str(world.server.ready["kubeconfig"])
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(each.running(kubeconfig)) for each in followers]
-        _wait_for_all(followers, lambda it: it.has_handled_create(world.api, "was-there"), "what was there")
+        _wait_all(followers, lambda it: it.saw_create(world.api, "was-there"), "what was there")
         for fault in (world.kill_the_server, world.restart_etcd) * (1 if programs is _python else 2):
             number = f"{fault.__name__.replace('_', '-')}-{world.server.pid}"
             _write(world.api, f"before-{number}")
-            _wait_for_all(
-                followers, lambda it, name=f"before-{number}": it.has_handled_create(world.api, name), "a new one"
-            )  # type: ignore[misc]
+            _wait_all(followers, lambda it, name=f"before-{number}": it.saw_create(world.api, name), "a new one")  # type: ignore[misc]
             fault()
             back = time.monotonic()
             _write(world.api, f"after-{number}")
-            _wait_for_all(
-                followers, lambda it, name=f"after-{number}": it.has_handled_create(world.api, name), "one after it"
-            )  # type: ignore[misc]
+            _wait_all(followers, lambda it, name=f"after-{number}": it.saw_create(world.api, name), "one after it")  # type: ignore[misc]
             names = ", ".join(each.name for each in followers)
             print(f"{names}: converged {time.monotonic() - back:.1f} s after {fault.__name__}")
             _remove(world.api, f"before-{number}")
-            _wait_for_all(
-                followers, lambda it, name=f"before-{number}": it.has_handled_delete(world.api, name), "a deletion"
-            )  # type: ignore[misc]
+            _wait_all(followers, lambda it, name=f"before-{number}": it.saw_delete(world.api, name), "a deletion")  # type: ignore[misc]
         assert [process.poll() for process in running] == [None] * len(running), "one of them gave up"
         for each in followers:
-            told = [line for line in each.output_lines if line.startswith(("-", "cleaned up"))]
+            told = [line for line in each.output if line.startswith(("-", "cleaned up"))]
             assert len(told) == len(set(told)), f"{each.name} was told of a deletion twice: {told}"
         _remove(world.api, "was-there")  # while the operator with the finalizer runs
         until(lambda: world.api.get(f"{CRONTABS}/was-there").status == 404, "it is gone", WITHIN)
@@ -257,18 +249,18 @@ def test_kubectl_watch_survives_an_etcd_restart(world: World, tmp_path: Path) ->
     wait = Follower("wait", [path, "wait", "--for=delete", "crontab/awaited", "--timeout=90s"], tmp_path)
 
     def has_printed(kind: str, name: str) -> bool:
-        return [kind, name] in [line.split()[:2] for line in get.output_lines]
+        return [kind, name] in [line.split()[:2] for line in get.output]
 
     with get.running(kubeconfig) as watching, wait.running(kubeconfig) as waiting:
-        until(lambda: has_printed("ADDED", "awaited"), f"it is listed: {get.output_lines}", WITHIN)
+        until(lambda: has_printed("ADDED", "awaited"), f"it is listed: {get.output}", WITHIN)
         pause(1.0)  # until the watch of the other command is open, too
         world.restart_etcd()
         _write(world.api, "later")
-        until(lambda: has_printed("ADDED", "later"), f"it goes on: {get.output_lines}", WITHIN)
+        until(lambda: has_printed("ADDED", "later"), f"it goes on: {get.output}", WITHIN)
         _remove(world.api, "awaited")
-        until(lambda: has_printed("DELETED", "awaited"), f"it goes on: {get.output_lines}", WITHIN)
-        assert waiting.wait(WITHIN) == 0, wait.output_lines
-        assert watching.poll() is None, get.output_lines
+        until(lambda: has_printed("DELETED", "awaited"), f"it goes on: {get.output}", WITHIN)
+        assert waiting.wait(WITHIN) == 0, wait.output
+        assert watching.poll() is None, get.output
         world.kill_the_server()
         assert watching.wait(WITHIN) is not None, "it hangs on a server that is gone"
     assert kubectl.Kubectl(path, (1,), kubeconfig, tmp_path)("get", "crontab", "later", "-o", "name")

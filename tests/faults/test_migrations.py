@@ -329,7 +329,7 @@ def test_migrations_of_a_resource_run_one_at_a_time_oldest_first(api: Client) ->
     assert seen == [{names[0]}, set(), {names[1]}, set(), {names[2]}, set()]
 
 
-def test_built_in_resources_are_migrated(api: Client) -> None:
+def test_migrations_of_built_in_resources_succeed(api: Client) -> None:
     api.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}}).expect(201)
     for group, resource in (("", "configmaps"), ("apiextensions.k8s.io", "customresourcedefinitions")):
         ask(api, f"m-{resource}", group, resource)

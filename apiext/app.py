@@ -134,9 +134,9 @@ def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) ->
         try:
             runner.run(Application(config, warn, announce).serve())
         except launch.StoppedError as stopped:
-            # the supervisor logs it for all workers
+            # the supervisor logs the reason once for all workers
             return _end(cli.EXIT_FAILURE if config.worker is not None else launch.explain(stopped, EXITS))
-        except Exception as error:  # outermost: every failure becomes one line and an exit code
+        except Exception as error:  # the outermost handler logs every failure and returns an exit code
             return _end(launch.explain(error, EXITS))
         return launch.ended(config, _end(0))
 
@@ -174,7 +174,7 @@ class Application:
         """Start everything, wait for a signal, stop everything."""
         launch.prepare(self._config)
         self._catch_signals()
-        # few threads: they share the interpreter, and each has a heap of its own
+        # few threads: the GIL lets only one run at a time, and each has a heap of its own
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             await self._open_store(stack)
@@ -213,7 +213,7 @@ class Application:
             return  # the supervisor ends immediately, which kills its workers
         self._stop.set()
         if self._starting is not None:
-            with contextlib.suppress(RuntimeError):  # the attempt has ended
+            with contextlib.suppress(RuntimeError):  # the timeout has ended already
                 self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> None:
@@ -328,7 +328,7 @@ class Application:
                 roles.policy if config.auth.rbac else None,
             )
             self._run(control, group, verbs, identity)
-            await control.join(group)  # until then, the other workers handle requests
+            await control.join(group)  # until this returns, only the other workers handle requests
             server = await self._listen(
                 group, verbs, identity, self._checks(store, control, encryption_reload), telemetry
             )

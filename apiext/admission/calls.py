@@ -77,7 +77,7 @@ def is_review(attributes: Attributes) -> bool:
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
     """Return the labels that namespaceSelectors match; raise 404 for a missing namespace, 500 without a name."""
-    # upstream: also for custom resources with the plural name "namespaces"
+    # upstream: a custom resource with the plural name "namespaces" is selected by its own labels, too
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
     name = attributes.plugin_namespace
@@ -148,7 +148,7 @@ async def objects_in(versions: Versions, form: Form, *, mutating: bool) -> Objec
     """Return the objects of a write in the Form of a webhook; raise 500 if the conversion fails."""
     try:
         return await versions.objects(form)
-    except StatusError as error:  # upstream: wraps the message twice for mutating webhooks
+    except StatusError as error:  # upstream: for mutating webhooks, the message gets its prefix twice
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 
@@ -174,7 +174,7 @@ async def call_webhook(
     if not isinstance(hook.target, Target):
         raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
     uid = reviews.new_uid()
-    # like in_thread_if_large, but without the cost of a coroutine, since most reviews are small
+    # most reviews are small, so this code avoids the coroutine of in_thread_if_large
     if attributes.size < server_limits.WORK_INLINE:
         body = reviews.review(version, uid, attributes, form, objects)
     else:

@@ -160,7 +160,7 @@ class Chain:
 
 def _observe(phase: Phase[Any]) -> None:
     for observed in phase.passed:
-        observed.buckets[0] += 1  # equals observe(0), without the cost of a call
+        observed.buckets[0] += 1  # has the effect of observe(0), without the cost of a call
 
 
 class _Clock:

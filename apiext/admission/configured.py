@@ -85,7 +85,7 @@ class Live(Generic[T]):
         if self._change != self._compiled_change and collection is not None:
             await collection.wait_ready()
             if not collection.state.count():
-                await self.current()  # sets ``empty``
+                await self.current()  # this call sets ``self.empty``
         return not self.empty
 
     async def current(self) -> tuple[T, ...]:

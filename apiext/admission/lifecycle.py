@@ -24,7 +24,7 @@ class NamespaceLifecycle:
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether the operation is a create (not of a local access review), or the deletion of a namespace."""
-        # upstream: allows access reviews in all namespaces, so that they do not reveal whether a namespace exists
+        # upstream: access reviews are allowed in all namespaces, so that they do not reveal whether a namespace exists
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:

@@ -7,12 +7,12 @@ MAX_WARNINGS_ADDED = 64
 # Combinations of operation, resource and subresource for which a plug-in caches the webhooks or policies that may
 # match. Beyond: the cache is cleared.
 WRITES_MATCHED = 4_096
-# Descriptions of kind and resource of a write, for AdmissionReviews, in a cache. Beyond: the least recently used is
+# Cached descriptions of the kind and resource of a write, for AdmissionReviews. Beyond: the least recently used is
 # evicted.
 FORMS_SEEN = 256
 # CEL cost units of an expression on the event loop. Beyond: the server evaluates it in a thread.
 ADMISSION_CEL_INLINE = 5_000
-# Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: a thread does this.
+# Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: a thread generates it.
 ADMISSION_CODE_INLINE = 400
 # CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
 # RuntimeCELCostBudgetMatchConditions.
@@ -33,11 +33,12 @@ ADMISSION_FAILURES = 50
 ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the failurePolicy decides whether the write is denied.
 ADMISSION_PARAMS = 1_000
-# Webhooks with an own rate limit for log lines about denials. Beyond: all rate limits start anew.
+# Webhooks with a rate limit of their own for log lines about denials. Beyond: all rate limits start anew.
 WEBHOOKS_LOGGED = 1_000
 # Tries to find the default service account of a pod. Beyond: a 403. Upstream: 10.
 DEFAULT_ACCOUNT_TRIES = 10
-# Tries to charge the quotas of a write, since other writers may change them at that time. Beyond: a 409. Upstream: 4.
+# Tries to charge the quotas of a write, if other writers change these quotas at the same time. Beyond: a 409.
+# Upstream: 4.
 QUOTA_TRIES = 10
 # Seconds in which another server should store an object after it charged a quota. Beyond: the quota controller may
 # count the usage without this charge.

@@ -131,7 +131,7 @@ class Candidates(Generic[T]):
     def __init__(self, criteria: Callable[[T], Criteria]) -> None:
         self._criteria = criteria
         self._hooks: tuple[T, ...] = ()
-        self._numbered: tuple[tuple[int, T], ...] = ()  # all cached sequences share these pairs
+        self._numbered: tuple[tuple[int, T], ...] = ()  # (index, hook); all cached sequences share these pairs
         self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
     async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
@@ -143,7 +143,7 @@ class Candidates(Generic[T]):
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
-            cached = self._cached  # a change of the configuration replaces self._cached during the await
+            cached = self._cached  # a change of the configuration may replace self._cached during the await
             found = await collect(self._numbered, lambda one: self._criteria(one[1]).may_match(attributes))
             if len(cached) >= limits.WRITES_MATCHED:
                 cached.clear()
@@ -183,7 +183,7 @@ def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Fo
     definition = attributes.definition
     if not equivalent or definition is None:
         return None
-    versions = definition.all_versions or definition.versions  # upstream: also versions that are not served
+    versions = definition.all_versions or definition.versions  # upstream: versions that are not served match, too
     if len(versions) == 1 and not definition.equivalents:
         return None
     others = [served for name, served in versions.items() if name != version]

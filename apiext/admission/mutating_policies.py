@@ -51,8 +51,8 @@ class _Round:
         self._policy_run = policy_run
         self._new = new
         self._versions = Versions(policy_run.attributes, policy_run.services.convert, new)
-        # true after a mutation
-        self._patched = False  # upstream: also true after a patch without effect
+        # true after the first mutation that has not failed
+        self._patched = False  # upstream: a patch without effect also counts as a mutation
 
     async def run(self) -> Document:
         """Match all policies, then apply them; return the mutated object. Raises StatusError."""
@@ -78,7 +78,7 @@ class _Round:
         """Return each matching policy with each matching binding and each parameter of the binding."""
         policy_run, found = self._policy_run, list[tuple[BoundPolicy[Mutations], View | None]]()
         async for bound in policy_run.bound_policies():
-            at: Binding | None = None  # the denial for a failed conversion names only the policy
+            at: Binding | None = None  # None during the conversion: if it fails, the denial names only the policy
             try:
                 await self._versions.objects(bound.form)
                 at = bound.binding

@@ -126,7 +126,7 @@ def _apply(kind: Kind, original: View, value: Value) -> Document:
         config = applied(value)
         _check_size(config)
         config = printable(config)
-    except NotFinite as error:  # upstream: reports this error when it stores the object
+    except NotFinite as error:  # upstream: this error is reported only when the object is stored
         raise status.unknown(str(error)) from error
     except ValueError as error:
         raise Refused(str(error)) from error
@@ -206,8 +206,8 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
         if not of.map.granular:
             yield path
         for name in sorted(value):
-            # a map with arbitrary keys has no declared fields
-            # upstream: of maps of anything, the values are not looked at
+            # upstream: values of maps with arbitrary keys are not searched
+            # The type of such a map declares no fields.
             member = of.map.fields.get(name)
             if member is not None:
                 yield from atomics(member, value[name], f"{path}.{name}")

@@ -147,7 +147,7 @@ class PolicyEvaluation:
             _, own = self._waiting.pop(name)
             value = self._values[name] = await self._variable(name, own)
             if unescape(name) != name:
-                value = Fault(f"no such key: {name}")  # upstream searches the unescaped name, and finds none
+                value = Fault(f"no such key: {name}")  # upstream looks up the unescaped name, which does not exist
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:

@@ -77,7 +77,7 @@ def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Respon
     if given is None:
         raise BadReview("webhook response was absent")
     patch, patch_type = _patch(given.get("patch")), given.get("patchType")
-    if version == "v1":  # upstream: does not validate uid and kind of v1beta1 responses
+    if version == "v1":  # upstream: uid and kind of v1beta1 responses are not validated
         _check(document, given, uid)
         (_check_mutating if mutating else _check_validating)(patch, patch_type)
     else:
@@ -97,14 +97,15 @@ _ALLOWED = Response(allowed=True)
 
 def _only_allows(raw: bytes, version: str, uid: str) -> bool:
     """Fast path of ``response_of``: report whether the response only allows the write, as most responses do."""
-    if raw.count(b"{") != 2 or b"[" in raw:  # more objects, or an array: the response does not only allow
+    # with more objects or an array, the response has more fields than uid and allowed
+    if raw.count(b"{") != 2 or b"[" in raw:
         return False
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return False
     yes = {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "response": {"uid": uid, "allowed": True}}
-    return bool(found == yes and found["response"]["allowed"] is True)  # since 1 == True in Python
+    return bool(found == yes and found["response"]["allowed"] is True)  # ``is``, since 1 == True in Python
 
 
 def _patch(given: str | None) -> bytes:

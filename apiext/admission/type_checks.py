@@ -84,7 +84,7 @@ def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
             for kind in named(group, version, resource):
                 found.add(kind)
                 count += 1
-                if count == MOST:  # upstream: ignores all further rules
+                if count == MOST:  # upstream: all further rules are ignored
                     return sorted(found)
     return sorted(found)
 

@@ -149,7 +149,8 @@ async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) 
     messages = [""] * len(found)
     try:
         messages = await _messages(policy, _message_variables(variables), found, work.budget)
-    except OutOfBudget as error:  # upstream: then every validation fails, even if its expression is true
+    except OutOfBudget as error:
+        # upstream: if the messages exceed the budget, every validation fails, even if its expression is true
         found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
     decisions = []
     for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):

@@ -66,7 +66,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
     try:
         found = endpoint.model.normalize(document)[0]
     except (ValueError, OverBudget) as error:
-        if converts:  # upstream: converts a Scale to its Go type only after the webhook call
+        if converts:  # upstream: a Scale is converted to its Go type only after the webhook call
             raise status.StatusError(500, "", _unconverted(served, subresource, error)) from error
         raise status.internal(str(error)) from error
     found.setdefault("metadata", {})
@@ -75,7 +75,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
     """Return the error message for an object that cannot be decoded as the kind of a subresource."""
-    if not isinstance(error, DecodeError):  # the object has another kind
+    if not isinstance(error, DecodeError):  # for example, the object has another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)
     return f"unable to convert unstructured object to {api_version}, Kind={kind}: {error.restored or error}"
@@ -109,7 +109,9 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 def pruned(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Prune and coerce an object that policies mutated; raise 500 if its group changed or its kind is missing."""
     _check_group(served, subresource, document)
-    if served.endpoints[subresource].partial:  # such as a Scale, which needs no pruning
+    if served.endpoints[
+        subresource
+    ].partial:  # objects of another kind than the resource's, such as a Scale, are not pruned
         return document
     document.setdefault("metadata", {})
     return served.shaping.settle(document)
@@ -192,7 +194,7 @@ Normalize = Callable[[ServedVersion, str, Document], Document]
 """(version, subresource, object) → the object, pruned and coerced for this version; raises StatusError."""
 
 
-_OF_KIND = slice(2, 4)  # the slice of a Form with the group and version of its kind
+_OF_KIND = slice(2, 4)  # fields of a Form: group and version of its kind
 
 
 class Versions:

@@ -174,7 +174,7 @@ class LogFile:
             found = self._path.with_name(f"{stem}-{stamp}{suffix}")
             if not found.exists() and not found.with_name(found.name + _GZIP).exists():
                 return found
-            moment += 1  # upstream: overwrites a backup of the same millisecond
+            moment += 1  # upstream: a backup of the same millisecond is overwritten
 
     def _clean_up(self) -> None:
         """Remove backups over the limits; if configured, compress the remaining backups.
@@ -185,7 +185,7 @@ class LogFile:
         found = self._old()
         backups: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        now, most = self._now(), rotation.days * 86400  # no timedelta, since its number of days is limited
+        now, most = self._now(), rotation.days * 86400  # not a timedelta: its number of days has a maximum
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
             too_old = rotation.days and now - moment.timestamp() > most
@@ -219,7 +219,7 @@ def _compress(path: Path) -> None:
     target = path.with_name(path.name + _GZIP)
     with path.open("rb") as source:
         fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mode = path.stat().st_mode & 0o777  # raises OSError if another process has just compressed it
+        mode = path.stat().st_mode & 0o777  # raises OSError if another process has just compressed and removed it
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(descriptor, "wb") as raw:

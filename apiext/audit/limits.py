@@ -9,7 +9,7 @@ AUDIT_BUFFER_BYTES = 64 * 1024 * 1024
 AUDIT_WAIT = 10.0
 # Audit events in one write to a file. Beyond: the next write has the rest.
 AUDIT_WRITE_EVENTS = 256
-# Bytes of audit events in one write to a file, without the last event. Beyond: the next write has the rest.
+# Bytes of audit events in one write to a file, not counting the last event. Beyond: the next write has the rest.
 AUDIT_WRITE_BYTES = 4 * 1024 * 1024
 # Concurrent calls of an audit webhook in batch mode. Beyond: batches wait. Upstream: no limit.
 AUDIT_POSTS = 16

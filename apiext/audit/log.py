@@ -141,7 +141,7 @@ class Log:
         if self._deadline is not None:
             self._deadline.cancel()
         self._held -= size
-        error = written.exception()  # a bug; the requests must not wait forever
+        error = written.exception()  # an error is a bug, but the requests must not wait forever
         successes, fault = written.result() if error is None else ([False] * len(batch), error)
         lost = successes.count(False)
         if lost and fault is not None:

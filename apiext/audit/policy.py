@@ -55,7 +55,7 @@ def _resource_matches(wanted: str, resource: str, subresource: str) -> bool:
         return True
     if subresource and wanted == f"*/{subresource}":
         return True
-    return wanted.endswith("/*") and wanted[:-2] == resource  # upstream: also matches the resource itself
+    return wanted.endswith("/*") and wanted[:-2] == resource  # upstream: resource/* also matches the resource itself
 
 
 class Rule(Struct, frozen=True):

@@ -14,9 +14,9 @@ from apiext.webhooks.client import Client
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.remote import Remote
 
-# Factor by which the pauses between retries grow (upstream: the same).
+# Factor by which the pause between retries grows each time (as upstream).
 AUDIT_BACKOFF = 1.5
-# Largest random addition to these pauses, as a fraction of the pause (upstream: the same).
+# Largest random addition to a pause between retries, as a fraction of the pause (as upstream).
 AUDIT_BACKOFF_JITTER = 0.2
 
 log = logging.getLogger(__name__)

@@ -171,9 +171,9 @@ def given_serving(certificate: Path, key: Path) -> Serving:
     raw = certificate.read_bytes()
     try:
         chain = x509.load_pem_x509_certificates(raw)
-        trusted = [*filter(_is_authority, chain)] or chain  # only certificates, since the file may also contain the key
+        trusted = [*filter(_is_authority, chain)] or chain  # not the whole file, which may also contain the key
         return Serving(certificate, key, _pem(*trusted), chain[0].not_valid_after_utc)
-    except ValueError:  # OpenSSL accepts more certificates than this library
+    except ValueError:  # OpenSSL accepts certificates that cryptography rejects
         return Serving(certificate, key, b"\n".join(_BLOCK.findall(raw)), None)
 
 

@@ -35,7 +35,7 @@ class Roles:
         self.policy = Policy()
         self.policy.settled = self.settled
         self._collections: list[Collection] = []
-        # (resource, namespace, name) → its newest entry that is not yet applied
+        # (resource, namespace, name) → newest entry of this object, not yet applied
         self._pending: dict[tuple[_Followed, str, str], Entry] = {}
         self._read = 0  # bytes decoded in this iteration of the event loop
         self._idle = asyncio.Event()

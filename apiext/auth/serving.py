@@ -81,7 +81,7 @@ class ServingCertificate:
         if found.authority and at >= found.is_due:
             try:
                 self._load()
-                return  # the changed files cause a ``reload``
+                return  # http/tls.py notices the changed files and calls ``reload``
             except (OSError, ValueError) as error:
                 self._warn("renewal", at, f"{found.certificate} cannot be renewed: {error}")
         for name, end in self._ends():

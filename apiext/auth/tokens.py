@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
-# allowed difference between clocks, in seconds (upstream: jwt.DefaultLeeway). Tokens that no secret stores also stay
-# valid for this time after the deletionTimestamp of their account or bound object.
+# allowed difference between clocks, in seconds (upstream: jwt.DefaultLeeway). Tokens that are not stored in a
+# secret also stay valid for this time after the deletionTimestamp of their account or bound object.
 _LEEWAY = 60
 _DAY = 86400
 _INVALIDATED = "service account token has been invalidated"

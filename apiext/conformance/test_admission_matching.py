@@ -255,7 +255,7 @@ def test_a_failed_conversion_for_an_admission_webhook_is_a_500(
             "hostPort": "a:1",
         }
         found = api.post(tabs.path("v1beta1"), wanted).expect(500)
-    # upstream: wraps the message twice for mutating webhooks
+    # upstream: for mutating webhooks, the message gets its prefix twice
     about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: no luck"
     assert (found["message"], found["reason"]) == (prefix + about, "InternalError")
     assert hook.requests("/v") == []
@@ -270,7 +270,8 @@ SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.re
 def test_equivalent_versions_must_have_the_subresource(
     api: Client, hook: Webhook, served: bool, scale: bool, called: int
 ) -> None:
-    # upstream: equivalent versions with the subresource match, also versions that are not served
+    # upstream: versions that are not served match, too
+    # But an equivalent version must have the subresource.
     wanted = definition(fresh_group(), subresources={"scale": SCALE})
     first = wanted["spec"]["versions"][0]
     wanted["spec"]["versions"].append({**first, "name": "v2", "storage": False, "served": served})
@@ -287,7 +288,7 @@ def test_equivalent_versions_must_have_the_subresource(
 @pytest.mark.rows("ADM-005")
 def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: Webhook) -> None:
     # upstream: for namespaces, a namespaceSelector tests the labels of the object itself
-    # upstream: also for custom resources with the plural name "namespaces"
+    # upstream: a custom resource with the plural name "namespaces" is selected by its own labels, too
     # upstream: an object without a namespace always matches, unless its resource is namespaces
     wanted = definition(fresh_group())
     group = wanted["spec"]["group"]

@@ -422,7 +422,7 @@ def test_the_clean_up_of_a_definition_calls_no_webhook(api: Client, hook: Webhoo
 
 @pytest.mark.rows("ADM-009")
 def test_v1beta1_reviews(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """Upstream does not validate uid and kind of v1beta1 responses."""
+    """Upstream: uid and kind of v1beta1 responses are not validated."""
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
     old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
     with configured(api, MUTATING, old):

@@ -184,7 +184,7 @@ def test_token_request_needs_a_namespace_and_review_does_not(api: Client) -> Non
     place, name = f"nosuch-{secrets.token_hex(4)}", f"going-{secrets.token_hex(4)}"
     local = f"/apis/authorization.k8s.io/v1/namespaces/{place}/localsubjectaccessreviews"
     asked = {"resourceAttributes": {**ASKED["resourceAttributes"], "namespace": place}, "user": "joe"}
-    # allows access reviews in all namespaces, so that they do not reveal whether a namespace exists
+    # access reviews are allowed in all namespaces, so that they do not reveal whether a namespace exists
     api.post(local, {"kind": "LocalSubjectAccessReview", "spec": asked}).expect(201)
     token = {"kind": "TokenRequest", "spec": {}}
     missing = api.post(f"/api/v1/namespaces/{place}/serviceaccounts/x/token", token).expect(404)

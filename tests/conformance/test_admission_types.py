@@ -146,7 +146,7 @@ NO_SCALES = {
 }
 
 
-# upstream: converts a Scale to its Go type only after the webhook call
+# upstream: a Scale is converted to its Go type only after the webhook call
 @pytest.mark.rows("ADM-014", "ADM-017")
 def test_invalid_scale_from_webhook_is_a_500_without_reason(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})

@@ -266,7 +266,7 @@ async def test_apply_fails_after_a_patch_of_kind_or_api_version(configured: Conf
 
 @pytest.mark.parametrize(("text", "shown"), [("1.0 / 0.0", "+Inf"), ("-1.0 / 0.0", "-Inf"), ("0.0 / 0.0", "NaN")])
 async def test_mutation_to_infinity_or_nan_is_an_error(configured: Configured, text: str, shown: str) -> None:
-    # upstream: reports this error when it stores the object
+    # upstream: this error is reported only when the object is stored
     configured.store("p", apply(f"Object{{spec: Object.spec{{free: Object.spec.free{{a: {text}}}}}}}"),
                      failurePolicy="Ignore")  # fmt: skip
     with pytest.raises(StatusError) as caught:
@@ -282,7 +282,7 @@ async def test_mutation_to_infinity_or_nan_is_an_error(configured: Configured, t
     ids=["nothing", "failed test operation", "evaluation error"],
 )  # fmt: skip
 async def test_mutation_requests_a_second_round(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
-    # upstream: also true after a patch without effect
+    # upstream: a patch without effect also counts as a mutation
     configured.store("p", mutation, failurePolicy="Ignore")
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
     made = configured.attributes(new)

@@ -38,7 +38,7 @@ async def test_message_expressions_share_the_cost_budget(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
-    # upstream: then every validation fails, even if its expression is true
+    # upstream: if the messages exceed the budget, every validation fails, even if its expression is true
     spec = [{"expression": "object.x == 2", "messageExpression": f"string({LONG})"}, {"expression": "object.x == 1"}]
     assert await decisions(spec) == found
     assert await decisions(spec, failurePolicy="Ignore") == (found if units == 10_000 else [])

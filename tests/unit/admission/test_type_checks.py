@@ -49,7 +49,7 @@ def test_kind_lookups_of_a_policy_are_limited() -> None:
 
 
 def test_type_check_covers_at_most_ten_kinds() -> None:
-    # upstream: ignores all further rules
+    # upstream: all further rules are ignored
     many = {"apiGroups": ["a"], "apiVersions": ["v1"], "resources": [f"w{number:02}" for number in range(12)]}
     found = kinds_of({"matchConstraints": {"resourceRules": [many, {**many, "apiGroups": ["b"]}]}}, named)
     assert [kind.kind for kind in found] == [f"W{number:02}" for number in range(10)]

@@ -96,7 +96,7 @@ def test_full_file_is_rotated_to_a_name_with_the_time(path: Path, clock: Clock) 
 
 
 def test_two_rotations_in_one_millisecond_keep_both_files(path: Path, clock: Clock) -> None:
-    # upstream: overwrites a backup of the same millisecond
+    # upstream: a backup of the same millisecond is overwritten
     file = LogFile(path, Rotation(size=5), clock)
     file.write([b"aaaa\n", b"bbbb\n", b"cccc\n"])
     file.close()

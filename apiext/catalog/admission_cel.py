@@ -55,7 +55,7 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    # upstream: declares times as timestamps, although their values are strings
+    # upstream: times are declared as timestamps, although their values are strings
     time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)

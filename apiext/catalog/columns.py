@@ -135,7 +135,8 @@ def text_of(value: Any) -> str:
 def _integer(value: Any) -> int | None:
     if value.__class__ not in (int, float):
         return None
-    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go converts larger numbers to this
+    # upstream: Go converts numbers beyond int64 to the smallest int64
+    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN
 
 
 def _number(value: Any) -> float | None:
@@ -151,7 +152,7 @@ def _boolean(value: Any) -> bool | None:
 def _date(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    return ZERO_TIME if value in ("", "null") else value  # upstream: decodes these as the zero time
+    return ZERO_TIME if value in ("", "null") else value  # upstream: empty and null texts are decoded as the zero time
 
 
 _CELLS: Mapping[str, Callable[[Any], Any]] = {

@@ -218,7 +218,7 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
             from apiext.schema.rules_of_structure import is_structural
 
             if not is_structural(schema):
-                schema = None  # upstream: ignores a schema that is not structural
+                schema = None  # upstream: a schema that is not structural is ignored
         return merge_type(schema, preserve_unknown_fields=preserve)
 
     return lazily(made)

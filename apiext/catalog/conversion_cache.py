@@ -77,7 +77,8 @@ class ConversionCache:
         found = self.cached.find_all(hashes)
         if None not in found:
             return found
-        source = self._source  # the webhook receives the unchanged stored bytes of objects in these splices
+        # an object whose offset is cached in these splices is not parsed: the webhook receives its stored bytes
+        source = self._source
         places = source[2].places(hashes) if source is not None else repeat(None)
         return [
             made or (self.request(raw) if place is None else ConversionRequest(self, raw, place, raw))
@@ -157,7 +158,7 @@ class ConversionCache:
         if head.get("kind") != self._kind:
             return 0
         start = end + len(_METADATA)
-        if len(head) == 2:  # apiVersion and kind; most objects of the kind begin with these bytes
+        if len(head) == 2:  # only apiVersion and kind: most objects of the kind begin with these bytes
             self._stored_head = text[:start]
         return start
 

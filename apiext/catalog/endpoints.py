@@ -14,8 +14,8 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
-# replicas of the Scale that a patch or apply changes, if the object has none (see with_replicas)
-_UNSET_REPLICAS = -(2**31)  # upstream: in the Scale of an object without replicas
+# replicas in the Scale to which a patch or apply is applied, if the object has no replicas (see with_replicas)
+_UNSET_REPLICAS = -(2**31)  # upstream: in a patch, the Scale of an object without replicas has this number
 _MAX_INT32 = 2**31 - 1
 
 

@@ -7,7 +7,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 D = TypeVar("D")
 
-PARTS = 256  # a power of two; with 5,000 keys, a change copies about 20 entries
+PARTS = 256  # with 5,000 keys, a change copies one part of about 20 entries
 
 
 class FrozenMap(Mapping[K, V]):

@@ -4,11 +4,11 @@
 MAX_STORED_DEPTH = 254
 # Nesting of JSON in a Secret of type dockercfg or dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
 MAX_TEXT_DEPTH = 10_000
-# Stored objects whose offset for the resourceVersion is cached, for each version (8 MB). Beyond: the oldest is
-# evicted.
+# Stored objects with a cached offset at which reads insert the resourceVersion, for each version (8 MB). Beyond: the
+# oldest is evicted.
 SPLICES = 65_536
-# Replaced or deleted objects in the cache of offsets for the resourceVersion, for each version. Beyond: the oldest is
-# evicted.
+# Replaced or deleted objects in the cache of offsets at which reads insert the resourceVersion, for each version.
+# Beyond: the oldest is evicted.
 SPLICES_REPLACED = 1_024
 # Bytes of converted objects in the cache of all definitions. Beyond: the oldest is evicted.
 CONVERTED_BYTES = 64 * 1024 * 1024

@@ -229,7 +229,8 @@ def test_lists_merge_by_their_key(api: Client, kind: dict[str, Any], place: str)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "refused" in kind])
 @pytest.mark.rows("ERR-09")
 def test_immutable_fields(api: Client, kind: dict[str, Any], place: str) -> None:
-    # the message shows a roleRef with the names of the internal type of upstream, such as APIGroup for apiGroup
+    # upstream: the error shows the names of the internal type
+    # For a roleRef, it shows APIGroup instead of the JSON name apiGroup.
     refused = api.request("PATCH", place, kind["refused"]["change"], {"Content-Type": MERGE}).expect(422)
     assert kind["refused"]["says"] in refused["message"]
 

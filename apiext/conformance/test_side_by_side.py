@@ -60,7 +60,7 @@ def test_integers_beyond_int64_are_floats_in_the_store_too(api: Client) -> None:
     made = widgets.create("x", a=2**63)
     assert api.put(widgets.path("x"), made).expect(200) == made
     assert api.patch(widgets.path("x"), {"spec": {"a": 2**63}}, MERGE).expect(200) == made
-    # the smallest int64; upstream: Go converts larger numbers to this
+    # upstream: Go converts numbers beyond int64 to the smallest int64
     (row,) = api.get(widgets.path(), {"Accept": TABLE}).expect(200)["rows"]
     assert row["cells"] == ["x", -(2**63), "9.223372036854776e+18"]
 

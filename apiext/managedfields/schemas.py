@@ -67,7 +67,7 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
     try:
         found = convert({**schema, "properties": properties}, preserve_unknown_fields)
     except _UnknownType:
-        return Type(map=DEDUCED.map)  # upstream: ignores a schema that is not structural
+        return Type(map=DEDUCED.map)  # upstream: a schema that is not structural is ignored
     if found.map is not None:
         found.map = with_meta(found.map)
     return found

@@ -71,7 +71,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("an error to be ignored", {"expression": "object.spec.nope == 1"}, {"failurePolicy": "Ignore"}, None),
     ("the request", {"expression": "request.operation == 'CREATE' && request.userInfo.username == 'admin'"}, {}, None),
     ("the namespace", {"expression": "namespaceObject.metadata.name == 'default'"}, {}, None),
-    # upstream: declares times as timestamps, although their values are strings
+    # upstream: times are declared as timestamps, although their values are strings
     ("the text of a time of the namespace",
      {"expression": "string(namespaceObject.metadata.creationTimestamp) != ''"}, {},
      "resulted in error: no such overload: string(string)"),

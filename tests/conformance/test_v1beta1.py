@@ -333,7 +333,7 @@ def test_objects_are_validated_but_not_pruned(api: Client) -> None:
 NOT_APPLIED = ".a: expected string, got &value.valueUnstructured{Value:5}"
 
 
-# upstream: ignores a schema that is not structural
+# upstream: a schema that is not structural is ignored
 @pytest.mark.rows("B1-007", "SSA-011")
 @pytest.mark.parametrize(
     ("schema", "preserve", "code", "told"),

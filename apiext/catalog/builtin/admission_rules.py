@@ -74,7 +74,7 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
             continue
         resource, slash, sub = name.partition("/")
         if not slash:
-            bare = name != "*"  # upstream: only the last one without a subresource counts
+            bare = name != "*"  # upstream: only the last resource without a subresource is checked against *
             continue
         if resource in whole:
             yield invalid(item(path, index), name, f"if '{resource}/*' is present, must not specify {name}")

@@ -82,8 +82,9 @@ def _prepare_status(new: Document, old: View | None) -> Document:
     metadata = {**new.get("metadata", {}), "generation": old["metadata"].get("generation", 0)}
     kept = {**new, "metadata": metadata, "spec": clone(old["spec"])}
     status = new.get("status") or _empty_status()
-    # the storage version replaces an empty list
-    if not status.get("storedVersions"):  # upstream: reads fill it in
+    # upstream: reads fill in an empty storedVersions
+    # The server writes the same list: the name of the storage version.
+    if not status.get("storedVersions"):
         kept["status"] = _with_storage_version(status, old["spec"])
     return kept
 

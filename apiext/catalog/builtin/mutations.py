@@ -19,7 +19,8 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
     variables: dict[str, Type] = {}
-    # as upstream, no expression of a variable counts as stored, so each may use only the functions for new expressions
+    # as upstream, expressions of variables are always checked as new ones, even if the stored policy has them: they may
+    # use only the functions that new expressions may use
     yield from policy_rules.variables_errors(spec, frozenset(), variables)
     mutations = spec.get("mutations") or ()
     if not mutations:

@@ -43,8 +43,8 @@ def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
         yield from _validation_errors(validation, f"spec.validations[{index}]", spec, stored, variables)
     if len(annotations) > MOST_ANNOTATIONS:
         text = f"must not have more than {MOST_ANNOTATIONS} auditAnnotations"
-        # the error shows Go's field names (Key) instead of the JSON names (key)
-        # upstream: the names of the internal type
+        # upstream: the error shows the names of the internal type
+        # So it shows Key instead of the JSON name key.
         shown = [{"Key": it.get("key", ""), "ValueExpression": it.get("valueExpression", "")} for it in annotations]
         yield invalid("spec.auditAnnotations", shown, text)
     keys: set[str] = set()

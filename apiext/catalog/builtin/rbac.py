@@ -115,8 +115,9 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     for index, subject in enumerate(subjects):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
-        # the error shows Go's field names (APIGroup) instead of the JSON names (apiGroup)
-        shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the names of the internal type
+        # upstream: the error shows the names of the internal type
+        # So it shows APIGroup instead of the JSON name apiGroup.
+        shown = {"APIGroup": group, "Kind": kind, "Name": name}
         errors.append(invalid("roleRef", shown, "field is immutable"))
     # upstream: errors of declarative validation come last
     errors += (required(f"subjects[{index}].name") for index, it in enumerate(subjects) if not it.get("name"))

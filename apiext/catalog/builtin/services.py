@@ -272,7 +272,7 @@ def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
     if len(new) == len(old):
         yield from (invalid(path, new, _FIXED) for family, last in zip(new, old, strict=True) if family != last)
     elif new[:1] != old[:1] and new and old:
-        # the path names ipFamilies, but the value in the error is clusterIPs
+        # the path names ipFamilies, although the value in the error is clusterIPs
         yield invalid(path, spec.get("clusterIPs") or [], _FIXED)  # upstream: the error shows the addresses
 
 
@@ -282,8 +282,8 @@ def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
     if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
     if before:
-        # _balancer_errors yields the same errors again
-        yield from _class_errors(spec)  # upstream: an update reports it twice
+        # upstream: an update reports errors of loadBalancerClass twice
+        yield from _class_errors(spec)  # _balancer_errors yields the same errors
     if "healthCheckNodePort" in changed and is_checked(spec) and is_checked(before):
         yield forbidden("spec.healthCheckNodePort", "field is immutable")
 
@@ -375,8 +375,7 @@ def _shown(protocol: str, port: int) -> str:
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
     """Yield the validation errors of a load balancer's source ranges: of the field, else of the annotation."""
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
-    # the path in errors is not the JSON name, loadBalancerSourceRanges
-    path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: with a capital letter
+    path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: errors name this field with a capital letter
     if ranges:
         kept = [text.strip() for text in (old.get("spec") or {}).get("loadBalancerSourceRanges") or ()]
         places = [(item(path, index), text) for index, text in enumerate(ranges)]

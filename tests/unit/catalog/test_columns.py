@@ -64,7 +64,7 @@ def test_date_columns_show_ages() -> None:
         (timedelta(days=2, hours=3), "2d3h"),
     ):
         assert cell({"spec": {"d": render(MOMENT - ago)}}) == shown
-    # upstream: decodes these as the zero time
+    # upstream: empty and null texts are decoded as the zero time
     assert [cell({"spec": {"d": text}}) for text in ("", "null", "x", 5)] == [
         "<unknown>",
         "<unknown>",

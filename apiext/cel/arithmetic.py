@@ -58,7 +58,7 @@ def add(one: Value, other: Value) -> Value:
         if kind is float:
             return one + other
         if kind is str or kind is bytes:
-            spend_copy(one, other)  # CEL costs bound this only if both types are known
+            spend_copy(one, other)  # CEL costs bound this copy only if both types are known
             return one + other
         if kind is Uint:
             return _uint(int(one) + int(other))

@@ -246,7 +246,7 @@ class Variable(Attribute):
             return found[0]
         made = self.follow(frame, tracker, found[0])
         if cost is not None:
-            tracker.cost = cost  # upstream does not count the cost of these selections
+            tracker.cost = cost  # upstream does not count selections from a variable with a leading dot
         return made
 
 

@@ -33,7 +33,7 @@ class Checked(Struct):
     names: dict[int, str]  # id of a node → name of a variable or type
     constants: dict[int, Type]  # id of a node that is the name of a type → this type
     constructs: bool = False  # the expression constructs objects
-    loose: bool = False  # the planner sets it if a value may not have its checked type
+    loose: bool = False  # the planner sets this if a value can have another type than the checked type
 
     @property
     def result(self) -> Type:

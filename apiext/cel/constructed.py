@@ -65,7 +65,7 @@ class Open(Constructed):
 
     def __str__(self) -> str:
         fields = " ".join(f"{name}:{show(self.fields[name])}" for name in sorted(self.fields))
-        return f"&{{{self.type_name} map[{fields}]}}"  # upstream prints an address for the type
+        return f"&{{{self.type_name} map[{fields}]}}"  # upstream prints a memory address in place of the type's name
 
     def same(self, other: Value) -> bool | Fault:
         """Compare type and fields as Go compares data."""

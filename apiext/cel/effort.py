@@ -133,7 +133,7 @@ def spend_equality(elements: int) -> None:
 
 
 SHALLOW = 300  # an expression of at most this number of characters never needs a higher recursion limit
-_ROOM = 20_000  # the higher limit; it cannot overflow the C stack, which frames of Python functions do not use
+_ROOM = 20_000  # higher recursion limit; it cannot overflow the C stack, which frames of Python functions do not use
 
 _lock = Lock()
 _users = 0

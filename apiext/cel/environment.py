@@ -160,7 +160,7 @@ class Program:
         self.checked = checked
         self.step = step
         self._run: Code | None = None
-        self._mixed = False  # the generated code calls the interpreter for some parts
+        self._mixed = False  # true if the generated code calls the interpreter for some steps
         self.generated = False
 
     @property
@@ -207,7 +207,7 @@ class Program:
             made = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
         if made is not None:
             self._run, self._mixed = made
-        self.generated = True  # last, since another thread may read it
+        self.generated = True  # set last, since another thread may read ``generated`` and then use ``_run``
 
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.

@@ -69,7 +69,7 @@ class Estimator:
             if name in ("@items", "@values"):
                 declared = declared.element
             elif name == "@keys":
-                # keys have no declared maximum; as in upstream, the size of such a string counts as 0
+                # keys have no declared maximum; as upstream, the estimate assumes a size of 0 for a key
                 return (0, 0) if declared.kind == "map" and steps[-1] == "@keys" else None
             else:
                 declared = declared.fields.get(name)

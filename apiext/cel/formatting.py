@@ -235,7 +235,7 @@ def localized(number: float, kind: str, precision: int) -> str:
         return "NaN"
     if number in (float("inf"), float("-inf")):
         return "∞" if number > 0 else "-∞"
-    number = number or 0.0  # no -0
+    number = number or 0.0  # -0.0 becomes 0.0
     if kind == "f":
         return f"{number:,.{precision}f}"
     mantissa, _, exponent = f"{number:.{precision}e}".partition("e")

@@ -138,7 +138,7 @@ class Generator(Writer):
             return Val(self.let(read), "any")
         found = self.load(read, declared)
         if self.indent == 1:
-            self.scopes[0][name] = found  # outside branches, this code runs before all later code
+            self.scopes[0][name] = found  # this code is in no branch, so all later code can use its result
         return found
 
     def access(self, step: Access) -> Val:

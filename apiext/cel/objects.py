@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 _SAFE = (1 << 53) - 1  # larger integers become strings in JSON
-_NESTED = 10_000  # length of an expression whose values may have the maximal nesting
+_NESTED = 10_000  # the expression length for which ``room_for`` gives enough room for values of maximal nesting
 _EXPONENT = 1e21  # larger doubles are printed with an exponent
 
 

@@ -38,7 +38,7 @@ class Overload(Struct, frozen=True, eq=False):
     parameters: tuple[str, ...] = ()
     guarded: bool = True  # the engine checks the argument types before the call (upstream: type guards)
     singleton: bool = False  # the function has one implementation for all its overloads (upstream: singleton binding)
-    lazy: bool = False  # an argument that is a fault ends the call before the next argument is evaluated
+    lazy: bool = False  # if true, an argument that is a fault ends the call before the next argument is evaluated
 
     def takes(self, values: Iterable[Value]) -> bool:
         """Return whether this overload accepts the values."""

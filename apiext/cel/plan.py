@@ -70,8 +70,8 @@ class CallStep(Step):
         self.args = args
         self.implement = implement
         self.charge = charge
-        self.lazy = False  # an argument that is a fault ends the call before the next argument is evaluated
-        self.strict = True  # a fault among the arguments is the result of the call
+        self.lazy = False  # if true, an argument that is a fault ends the call before the next argument is evaluated
+        self.strict = True  # if true, a fault among the arguments is the result of the call
         self.overload = ""  # id of the overload, or "" if only the values determine it
         self.result = "dyn"  # kind of the result's type
 

@@ -51,7 +51,7 @@ def key_of_raw(raw: Any) -> object:
     if type(value) in _UNHASHABLE:
         raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")
     if type(value) is Timestamp and value.offset:
-        return object()  # as upstream, where each time has its own zone object, so no two times are equal
+        return object()  # as upstream, where a time with an offset has its own zone object, and equals no other time
     return type(raw), type(value), value
 
 

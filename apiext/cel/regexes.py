@@ -18,7 +18,7 @@ _REFUSED = 1024  # bytes in the cache for an invalid pattern
 _MOST_OPTIONAL = 5_000
 _OPTIONAL = 3  # one optional part counts as three characters
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
-_CLASS, _FOUND = 600, 4  # the creation of one such class counts as 600 elements, one match as four
+_CLASS, _FOUND = 600, 4  # the creation of one \p class counts as 600 elements, one found match as four
 _STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as one element; a step takes at most 2 ns
 _FEW_STEPS = 2_000  # matches and find do not count a search with at most this number of steps
 _TOO_LARGE = "error parsing regexp: expression too large"
@@ -31,7 +31,7 @@ _PART = re.compile(
     re.DOTALL,
 )
 _NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
-_TOO_LONG = re.compile(r"[0-9]{10}")  # RE2 reads such a count as literal text
+_TOO_LONG = re.compile(r"[0-9]{10}")  # RE2 reads a count with so many digits as literal text
 _RANGE = re.compile(r"\{([0-9]{1,4}),([0-9]{1,4})\}")
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
 _MOST_TIMES = 1000  # maximal count of a repetition

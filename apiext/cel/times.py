@@ -47,7 +47,7 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     seconds = days * _DAY + hour * 3600 + minute * 60 + second
     if found[9]:
         ahead, past = int(found[10]), int(found[11])
-        if ahead > 24 or past > 60:  # as in Go
+        if ahead > 24 or past > 60:  # Go accepts offsets of 24 hours and of 60 minutes, too
             return None
         east = (ahead * 3600 + past * 60) * (1 if found[9] == "+" else -1)
         seconds -= east

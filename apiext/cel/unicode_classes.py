@@ -42,7 +42,7 @@ _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
 _ASSIGNED = _GIVEN + r"\p{C}"  # RE2's class C does not contain unassigned code points
 _EMPTY = (0x40000, 0xDFFFF)  # planes without characters, which unassigned() need not search
 _LISTED = ""  # stands for the list of ranges that unassigned() returns
-_LIST = 3  # a list of ranges counts as three classes
+_LIST = 3  # a list of ranges weighs as much as three classes
 # name → (members, non-members), for use between brackets; both are needed, since RE2 negates a class wrongly with (?i)
 _UNIONS = {
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),

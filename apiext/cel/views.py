@@ -200,7 +200,7 @@ def _key_of_element(value: Value) -> object:
     kind = type(value)
     if kind is str or kind is int:
         return value
-    # Go also compares the zones by identity, and creates a new zone for each time that is not whole hours from UTC
+    # Go also compares zones by identity, and creates a new zone for each time whose offset is not whole hours
     if kind is Timestamp:
         return object() if value.offset % 3600 else (kind, value.ns, value.offset)
     if kind is float:

@@ -57,7 +57,7 @@ def _equality(args: list[Value], result: Value) -> int:
     return 1 if isinstance(args[0], Special) else _compare(args, result)
 
 
-_FORMAT_SIZE = 64  # upstream: MaxFormatSize
+_FORMAT_SIZE = 64  # maximal size of a format in estimates (upstream: MaxFormatSize)
 
 
 def _equality_estimated(call: CallSizes) -> CallCost:

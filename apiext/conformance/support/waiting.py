@@ -12,7 +12,7 @@ Found = TypeVar("Found")
 PATIENCE = 30.0  # seconds after which a condition counts as false
 
 _ROUNDS = 400_000  # iterations of the loop in ``slow``
-_QUIET = 0.02  # seconds that this loop takes on the machine for which limits are set
+_QUIET = 0.02  # seconds that the loop in ``slow`` takes on the machine for which limits are set
 
 _never = threading.Event()
 

@@ -417,7 +417,7 @@ def _unknown(word: str) -> str:
 
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
-    boolean("watch-cache", values["watch-cache"])  # validates a flag without effect
+    boolean("watch-cache", values["watch-cache"])  # this flag has no effect, but its value must be valid
     admission, apis, modes = _admission(values, warn), _apis(values, warn), _authorization_modes(values, warn)
     anonymous = _anonymous(values["anonymous-auth"], modes, warn)
     headers, proxy = header_flags.read(values, warn)
@@ -596,7 +596,7 @@ def _cores() -> int:
     try:
         quota, period = CPU_BOUND.read_text().split()
         return max(1, min(found, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no control group, or no limit
+    except (OSError, ValueError):  # the process has no control group, or the group has no CPU limit
         return found
 
 

@@ -165,7 +165,7 @@ def _size(document: View, size: int) -> int:
         return size
     try:
         return len(orjson.dumps(document))
-    except TypeError:  # nested too deeply for orjson
+    except TypeError:  # the object is nested too deeply for orjson
         return server_limits.WORK_INLINE
 
 

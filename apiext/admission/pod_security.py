@@ -198,7 +198,7 @@ def _is_relaxed(before: Level, now: Level) -> bool:
 
 def _evaluate(attributes: Attributes, policy: Policy, pod: View, *, enforces: bool) -> None:
     """Raise 403 for a pod that violates the enforced level; report violations of ``audit`` and ``warn``."""
-    from apiext.admission.pod_security_checks import Violation, describe, violations  # see _warnings
+    from apiext.admission.pod_security_checks import Violation, describe, violations  # imported here as in _warnings
 
     known: dict[Level, list[Violation]] = {}
     annotations = attributes.traces.annotations

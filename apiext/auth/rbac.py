@@ -44,8 +44,8 @@ class _Row(NamedTuple):
         )
 
 
-_UNUSED = 0  # placeholder in a key for a field that is not part of the key
-_Shape = tuple[bool, bool, bool]  # flags: name, verb and group are part of a key
+_UNUSED = 0  # placeholder in a _Key for a field that the _Shape of the key excludes
+_Shape = tuple[bool, bool, bool]  # whether a key contains the name, the verb and the group
 # (name, verb, group); the name is None for a rule that matches all names
 _Key = tuple[str | int | None, str | int, str | int]
 _SHAPES: Sequence[_Shape] = (

@@ -140,7 +140,7 @@ class Tokens:
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)), *_extra_of(about))
             self._check_account(account)
             self._check_bound_objects(account.namespace, about)
-        except (KeyError, TypeError):  # another program signed other claims with this key
+        except (KeyError, TypeError):  # another program has signed a token with other claims with this key
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), matching
 

@@ -25,7 +25,8 @@ from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
-_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # these find integers that may exceed int64
+# JSON that contains _LONG after its translation with _DIGITS has 19 digits in a row: an integer may exceed int64
+_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19
 
 
 def parse(raw: bytes) -> Document:

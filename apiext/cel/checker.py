@@ -32,7 +32,7 @@ class Checked(Struct):
     calls: dict[int, tuple[Overload, ...]]
     names: dict[int, str]  # id of a node → name of a variable or type
     constants: dict[int, Type]  # id of a node that is the name of a type → this type
-    constructs: bool = False  # the expression constructs objects
+    constructs: bool = False  # true if the expression constructs objects
     loose: bool = False  # the planner sets this if a value can have another type than the checked type
 
     @property

@@ -186,7 +186,8 @@ TYPE_VALUE = make("type", "type")
 
 def size_of(value: Value) -> Value:
     """Return the size of a string, bytes, a list or a map."""
-    found = None if isinstance(value, Special) else size(value)  # a library type has a size only for costs
+    # values of library types have a size only for the calculation of costs
+    found = None if isinstance(value, Special) else size(value)
     return unlike(value, "size") if found is None else found
 
 

@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
     charge: Charge
     estimate: Estimate
-    by_name: bool = False  # ``charge`` also applies to calls whose overload is unknown before the evaluation
+    by_name: bool = False  # true if ``charge`` also applies to calls whose overload is unknown before the evaluation
 
 
 def one(args: list[Value], result: Value) -> int:

@@ -429,7 +429,7 @@ def test_v1beta1_reviews(api: Client, hook: Webhook, widgets: Resource) -> None:
         made = widgets.create("a")
     assert hook.reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
     assert made["spec"]["size"] == 4
-    # a patch of a validating webhook is ignored
+    # a patch in the response of a validating webhook is ignored
     with configured(api, VALIDATING, old):
         assert "size" not in widgets.create("b")["spec"]
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 5}, patchType="Other")

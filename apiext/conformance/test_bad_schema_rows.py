@@ -97,7 +97,7 @@ def test_an_empty_list_in_place_of_a_missing_list_is_no_change(api: Client) -> N
     made = establish(api, definition(fresh_group()))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
     _later(made)
-    # managedFields are sorted by time: this write moves the entry of this writer to the end, so later writes do not
+    # managedFields are sorted by time: this write moves the writer's entry to the end, where later writes leave it
     made = api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
     _later(made)
     of_schema = ("required", "enum", "allOf", "x-kubernetes-validations")

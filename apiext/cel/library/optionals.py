@@ -16,7 +16,7 @@ def _is_zero(value: Value) -> bool:
         return value.ns == -62_135_596_800_000_000_000
     if type(value) is Open:
         return not value.fields
-    # as upstream, data of a declared type and values of library types are never zero
+    # as upstream, data of a declared type and values of library types are never zero values
     return type(value) in (str, bytes, list, Map, DynamicList, DynamicMap) and not len(value)
 
 

@@ -63,7 +63,8 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
         "generation": 7,
         "deletionTimestamp": "2026-11-21T04:05:11Z",
     }
-    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # wait for no controller
+    # Without ``settles``, ``one`` waits for no controller.
+    unsettled = {name: value for name, value in kind.items() if name != "settles"}
     with one(api, unsettled) as made:
         before = made["metadata"]
         place = f"{kind['path']}/{before['name']}/status"
@@ -73,8 +74,8 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
     assert after["generateName"] == "k-"
 
 
-# upstream: metadata is validated for all resources, after a validation of the kind without errors
-# So errors of the kind hide errors of the metadata.
+# upstream: the metadata of a new object is validated last, and only if all other fields are valid
+# So errors of other fields hide errors of the metadata.
 @pytest.mark.rows("WRI-003", "SRV-012")
 @pytest.mark.parametrize(
     ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]

@@ -55,7 +55,7 @@ def test_the_rules_of_an_administrator_are_reviewed(api: Client) -> None:
     status = rules.expect(201)["status"]
     every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
     paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-    if enforces_roles(api):  # bindings for all users add rules
+    if enforces_roles(api):  # the answer also has the rules of bindings for all users
         assert every in status["resourceRules"]
         assert paths in status["nonResourceRules"]
         assert status["incomplete"] is False

@@ -29,7 +29,7 @@ def lists(api: Client) -> Resource:
     return serve(api, schema={"openAPIV3Schema": SCHEMA})
 
 
-# upstream: the keys in managedFields are decoded from JSON, in which all numbers are floats
+# upstream: the keys of list items in managedFields are decoded from JSON, with all numbers as floats
 @pytest.mark.rows("SSA-008")
 @pytest.mark.parametrize(
     ("field", "items", "order"),

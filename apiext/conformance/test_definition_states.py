@@ -143,8 +143,8 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
     until(lambda: api.get(path).status == 404, "it is gone", within=10)
 
 
-# upstream: if a client removes accepted names of a definition, this definition is decided before those that wait for
-# the names
+# upstream: a definition whose accepted names were removed is decided before definitions that wait for these names
+# The names are removed by a client that writes the status.
 @pytest.mark.rows("CND-001", "CND-002")
 @pytest.mark.parametrize(
     ("contested", "taken"),
@@ -178,7 +178,7 @@ def test_removed_accepted_names_return_to_their_definition(
         assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
 
 
-# upstream: cluster-scoped kinds with own field labels do not support metadata.namespace
+# upstream: of cluster-scoped kinds, only built-in ones without field labels of their own support metadata.namespace
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(
     ("path", "text"),

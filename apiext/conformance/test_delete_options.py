@@ -80,7 +80,7 @@ def test_finalizers_that_stay_keep_their_order(widgets: Resource) -> None:
     body = widgets.make("a", color="red")
     body["metadata"]["finalizers"] = given = ["orphan", "example.com/hold"]
     widgets.api.post(widgets.path(), body).expect(201)
-    # upstream: a delete that adds and removes no finalizers keeps their order
+    # upstream: a delete that neither adds nor removes finalizers keeps their order
     assert widgets.api.delete(widgets.path("a"), dryRun="All").expect(200)["metadata"]["finalizers"] == given
     changed = widgets.api.delete(widgets.path("a"), propagationPolicy="Foreground").expect(200)
     assert changed["metadata"]["finalizers"] == ["example.com/hold", "foregroundDeletion"]

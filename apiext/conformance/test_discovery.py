@@ -40,7 +40,7 @@ def test_the_root_documents_of_discovery(api: Client, slash: str) -> None:
 def test_response_kinds_of_built_in_kinds_have_no_group_and_version(
     api: Client, root: str, group: str, resource: str, kind: str
 ) -> None:
-    # upstream: kinds of the group version itself have no group and version in responseKind
+    # upstream: the responseKind of a built-in kind has no group and version
     groups = api.get(root, {"Accept": AGGREGATED}).expect(200)["items"]
     (versions,) = [each["versions"] for each in groups if each["metadata"].get("name", "") == group]
     (found,) = [each for each in versions[0]["resources"] if each["resource"] == resource]
@@ -135,7 +135,8 @@ def test_versions_are_sorted_by_priority(api: Client, foreign: bool) -> None:
         return [it["version"] for it in api.get(f"/apis/{group}").expect(200)["versions"]]
 
     until(lambda: len(listed()) == len(IN_ORDER), "discovery lists every version", 30 if foreign else 0)
-    # numbers of versions are 64-bit integers; upstream: sorts a version with greater numbers like any other name
+    # Numbers in versions are 64-bit integers.
+    # upstream: a version with a greater number is sorted like any other name
     assert listed() == IN_ORDER
     assert api.get(f"/apis/{group}").json["preferredVersion"]["version"] == IN_ORDER[0]
     (found,) = [it for it in _everything(api) if it["metadata"]["name"] == group]
@@ -176,7 +177,7 @@ def test_the_aggregated_document(api: Client) -> None:
     ("/apis/", "APIGroupList"), ("/apis/apiextensions.k8s.io", "APIGroup"),
 ])  # fmt: skip
 def test_paths_of_the_aggregated_document(api: Client, path: str, kind: str) -> None:
-    # upstream: for /apis, another handler has the path with the slash
+    # upstream: /apis/ has another handler than /apis, and this handler does not know the aggregated document
     assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
 
 

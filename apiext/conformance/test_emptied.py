@@ -65,7 +65,7 @@ def test_an_applier_empties_what_it_owns_alone(api: Client, case: str, part: str
     full, empty = FULL_THEN_EMPTY[case]
     assert send(widgets, {part: full}, subresource).expect(200)[part] == full
     assert send(widgets, {part: empty}, subresource).expect(200)[part] == empty
-    # upstream: the first apply of an empty list records no owner of it, so this apply may change managedFields
+    # upstream: the first apply of an empty list records no owner of the list, so the second may change managedFields
     found = send(widgets, {part: empty}, subresource).expect(200)
     assert found[part] == empty
     assert send(widgets, {part: empty}, subresource).expect(200)["metadata"] == found["metadata"]

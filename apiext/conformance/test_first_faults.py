@@ -161,7 +161,7 @@ def test_errors_of_a_webhook_service_without_name_and_namespace(api: Client) -> 
 
 @pytest.mark.rows("CRD-040", "CEL-011")
 def test_the_field_path_of_a_rule_in_a_nonstructural_schema_is_not_validated(api: Client) -> None:
-    # upstream: ignores the path of a schema without a structural form
+    # upstream: the fieldPath of a rule is not validated in a schema without a structural form
     rule = {"rule": "true", "fieldPath": ".nowhere"}
     inner: dict[str, Any] = {
         "type": "object",
@@ -213,9 +213,9 @@ def test_an_apply_owns_fields_that_are_pruned(api: Client) -> None:
 
 @pytest.mark.rows("SSA-013")
 def test_a_put_in_v1_drops_the_owner_of_the_status_in_v2(api: Client) -> None:
-    # upstream: the status of custom objects is reset in the version of the request only
-    # This PUT is in v1. In v2, its body lacks the status, so the manager that applied the status in v2 loses the
-    # ownership of this status.
+    # upstream: reset fields of custom objects (here: the status) are known only for the version of the request
+    # This PUT is in v1. So the missing status of its body counts as a removal in v2, and the manager that applied the
+    # status in v2 loses it.
     wanted = definition(fresh_group(), subresources={"status": {}})
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
     group = establish(api, wanted)["spec"]["group"]

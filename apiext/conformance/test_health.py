@@ -199,11 +199,11 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     ]
     assert sorted(told) == [
         ("APPLY", "resource", "", "200", 1),
-        ("DELETE", "namespace", "", "200", 1),  # a deletecollection; upstream: the method is the label
+        ("DELETE", "namespace", "", "200", 1),  # counts a deletecollection; upstream: the method is the label
         ("DELETE", "resource", "", "200", 1),
-        ("GET", "resource", "", "200", 2),  # with the list by metadata.name; upstream: counted as a read of one object
+        ("GET", "resource", "", "200", 2),  # one lists by metadata.name; upstream: counted as a read of one object
         ("GET", "resource", "", "404", 1),
-        ("LIST", "cluster", "", "200", 2),  # with the request of ``serve``, which waits until the definition is served
+        ("LIST", "cluster", "", "200", 2),  # one is the request of ``serve`` that waits until the definition is served
         ("LIST", "namespace", "", "200", 1),
         ("PATCH", "resource", "", "200", 1),
         ("POST", "resource", "", "201", 1),

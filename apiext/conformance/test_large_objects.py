@@ -31,7 +31,7 @@ def members(count: int) -> dict[str, str]:
 
 
 # An object with MUCH fields has less than 1.5 MiB (the limit of etcd) without managedFields, and more with them, but
-# less than 2 MiB (the limit of gRPC).
+# less than 2 MiB (the limit of gRPC). An object with LITTLE fields keeps its managedFields.
 MUCH, LITTLE = 12_000, 4_000
 
 

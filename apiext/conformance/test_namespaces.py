@@ -172,7 +172,7 @@ def test_fields_that_finalize_changes(api: Client) -> None:
         body = {"metadata": {"name": name}, "spec": {"finalizers": list(finalizers)}, **parts}
         return api.put(f"{place}/finalize", body)
 
-    # upstream: an error of an update has an index, an error of a create has none
+    # upstream: the field of an error has an index only in an update
     refused = finalize("kubernetes", "x", "a/b/c").expect(422)
     assert {cause["field"] for cause in refused["details"]["causes"]} == {"spec.finalizers[1]", "spec.finalizers[2]"}
     assert 'spec.finalizers[1]: Invalid value: "x": name is neither a standard finalizer name' in refused["message"]

@@ -52,7 +52,7 @@ def test_type_errors_of_int_or_string(api: Client, service: str, number: Any, te
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
 def test_whole_numbers_such_as_80_0_are_integers(api: Client, service: str) -> None:
-    # upstream: such a number becomes an integer in an integer field, and is printed as an integer in an IntOrString
+    # upstream: a number such as 80.0 becomes an integer in an integer field, and is printed as one in an IntOrString
     for how in patched, applied:
         found = how(api, service, {"name": "a", "port": 80, "targetPort": 8080.0}).expect(200)
         assert found["spec"]["ports"] == [{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 8080}]

@@ -111,7 +111,7 @@ def test_empty_examples_are_omitted_but_empty_documentation_is_not(api: Client, 
             name: examples[name] for name in "defg"
         }
         assert shown["x"] == {"type": "string", "externalDocs": {}}
-    # while this definition exists, kube-apiserver answers 503 for documents in protobuf
+    # the definition is deleted, since kube-apiserver answers 503 for documents in protobuf while it exists
     api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200)
 
 
@@ -297,7 +297,7 @@ def test_openapi_v2_is_served_for_old_kubectls(api: Client, lag: float) -> None:
 
 @pytest.mark.rows("OAS-001")
 def test_every_answer_of_openapi_v2_has_a_vary_header(api: Client) -> None:
-    # upstream: OpenAPI v2 is compressed; its compressor adds the header to any answer
+    # upstream: OpenAPI v2 is compressed; its compressor adds the header Vary to any answer
     def told(code: int, **asked: str) -> bool:
         answer = api.get("/openapi/v2", {name.replace("_", "-"): value for name, value in asked.items()})
         assert answer.headers["vary"].replace("\n", ", ") == "Accept-Encoding, Accept"

@@ -141,8 +141,8 @@ IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.rows("SSA-011", "UPD-005", "NUL-005", "PRU-001")
 @pytest.mark.parametrize("case", list(IN_VAIN))
 def test_an_apply_of_pruned_fields_raises_the_generation(api: Client, case: str) -> None:
-    # upstream: an untyped map accepts fields that no read returns; they were validated and counted
-    # So each apply of these fields is a change, and raises the generation.
+    # upstream: an apply may set fields that pruning removes; they are validated, and count as a change
+    # So each apply of these fields raises the generation.
     part, given, shown = IN_VAIN[case]
     spec = {"type": "object", "properties": {"part": part}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -225,7 +225,7 @@ def test_an_optional_old_value_is_read_by_its_schema(api: Client, case: str) -> 
 
 @pytest.mark.rows("SRV-009", "NUL-002")
 def test_a_write_of_a_scale_is_validated_before_defaults_are_applied(api: Client) -> None:
-    # upstream: validates a change by a Scale before it sets defaults
+    # upstream: a change by a Scale is validated before defaults are set
     note = {"type": "string", "default": "n"}
     spec = {"type": "object", "required": ["note"], "properties": {"replicas": {"type": "integer"}, "note": note}}
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}

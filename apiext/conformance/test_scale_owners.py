@@ -139,7 +139,7 @@ def test_managed_fields_of_a_scale_in_reviews(widgets: Resource, hook: Webhook) 
 
     # Mutating webhooks see the Scales of the request. For validating webhooks, the server makes new Scales from the old
     # and the new object.
-    # upstream: without managedFields, which only the writer of the Scale gets
+    # upstream: validating admission gets a Scale without managedFields
     (before,), (after,) = told(MUTATING)
     assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [
         ("maker", "autoscaling/v1"),

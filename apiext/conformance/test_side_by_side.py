@@ -238,7 +238,7 @@ def test_only_an_apply_with_changes_adds_defaults_of_its_version(api: Client, en
     widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
     apply(widgets, "m", {"a": "1"}).expect(201)
     # These applies change nothing in the spec.
-    # upstream: applies no defaults, although this version may have more defaults than the storage version
+    # upstream: an apply without a change sets no defaults, even if its version has more than the storage version
     path = widgets.path("x").replace("/v1/", "/v2/")
     for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):
         body = {"apiVersion": f"{widgets.group}/v2", "kind": "Widget", "metadata": {"name": "x"}, **part}
@@ -295,7 +295,7 @@ def test_a_write_of_the_status_has_no_warnings_about_other_fields(api: Client) -
     told = ['299 - "spec.externalName is ignored when spec.type is not \\"ExternalName\\""']
     path += "/" + made.expect(201)["metadata"]["name"]
     status = {"status": {"loadBalancer": {}, "conditions": None}}
-    # upstream: strategies of the status have no warnings about other fields
+    # upstream: a write of the status causes no warnings about other fields
     assert [made.warnings, api.patch(f"{path}/status", status, MERGE).warnings] == [told, []]
     assert api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).warnings == told
     api.delete(path).expect(200)

@@ -295,8 +295,8 @@ def test_a_bookmark_ends_the_initial_events_of_a_watch(api: Client, start: str) 
     marked = [brief(event) for event in events if END in event["object"]["metadata"].get("annotations", {})]
     assert brief(events[0]) == ("ADDED", "a")
     assert marked == [("BOOKMARK", "")]
-    # upstream: the parameter ``watch`` decides if options are validated as those of a list or a watch, not the path; so
-    # old watch paths without it are validated as lists
+    # upstream: the parameter ``watch``, not the path, decides if options are validated as those of a watch or a list
+    # So an old watch path without this parameter is validated as a list.
     old = asked.replace("/v1/", "/v1/watch/").replace("watch=1&", "")
     assert END not in api.request("GET", old).raw.decode()
 
@@ -333,7 +333,8 @@ def test_a_row_that_marks_the_end_of_initial_events_has_its_object(api: Client) 
         api.post(widgets.path(), body).expect(201)
     query = "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&includeObject=None"
     lines = api.request("GET", widgets.path() + query, None, {"Accept": TABLE}).raw.splitlines()[:3]
-    # upstream: a row has its object if HasInitialEventsEndBookmarkAnnotation is true, which checks every object
+    # upstream: a row has its object if HasInitialEventsEndBookmarkAnnotation returns true
+    # Upstream calls this function for every object, not only for bookmarks.
     listed = api.get(widgets.path(), {"Accept": TABLE}, includeObject="None").expect(200)["rows"]
     first, second, bookmark = (json.loads(line)["object"]["rows"][0]["object"] for line in lines)
     assert [row["object"] for row in listed] == [first, second]

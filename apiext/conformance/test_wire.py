@@ -162,7 +162,7 @@ def test_a_deletecollection_continues_a_list_at_its_revision(api: Client) -> Non
 @pytest.mark.rows("WRI-001")
 @pytest.mark.parametrize("revision", ["", "0", "00", "x", "-1", "1.0", "18446744073709551616", "1"])
 def test_a_create_with_a_revision_is_refused(widgets: Resource, revision: str) -> None:
-    # upstream: 0 and texts that are not an unsigned 64-bit integer count as no revision
+    # upstream: 0, or a text that is not an unsigned 64-bit integer, is treated as no resourceVersion
     for resource, path in ((widgets, widgets.path()), (None, DEFINITIONS)):
         body = resource.make("made") if resource is not None else definition(fresh_group())
         body["metadata"]["resourceVersion"] = revision

@@ -111,7 +111,8 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
 def test_watchers_see_the_deletion_timestamp_of_a_pod_before_its_deletion(
     api: Client, spec: dict[str, Any], query: str, marks: list[int]
 ) -> None:
-    # the mark: deletionTimestamp; upstream: watchers get the mark before the deletion, and admission is called for both
+    # The deletionTimestamp is the mark.
+    # upstream: watchers get the mark before the deletion, and admission is called for both
     with one(api, PODS, {"spec": {"containers": CONTAINERS, **spec}}) as made:
         name, revision = made["metadata"]["name"], made["metadata"]["resourceVersion"]
         deleted = api.delete(f"{at(PODS, made)}{query}").expect(200)
@@ -406,7 +407,7 @@ def test_an_apply_takes_quantities_that_are_numbers(api: Client, given: Any, sto
     answer = api.request("PATCH", f"{place}?fieldManager=m", applied, {"Content-Type": APPLY})
     if stored is None:
         path = '.spec.template.spec.containers[name="c"].resources.limits.cpu'
-        assert answer.status in (400, 500)  # upstream: 500, here: 400
+        assert answer.status in (400, 500)  # upstream answers 500, this server 400
         assert answer.json["message"].endswith(f"{path}: expected any scalar, got &{{map[a:1]}}")
         return
     first = answer.expect(201)

@@ -125,7 +125,7 @@ def _user(given: str) -> str:
 
 def _service_errors(service: View, path: str) -> Iterator[FieldError]:
     """Yield the errors of a webhook's service reference (VER-009)."""
-    # upstream: swaps name and namespace, so an error names the wrong field
+    # upstream: name and namespace are swapped, so an error names the wrong field
     if not service.get("namespace"):
         yield required(child(path, "name"))
     if not service.get("name"):
@@ -141,7 +141,7 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
         return
     if not given.startswith("/"):
         yield invalid(path, given, "must start with a '/'")
-    # upstream: drops the first byte of the path, even if it is not a slash
+    # upstream: the first byte of the path is dropped, even if it is not a slash
     rest = given.encode()[1:].decode("utf-8", "replace")
     faults, shown = _segment_faults(rest.removesuffix("/").split("/")), f"Invalid value: {go_value(given)}"
     yield from as_many_as_shown(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)

@@ -124,7 +124,7 @@ def _path_errors(text: str, path: str, under: tuple[str, ...], *, pointer: bool 
     elif under and not text.startswith(tuple(f".{name}." for name in under)):
         known = f".{under[0]}" if len(under) == 1 else " or ".join(f".{name}" for name in under)
         detail = f"should be a json path under {'either ' if len(under) > 1 else ''}{known}"
-        # upstream: prints the value of a pointer as JSON
+        # upstream: the value of a pointer is printed as JSON
         # (labelSelectorPath is a pointer in Go, the other paths are strings)
         yield invalid_json(path, go_json(text), detail) if pointer else invalid(path, text, detail)
 

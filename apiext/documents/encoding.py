@@ -182,7 +182,7 @@ def _has_floats(raw: bytes) -> bool:
 def pretty(raw: bytes) -> bytes:
     """Return a JSON text indented by two spaces, in the order of its keys (NEG-005)."""
     document = orjson.loads(raw)
-    compact = orjson.dumps(document)  # not ``raw``: an integer of many digits was decoded as a float
+    compact = orjson.dumps(document)  # ``raw`` may have an integer of many digits, which ``document`` has as a float
     return orjson.dumps(_go_floats(document) if _has_floats(compact) else document, option=orjson.OPT_INDENT_2)
 
 

@@ -162,7 +162,7 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
         result.pop(name, None)
     elif not isinstance(current, list) or not isinstance(gone, list) or not (current or gone):
         return
-    elif _element_type(current, gone) is dict:  # upstream: merges items that are maps
+    elif _element_type(current, gone) is dict:  # upstream: items that are maps are merged, not deleted
         result[name] = _merge_list(current, gone, lists, f"{path}.{name}" if path else name)
     else:
         named = {_hashable(item) for item in gone}
@@ -305,7 +305,7 @@ def _identity(item: Any, key: str) -> Hashable:
         if not key:
             return _hashable(item)
         raise _wrong_type(dict, item)
-    if not key or key not in item:  # upstream: panics for an order of maps without a key
+    if not key or key not in item:  # upstream: an order of maps without a merge key causes a panic
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
     return _hashable(item[key])
 

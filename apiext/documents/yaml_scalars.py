@@ -126,7 +126,7 @@ def as_key(native: Any) -> str | None:
     if native.__class__ is bool:
         return "true" if native else "false"
     if native.__class__ is float:
-        return _short_float(native)  # upstream: prints a float key with the digits of a float32
+        return _short_float(native)  # upstream: a float key is printed with the digits of a float32
     return str(native) if native.__class__ is int and native <= _INT_MAX else None
 
 

@@ -221,7 +221,7 @@ class _Reader:
         self._letters = 0
         self._fault: DecodeError | None = None
         self._has_placeholders = False
-        self._steps: Any = []  # steps of the last mapping, or of each mapping in the last list
+        self._steps: Any = []  # steps (see _Construction) of the last mapping, or of each mapping in the last list
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
@@ -325,7 +325,7 @@ class _Reader:
         if self._letters > limits.MAX_BODY:
             raise DecodeError("yaml: document contains excessive aliasing")
         self._count(found.nodes)
-        self.duplicates += found.duplicates  # upstream: decodes an alias again at each use
+        self.duplicates += found.duplicates  # upstream: an alias is decoded again at each use
         return clone(found.value)
 
     def _count(self, nodes: int) -> None:
@@ -534,7 +534,7 @@ def _represent_str(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar(TAG + "str", text, style="|")
     if is_ambiguous(text):
         return dumper.represent_scalar(TAG + "str", text, style='"')
-    if text[0] in _LIKE_NUMBERS:  # with the tag of a number, so that the dumper does not quote the string
+    if text[0] in _LIKE_NUMBERS:  # the tag of a number keeps the dumper from quoting the string
         return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
     return dumper.represent_scalar(TAG + "str", text)
 

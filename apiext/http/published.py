@@ -219,7 +219,7 @@ class Publisher:
             return await self._legacy(exchange, parts, catalog)
         encoding = wants_aggregated(exchange.accept)
         # in upstream, the handler of ``/apis/`` does not serve aggregated discovery
-        if encoding and exchange.path != "/apis/":  # upstream: another handler has the path with the slash
+        if encoding and exchange.path != "/apis/":  # upstream: /apis/ has another handler than /apis
             reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
         elif parts[0] == "api":
             reply = _core_versions(exchange, catalog)
@@ -282,7 +282,7 @@ class Publisher:
         varies = [
             ("Vary", "Accept-Encoding"),
             ("Vary", "Accept"),
-        ]  # upstream: its compressor adds the header to any answer
+        ]  # upstream: OpenAPI v2 is compressed; its compressor adds the header Vary to any answer
         if not form:
             return Reply(406, "", (), varies)
         from apiext.discovery import openapi_v2

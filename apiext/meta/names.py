@@ -33,7 +33,7 @@ class GroupKind(Struct, frozen=True, order=True):
 
 
 _KUBE_VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?\Z")
-_MOST = 2**63 - 1  # upstream: sorts a version with greater numbers like any other name
+_MOST = 2**63 - 1  # upstream: a version with a greater number is sorted like any other name
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 

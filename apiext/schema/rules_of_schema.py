@@ -309,7 +309,7 @@ def _field_path(node: Structural | None, path: str, where: str) -> Iterator[Fiel
         yield invalid(where, path, "must be non-empty if specified")
     if _NEWLINE.search(path):
         yield invalid(where, path, "must not contain line breaks")
-    if node is None:  # upstream: ignores the path of a schema without a structural form
+    if node is None:  # upstream: the fieldPath of a rule is not validated in a schema without a structural form
         return
     try:
         follow(path, node)

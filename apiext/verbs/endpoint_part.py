@@ -81,7 +81,7 @@ class ScalePart(EndpointPart):
         return accepted(call, new)
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        return call.endpoint.project(stored)  # upstream: without managedFields, which only the writer of the Scale gets
+        return call.endpoint.project(stored)  # upstream: validating admission gets a Scale without managedFields
 
 
 _WHOLE, _SCALE = EndpointPart(), ScalePart()

@@ -65,7 +65,8 @@ class _Versions:
     def reset(self, api_version: str) -> FieldSet:
         served = self._served(api_version)
         if not served.model.typed and not self._endpoint and api_version != self._asked:
-            return EMPTY  # upstream: the status of custom objects is reset in the version of the request only
+            # upstream: reset fields of custom objects (here: the status) are known only for the version of the request
+            return EMPTY
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
 
@@ -332,7 +333,7 @@ class Application:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
         # An apply that changes nothing sets no defaults.
-        # upstream: applies no defaults, although this version may have more defaults than the storage version
+        # upstream: an apply without a change sets no defaults, even if its version has more than the storage version
         if not changed:
             return found
         try:

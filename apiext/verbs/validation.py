@@ -40,7 +40,7 @@ def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields
     validation, namespaced, endpoint = call.served.validation, call.served.names.namespaced, call.endpoint
     metadata, names = new["metadata"], validation.names
     # For endpoints without metadata_checks, a create validates metadata last, and only if all other fields are valid.
-    # upstream: metadata is validated for all resources, after a validation of the kind without errors
+    # upstream: the metadata of a new object is validated last, and only if all other fields are valid
     if old is None and not endpoint.metadata_checks:
         return validation.validate(new, None) or objectmeta.validate(metadata, namespaced, names)
     if old is None:

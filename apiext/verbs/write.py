@@ -137,14 +137,14 @@ class Update(Struct):
         self._check_revision(shown, revision)
         part.settle(call, shown)
         new = self._whole_object(part, old, shown)
-        validation.validate(call, new, old)  # upstream: validates a change by a Scale before it sets defaults
+        validation.validate(call, new, old)  # upstream: a change by a Scale is validated before defaults are set
         return part.complete(call, new)
 
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes; the bytes are None if the last finalizer was removed (WRI-009)."""
         call = self.call
         # The result of an apply, or of a write of a Scale, is pruned only here, after its validation.
-        # upstream: an untyped map accepts fields that no read returns; they were validated and counted
+        # upstream: an apply may set fields that pruning removes; they are validated, and count as a change
         new = accepted(call, new) if self.applied else part.accept(call, new)
         removed_paths = partial(ownership.removed_by_apply, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, removed_paths)

@@ -45,7 +45,7 @@ def test_escaped_webhook_urls_are_refused(api: Client, url: str, told: str) -> N
     assert causes(api.post(DEFINITIONS, webhook(url=url), dryRun="All")) == [told]
 
 
-# upstream: drops the first byte of the path, even if it is not a slash
+# upstream: the first byte of the path is dropped, even if it is not a slash
 @pytest.mark.rows("CRD-036")
 @pytest.mark.parametrize(("path", "count"), [("é", 2), ("/é", 1), ("xé", 2), ("éa/b", 2), ("é/", 2)])
 def test_service_path_validation_drops_first_byte(api: Client, path: str, count: int) -> None:

@@ -96,7 +96,7 @@ def identity(config: Config, find: Find) -> Identity:
     proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
     if proxy.ca_file:
         request_client_certificates(context, proxy.ca_file)
-    if proxies is not None:  # no resumed sessions: such a session does not tell which CA signed the client certificate
+    if proxies is not None:  # a resumed session would not tell which CA signed the client certificate
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     if client_ca and client_ca == serving.authority:

@@ -59,7 +59,7 @@ class Establishing:
         if entry is None or not self.wanted(name):
             return
         await self._everywhere()
-        # In a thread, since the first parse of a certificate is slow.
+        # A thread parses the certificates of the bundle, since the first parse is slow.
         wanted = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else IS_ESTABLISHED
 
         def amend(document: Document) -> Document | None:

@@ -149,7 +149,8 @@ class Guards:
     async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
-        # A catalog with this guard must also have all changes of definitions before it, so the cache must have them.
+        # A catalog with this guard must also have all changes of definitions before this write, so the cache must have
+        # them first.
         await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 

@@ -63,5 +63,6 @@ class LateController:
         asyncio.get_running_loop().call_soon(self._end_subscription)
 
     def _end_subscription(self) -> None:
-        # in a later iteration of the event loop, since ``follow`` may call _start_controller before it returns
+        # This runs in a later iteration of the event loop: ``follow`` may call _start_controller before it returns, so
+        # before ``_unsubscribe`` is set.
         self._unsubscribe()

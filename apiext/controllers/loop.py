@@ -103,7 +103,7 @@ class Loop:
             done: asyncio.Future[None] = loop.create_future()
             self._waiting.setdefault(key, []).append(done)
             futures.append(done)
-        # A running key counts, too, since its run may process the change for which the caller waits.
+        # This also waits for running keys, since their runs may process the change for which the caller waits.
         runs = [task for key, task in self._running.items() if key not in self._ready]
         await asyncio.gather(*futures, return_exceptions=True)
         if runs:
@@ -197,7 +197,7 @@ class Loop:
     def _add_all(self) -> None:
         if self._stopped or self._keys is None:
             return
-        self._schedule_resync()  # first, so that an exception in ``_keys`` does not end the resyncs
+        self._schedule_resync()  # scheduled first, so that an exception in ``_keys`` does not end the resyncs
         for key in list(self._keys()):
             self.add(key)
 

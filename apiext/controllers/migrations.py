@@ -217,7 +217,7 @@ class Migrations:
         """Rewrite all objects for which ``_Pass.due`` returns True."""
         store = self._verbs.store
         await store.at_least(int(migration.checkpoint))
-        # no await between here and store.add, since the definition could be replaced in the meantime
+        # there must be no await between here and store.add, since the definition could be replaced in the meantime
         served = self._find(migration)
         if served is None:
             await self._fail_if_old(migration, f"{_UNHANDLED}: unable to obtain GVR from discovery")

@@ -129,7 +129,7 @@ class Namespaces:
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
-                # so that the loop retries, since the deletion of an unreadable object may cause no event
+                # this error makes the loop retry, since the deletion of an unreadable object may cause no event
                 failures[resource] = [unreadable]
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)
@@ -245,7 +245,7 @@ async def conditions(
         wanted_conditions["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
     if remaining:
         counts = sorted((f"{resource.resource}.{resource.group}", count) for resource, count in remaining.items())
-        # as upstream, which writes "secrets." for the core group
+        # as upstream, names of the core group end with a dot, such as "secrets."
         listed = ", ".join(f"{name} has {count} resource instances" for name, count in counts)
         text = f"Some resources are remaining: {listed}"
         wanted_conditions["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)

@@ -25,7 +25,7 @@ class _Run:
 
     def __init__(self) -> None:
         self._processed: set[str] = set()
-        # first value of Due → the revision up to which this run has passed the definitions with this value
+        # first item of Due (False: 0, True: 1) → revision up to which this run has passed definitions with this item
         self._processed_up_to = [0, 0]
         self.later: list[Due] = []
 
@@ -113,7 +113,7 @@ class Naming:
         try:
             while (due := self._next(group, run)) is not None:
                 if not await self._process(due):
-                    return  # after a conflict, the other change queues another run, which decides the later definitions
+                    return  # the conflicting write queues another run, which decides the later definitions
         finally:
             del self._runs[group]
             for due in run.later:
@@ -125,7 +125,8 @@ class Naming:
             run.record_change(before)
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
-            # as upstream: a definition whose accepted names a client removed precedes those that wait for these names
+            # As upstream, a definition whose accepted names were removed by a client is decided before definitions that
+            # wait for these names.
             lost_names = self._own_names.get(name) == facts.outline.names
             self._undecided[name] = (not lost_names, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):

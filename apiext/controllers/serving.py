@@ -388,9 +388,9 @@ class Serving:
         collection = self._store.collection(resource)
         served = self._remove_from_catalog(name)
         if served is not None and collection is not None:
-            # so that watches send the DELETED events of the last objects
+            # watches must send the DELETED events of the last objects before they end
             await collection.feed.watches_served(limits.LAST_EVENTS)
-            # not left to ``drop``, which is not called if a new definition uses the collection already
+            # ``drop`` would end the watches, too, but is not called if a new definition uses the collection already
             self._end_watches(served, None)
         if self._resource(resource) is None:
             self._store.drop(resource)

@@ -264,7 +264,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
         found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2, in_junctor)
-    # as upstream, which does not publish additionalProperties below allOf, anyOf, oneOf and not
+    # as upstream, additionalProperties are not published below allOf, anyOf, oneOf and not
     values = None if in_junctor else schema.get("additionalProperties")
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)

@@ -27,7 +27,7 @@ class Connection:
         self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()
         self._sweeping = False
         self.live = True
-        # so the client never considers a store in this process as unresponsive
+        # ``inf``, so that the client never considers a store in this process as unresponsive
         self.last_byte_at = self.last_response_at = inf
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.closed: asyncio.Future[None] = self._loop.create_future()

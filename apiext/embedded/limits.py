@@ -19,7 +19,7 @@ QUOTA = 8 << 30
 ROOMY = 0.95
 # Seconds between two attempts of a full store to free space. Beyond: the next attempt begins.
 RELIEF = 10.0
-# Seconds of one batch of writes. Beyond: the disk counts as hung, and the server is not ready.
+# Seconds of one batch of writes. Beyond: the server treats the disk as hung, and is not ready.
 STUCK = 5.0
 # Paged lists whose number of keys is cached, and parsed range requests. Beyond: the oldest is evicted.
 COUNTS_KEPT = 256

@@ -212,7 +212,7 @@ class SqliteBackend:
         """End the threads and close the file. SQLite then copies the write-ahead log into the file."""
         self._reader.close()
         self._writer.close()
-        # the writing connection last, since SQLite checkpoints with the last connection
+        # the writing connection is closed last, since SQLite checkpoints when the last connection is closed
         for connection in (self._read_connection, self._write_connection):
             if connection is not None:
                 with suppress(sqlite3.Error):  # if the disk is full, the log stays, and the next start reads it
@@ -253,7 +253,7 @@ class SqliteBackend:
         db = self._db
         changes = batch.changes
         if batch.plain and len(changes) <= INSERTED:
-            # one call without BEGIN and COMMIT, since each call releases the interpreter lock and waits for it again
+            # without BEGIN and COMMIT, this is one call: each call releases the interpreter lock and waits for it again
             _insert(db, changes)
             return
         with _transaction(db):
@@ -428,7 +428,7 @@ def _allocate(descriptor: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
         return
-    block = bytes(1 << 20)  # on macOS, which has no posix_fallocate
+    block = bytes(1 << 20)  # macOS has no posix_fallocate
     for place in range(0, size, len(block)):
         os.pwrite(descriptor, block, place)
 

@@ -80,8 +80,8 @@ class Store:
         self._answering = False  # ``_answer`` is scheduled
         self._scheduled = self._writing = False
         self._writing_bytes = 0  # bytes of the batch that the back end is writing
-        self._began = 0.0  # event loop time at which this write began
-        # true while a compaction deletes rows; while the full store frees space; while the store refuses puts
+        self._began = 0.0  # event loop time at which the back end began to write this batch
+        # True while, in this order: a compaction deletes rows; the full store frees space; the store refuses puts.
         self._sweeping = self._relieving = self._refused = False
         # (start, end, revision) of the remaining pages of a list → number of their keys
         self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
@@ -298,7 +298,7 @@ class Store:
         if isinstance(outcome, NoRoom):
             self._undo(batch, [*calls, *self._calls], [*after, *self._after])
             if not (self._calls or self._after or self._batch.changes):
-                return  # the next write deletes the rows that a compaction wants to delete
+                return  # rows that a compaction still has to delete wait for the next write
         elif isinstance(outcome, Exception):
             self._calls = [*calls, *self._calls]
             self._fail_for_good(outcome)
@@ -318,7 +318,8 @@ class Store:
         if not self._answering:
             self._answer()
         if batch.changes:
-            # after the first responses: so the server puts these changes into its cache before the watch delivers them
+            # The hub gets these changes after the first responses, so that the server puts the changes into its cache
+            # before the watch delivers them.
             self.hub.feed(batch.changes)
         for act in after:
             act()

@@ -82,7 +82,7 @@ class Channel:
             if transport is not None:
                 since = loop.time()
                 self._publish(transport)
-                # asyncio.wait, since the cancellation of a direct await would also cancel the future
+                # asyncio.wait is used, since the cancellation of a direct await would also cancel the future
                 await asyncio.wait([transport.lost])
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)

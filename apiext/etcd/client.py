@@ -185,7 +185,7 @@ class Etcd:
     async def _set_up_streams(self, transport: Transport) -> None:
         raw = await self._set_up(transport)
         self.version = messages.StatusResponse.FromString(raw or b"").version
-        # for None, the version is at least 3.6, since earlier versions allow all users to read the status
+        # None: the user may not read the status. Versions before 3.6 allow all users to read it, so this one is newer.
         self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------

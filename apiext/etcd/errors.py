@@ -110,7 +110,7 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Report whether a new login may fix the error."""
-    # old versions of etcd use UNKNOWN
+    # old versions of etcd report a stale token as UNKNOWN
     coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}
     return coded and is_stale_token_text(error.message)
 
@@ -128,7 +128,7 @@ def is_transient(error: EtcdError) -> bool:
 
 def from_learner(error: EtcdError) -> bool:
     """Report whether an error means that the member is still a learner, which refuses most requests."""
-    # by text, since etcd 3.6 has another status than earlier versions
+    # the text is compared, since etcd 3.6 uses another status than earlier versions
     return "not supported for learner" in error.message
 
 

@@ -166,7 +166,7 @@ def test_selectors_with_errors_are_ignored_and_reported(api: Client, selectors: 
     assert of_joe["status"] == {**plain["status"], **reported}
 
 
-# upstream: answers that are not stored have no Table
+# upstream: objects that are never stored, such as reviews, have no Table
 @pytest.mark.rows("KUB-004", "ERR-11")
 @pytest.mark.parametrize(
     ("path", "kind"),

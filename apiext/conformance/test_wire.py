@@ -61,7 +61,7 @@ def test_a_collection_is_deleted_page_by_page(api: Client) -> None:
     first = widgets.create("a")["metadata"]["resourceVersion"]
     for name in ("b", "c"):
         widgets.create(name)
-    # upstream: deletes of a collection always have a limit, and lists with a limit read a revision exactly
+    # upstream: the list of a deletecollection always has a limit, which makes its resourceVersion an exact revision
     gone = api.request("DELETE", widgets.path() + f"?dryRun=All&resourceVersion={first}").expect(200)
     assert [item["metadata"]["name"] for item in gone["items"]] == ["a"]
     gone = api.request("DELETE", widgets.path() + "?limit=2").expect(200)
@@ -151,7 +151,7 @@ def test_a_deletecollection_continues_a_list_at_its_revision(api: Client) -> Non
     then = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
     api.delete(widgets.path("a")).expect(200)
     widgets.create("c")
-    # upstream: the list may have an object that was deleted meanwhile
+    # upstream: a deletecollection may list objects that were deleted meanwhile
     late = api.get(widgets.path(), resourceVersion=then, resourceVersionMatch="Exact", limit=1).expect(200)
     api.delete(widgets.path("b")).expect(200)
     rest = api.delete(widgets.path(), **{"continue": late["metadata"]["continue"]}).expect(200)

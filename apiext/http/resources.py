@@ -68,8 +68,7 @@ class Target(Struct, frozen=True):
     def __post_init__(self) -> None:
         endpoint, model = self.endpoint, self.endpoint.model
         # upstream: the status of a definition has no columns
-        # Answers that are not stored are those of reviews.
-        # upstream: answers that are not stored have no Table
+        # upstream: objects that are never stored, such as reviews, have no Table
         tables = not endpoint.review and (endpoint.name, self.served.names.resource) != ("status", _DEFINITIONS)
         force_setattr(self, "typed", model.typed and protobuf.has_message(model.api_version, model.kind))
         force_setattr(self, "tables", tables)

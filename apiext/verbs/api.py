@@ -248,7 +248,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # upstream: deletes of a collection always have a limit, and lists with a limit read a revision exactly
+    # upstream: the list of a deletecollection always has a limit, which makes its resourceVersion an exact revision
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 

@@ -419,5 +419,5 @@ async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]]
         try:
             await delete(verbs, one, options)
         except status.StatusError as error:
-            if error.code != 404:  # upstream: the list may have an object that was deleted meanwhile
+            if error.code != 404:  # upstream: a deletecollection may list objects that were deleted meanwhile
                 raise

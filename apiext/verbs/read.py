@@ -78,7 +78,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     collection = collection_of(verbs, call)
     # Without a continue token, the limit of a list of one object by its name is ignored; it does not turn
     # resourceVersion into an exact revision.
-    # upstream: only lists of several objects have pages, and only their limit makes a revision exact
+    # upstream: only the limit of a list of several objects makes pages, and makes its resourceVersion an exact revision
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     query = ListQuery(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached

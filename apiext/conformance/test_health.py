@@ -216,7 +216,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     timed = samples(page, "apiserver_request_duration_seconds_count", group=widgets.group)
     assert sum(count for _, count in timed) == sum(count for *_, count in told)
     objectives = samples(page, "apiserver_request_sli_duration_seconds_count", group=widgets.group)
-    without = 4  # the two watches and two dry runs; upstream: these requests have no service level objective
+    without = 4  # two of each; upstream: dry runs and watches have no service level objective (SLI)
     assert sum(count for _, count in objectives) == sum(count for *_, count in told) - without
     assert {labels["verb"] for labels, _ in samples(page, "apiserver_response_sizes_count", group=widgets.group)} == {
         "GET",

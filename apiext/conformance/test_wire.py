@@ -102,7 +102,7 @@ def test_a_query_of_more_than_ten_thousand_parameters_is_ignored(api: Client, mo
 @pytest.mark.rows("PAR-001")
 def test_a_watch_of_lists_ends_at_once(api: Client) -> None:
     widgets = serve(api)
-    # a PartialObjectMetadataList cannot be an event; upstream: such a stream ends at once
+    # a PartialObjectMetadataList cannot be an event; upstream: a watch of lists ends at once
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}
     path = widgets.path() + "?watch=true&timeoutSeconds=5"
     answer = until(
@@ -218,7 +218,7 @@ def test_protobuf_without_a_kind_has_the_kind_of_the_url(api: Client) -> None:
     whole = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw
     assert whole[4:5] == b"\x0a"  # field 1: apiVersion and kind
     rest = whole[6 + whole[5] :]
-    # an apiVersion with two slashes is invalid; upstream: such an apiVersion has no version
+    # upstream: an apiVersion with two slashes, or with nothing after the slash, counts as absent
     for told in b"", b"\x0a\x00", b"\x0a\x04\x0a\x02v1", b"\x0a\x0b\x12\x09ConfigMap", b"\x0a\x07\x0a\x05a/b/c":
         sent = api.request("PUT", f"{path}/{name}", b"k8s\0" + told + rest, {"Content-Type": PROTOBUF})
         assert sent.expect(200)["data"] == {"a": "b"}, told

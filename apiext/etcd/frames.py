@@ -53,7 +53,7 @@ def unpad(payload: bytes) -> bytes:
 
 
 def _literal(text: bytes) -> bytes:
-    # an HPACK string without Huffman coding, whose length is an integer with a 7-bit prefix
+    # Encode an HPACK string without Huffman coding. Its length is an integer with a 7-bit prefix.
     size = len(text)
     if size < 127:
         return bytes((size,)) + text
@@ -81,7 +81,7 @@ def request_block(scheme: str, authority: str, path: str, extra: dict[str, str])
         + _literal(b"te")
         + _literal(b"trailers")
     )
-    # "never indexed" (RFC 7541, 6.2.3), since one of these headers may be the auth token
+    # The additional headers are "never indexed" (RFC 7541, 6.2.3), since one of them may be the auth token.
     return block + b"".join(b"\x10" + _literal(name.encode()) + _literal(text.encode()) for name, text in extra.items())
 
 
@@ -116,7 +116,7 @@ class HeaderReader:
             return head
         head = self._decode(block)
         if self._hpack.header_table.dynamic_entries:
-            # Later blocks may refer to the table, so the decoder must read every block in order.
+            # Later blocks may refer to the HPACK table, so the decoder must read every block in order.
             self._stateless = False
             self.cached = {}
         elif self._stateless and head[1] <= 0 and len(self.cached) < 64:

@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
             return
         status, code, message = self._headers.cached.get(payload) or self._headers.read(payload)
         if status == 200 and not flags & frames.END_STREAM:
-            return  # the head of a response
+            return  # the head of a successful response: messages and trailers follow
         call = self._calls.get(stream)
         if call is None:
             return
@@ -366,7 +366,7 @@ class Connection(asyncio.Protocol):
     def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
         text = f"the server closes the connection: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
-        self.live = False  # first, so that no queued call starts when open calls end
+        self.live = False  # set first, so that no queued call starts when the loop ends open calls
         for call in [call for call in self._calls.values() if call.stream > last]:
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
         self.drain()

@@ -95,7 +95,7 @@ class Call:
         elif len(self.body) < 5:
             self.body += payload
         else:
-            # without the gRPC prefix, to avoid a second copy of a large response
+            # The gRPC prefix is cut off here: ``settle`` would have to copy a large response again.
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:

@@ -11,9 +11,11 @@ PROBE_TIMEOUT = 2.0
 # Seconds left of the budget of a read: a failed request for the head revision then fails the read. Beyond: the read
 # waits for another request.
 LAST_TRY = 1.0
-# Pairs of guards whose encoded form is cached. Beyond: the least recently used pair is evicted.
+# Sets of guards (keys whose revisions a write also compares) in each cache of encoded guards. Beyond: the least
+# recently used set is evicted.
 GUARDS_KEPT = 256
-# Sizes of keys and revisions whose encoded form is cached. Beyond: the least recently used size is evicted.
+# Pairs of sizes (of a key and of its revision) for which encoded parts of requests are cached. Beyond: the least
+# recently used pair is evicted.
 SIZES_KEPT = 256
 # Integers whose encoded form is cached. Beyond: the least recently used integer is evicted.
 NUMBERS_KEPT = 4_096

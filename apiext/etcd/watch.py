@@ -292,11 +292,12 @@ class Watch:
             self._on_stream_end(EtcdError(UNAUTHENTICATED if old else UNAVAILABLE, reason))
 
     def _on_events(self, found: Any, fragment: bool) -> None:
-        # older events are skipped: etcd before 3.5.8 repeats some, and the user has some since ``skip_to``
+        # Skip events up to the watermark: etcd before 3.5.8 repeats some of them, and the user of the watch already has
+        # those up to the revision of ``skip_to``.
         watermark = self.watermark
         with_prev = self.spec.prev_kv
         events, self._held = self._held, []
-        # by index, since the end of an iterator over a protobuf list is a costly exception
+        # The loop uses indices, since the end of an iterator over a protobuf list is a costly exception.
         for at in range(len(found)):
             event = found[at]
             kv = event.kv

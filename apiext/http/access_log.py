@@ -70,7 +70,7 @@ class AccessLog:
         logs.write_to(self._descriptor, lines)
 
     def _written(self, done: asyncio.Future[None]) -> None:
-        done.exception()  # not logged: a write fails if standard error is closed
+        done.exception()  # marks a failed write as seen; it cannot be logged if standard error is closed
         self._writing = None
         self._held = sum(map(len, self._lines))
         if self._lines:
@@ -89,7 +89,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
         line, started = _line(exchange, reply.code), exchange.started
         if isinstance(reply, Reply):
             log.put(line | {"bytes": reply.size}, started)
-        else:  # the exchange is released before the watch ends
+        else:  # a watch; the callback must not keep the exchange in memory until the watch ends
             reply.stream.done.add_done_callback(lambda _: log.put(line, started))
         return reply
 

@@ -22,7 +22,7 @@ from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
 
-# Seconds of a request above which its audit event contains the latency (upstream: the same).
+# Seconds of a request above which its audit event contains the latency (as upstream).
 AUDIT_LATENCY = 0.5
 
 NOT_STORED = "failed to store audit event"
@@ -266,7 +266,7 @@ class Body(Struct, frozen=True):
             rows = self.parts[0].startswith(_TABLE)
             try:
                 return b"".join([_bare(part, rows) for part in self.parts]).rstrip(b"\n")
-            except ValueError:  # these parts are not objects with commas between them
+            except ValueError:  # the parts are not objects with commas between them
                 pass
         raw = self.json()
         if b'"managedFields"' in raw:

@@ -53,7 +53,7 @@ class _Certificate:
         try:
             self._holder = proxies.holder(connection) if proxies else Holder(user_of_certificate(chain[0]), False)
             self._valid = validity(chain)
-        except ValueError as error:  # OpenSSL can read it, Python's library cannot
+        except ValueError as error:  # OpenSSL can read the certificate, but the package ``cryptography`` cannot
             log.warning("the certificate of a client cannot be read, its requests are refused: %s", error)
 
     def holder(self) -> Holder:
@@ -91,7 +91,7 @@ class ApiHandler(Incoming):
         chain = verified_chain(found) if found is not None else ()
         if found is not None and chain:
             self._certificate = _Certificate(found, chain, self._service.proxies)
-        # Linux also closes connections whose client acknowledges but does not read, so the timeout is minutes
+        # With this option, Linux also closes connections whose client acknowledges but does not read: so it is minutes.
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         self.close_within(limits.HEAD_TIMEOUT)
 
@@ -184,7 +184,8 @@ class ApiHandler(Incoming):
         Responses to other methods, and responses with shared bytes, are returned in any case.
         """
         memory = self._service.memory
-        memory.hold(exchange, min(size, exchange.promised))  # the body of the request has been released
+        # The body of the request has been released, so at most the size of the response stays reserved.
+        memory.hold(exchange, min(size, exchange.promised))
         if reply.shared or exchange.method != "GET":
             return reply
         try:
@@ -250,7 +251,7 @@ class ApiHandler(Incoming):
         message = request.message
         # the parser drops the bytes after a request for an unknown upgrade
         lost = message.upgrade and not self.is_upgraded and not self.is_alone
-        # a proxy before this server may compute another end of such a body
+        # before HTTP/1.1, a proxy in front of this server may compute another end of a chunked body
         faulty = message.chunked and message.version < HttpVersion11
         ends = lost or faulty or self.is_large(message)
         return self._leave_body(request) or message.should_close or ends

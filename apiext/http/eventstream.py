@@ -55,7 +55,8 @@ def form(query: Mapping[str, Sequence[str]]) -> Form:
         event=_event,
         initial=_without_id,
         bookmark=bookmark,
-        error=lambda data: chunk(b"id\ndata: %b\n\n" % data),  # an empty id: the client starts over
+        # the empty id makes the client reconnect without a revision
+        error=lambda data: chunk(b"id\ndata: %b\n\n" % data),
         content_type=MEDIA_TYPE,
     )
 

@@ -131,8 +131,8 @@ class Gate(Struct, eq=False):
                 telemetry.seconds.slot(verb, dry_run, *rest),
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
-            # dry runs and watches do not count for the service level (SLI)
-            if not dry_run and verb != "WATCH":  # upstream: these requests have no service level objective
+            # upstream: dry runs and watches have no service level objective (SLI)
+            if not dry_run and verb != "WATCH":
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
 
@@ -245,7 +245,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         _count(gate, labels_key, started, reply)
         if monotonic() - started > limits.SLOW_REQUEST:
             _log_slow(exchange, reply.code, monotonic() - started)
-    else:  # a watch is counted at its end; the exchange is released before that
+    else:  # a watch is counted at its end; until then, the callback must not keep the exchange in memory
         reply.stream.done.add_done_callback(lambda _: _count(gate, labels_key, started, _NOTHING))
     return reply
 
@@ -451,7 +451,7 @@ def attributes(exchange: Exchange) -> Attributes:
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
-    # The path must contain ``/namespaces/``, since the name of a list comes from its field selector.
+    # The test of the path excludes a list of namespaces, whose name in ``info`` comes from its field selector.
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:
         namespace = info.name  # upstream: the namespace of a namespace is itself, so its own roles apply
     names = (info.resource, info.subresource, namespace, info.name)

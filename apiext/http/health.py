@@ -86,8 +86,8 @@ class Health:
                 fault = check.probe()
                 if fault:
                     return _text(500, f"internal server error: {fault}\n")
-                # without X-Content-Type-Options
-                return Reply(200, TEXT, (b"ok",))  # upstream: only texts that may quote a client have the header
+                # upstream: only texts that may quote a client have X-Content-Type-Options
+                return Reply(200, TEXT, (b"ok",))
         return None
 
 

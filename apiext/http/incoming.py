@@ -47,7 +47,7 @@ class Incoming(HttpProtocol):
         self._large_heads = large_heads
         self._head = 0  # bytes of an unfinished head
         self._pieces: list[bytes] = []  # the pieces of the unfinished head that are not parsed yet
-        self._postponed = False  # true if these pieces wait in ``large_heads``
+        self._postponed = False  # true if ``_pieces`` wait in ``large_heads`` for their turn
         self._tail = b""  # the last three bytes that arrived
         self._large = False  # true if so many bytes arrived that the last head may be large
         # true if the bytes that arrived last contain the end of one head, and nothing after it; false for bytes that
@@ -120,7 +120,7 @@ class Incoming(HttpProtocol):
         A connection that closes after this request still reads the request's body. Any connection closes immediately if
         an unfinished head or unfinished trailers after the body exceed the limit.
         """
-        if self._pieces:  # collected before the client stopped reading responses, which made ``parses_next`` false
+        if self._pieces:  # collected while ``parses_next`` was true; the client has stopped reading since then
             data = self._joined(data)
         tail = self._tail
         self._keep_tail(data)
@@ -138,15 +138,14 @@ class Incoming(HttpProtocol):
         super().data_received(data)
         self.is_last = self.is_last or waited_for
         if self.messages and is_failure(self.messages[-1][0]) and not body.is_eof():
-            body.set_exception(
-                web.RequestPayloadError("what follows is no body")
-            )  # without this error, a handler would wait forever for the rest of the body
+            # Without this error, a handler would wait forever for the rest of the body.
+            body.set_exception(web.RequestPayloadError("what follows is no body"))
         whole = (self.received, body.total_bytes, body.is_eof()) != before or self.is_upgraded
         size = self._head + len(data)
         begun = 0
         if len(data) > HEAD_PIECE and body.is_eof() and whole and not self.is_upgraded:
             joined, at = tail + data, 0
-            if message is not None and not before[2]:  # the rest of its body precedes the head
+            if message is not None and not before[2]:  # the rest of this message's body precedes the next head
                 at = (
                     joined.rfind(HEAD_END) + len(HEAD_END)
                     if message.chunked

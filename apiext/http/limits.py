@@ -27,8 +27,8 @@ MAX_HEAD = 1024 * 1024
 # Bytes of memory of all unfinished request heads; a sixteenth of the server's memory if that is less. Beyond: the
 # connections with the largest heads are closed.
 UNFINISHED_HEADS = 32 * 1024 * 1024
-# Connections without an authenticated request; with TLS, they need 100 MiB. Beyond: the oldest idle connection is
-# closed, or the new connection if none is idle.
+# Connections without an authenticated request; this number of TLS connections needs 100 MiB. Beyond: the oldest idle
+# connection is closed, or the new connection if none is idle.
 UNAUTHENTICATED = 2_000
 # Bytes of memory of a request head. Beyond: the connection closes after the response, since its parser keeps the head.
 LARGE_HEAD = 128 * 1024

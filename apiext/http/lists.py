@@ -183,7 +183,7 @@ def _pretty_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _as_pretty(item: bytes) -> bytes:
-    return pretty(item).replace(b"\n", b"\n    ")  # newlines in strings are escaped
+    return pretty(item).replace(b"\n", b"\n    ")  # no string contains these newlines, since JSON escapes them
 
 
 def _yaml_frame(subject: Subject, page: Page) -> Frame:
@@ -248,9 +248,8 @@ def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
     if subject.include == "Object":
         return lambda view, revision: _whole_row(cells, view)
     if subject.include == "None":
-        return lambda view, revision: encode_in_order(
-            row(subject, orjson.loads(view), ages)
-        )  # without sorting: the keys of the view are sorted already
+        # Sorting is not necessary: the keys of the view are sorted already.
+        return lambda view, revision: encode_in_order(row(subject, orjson.loads(view), ages))
     cut, needs_only_metadata = metadata_cutter(subject.served), _needs_only_metadata(subject)
     head, plain = _partial_head(subject), _WITHOUT_FLOATS.issuperset
 

@@ -40,7 +40,7 @@ _STRETCH = 256 * 1024  # bytes of a body that are estimated between two yields t
 _BYTE = 8  # bytes of memory for each byte of a body: as received, decoded, encoded and in the response
 _MERGED = 2.8  # factor for a strategic merge patch, which copies the lists that it merges
 _SHORT = 600  # bytes of memory for each short string, message or number of a protobuf body
-_LONG = 300  # bytes of memory for each _LONG_BYTES of a protobuf body, which are for longer messages and strings
+_LONG = 300  # bytes of memory for every _LONG_BYTES bytes of a protobuf body: for its longer messages and strings
 _LONG_BYTES = 16
 
 

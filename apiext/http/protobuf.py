@@ -65,8 +65,8 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
-    # an apiVersion with two slashes, or with nothing after the slash, counts as absent
-    if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:  # upstream: such an apiVersion has no version
+    # upstream: an apiVersion with two slashes, or with nothing after the slash, counts as absent
+    if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:
         api_version = wanted[0]
     name, item = messages().get((api_version, kind)), _item_message(api_version, kind)
     version = api_version.rpartition("/")[2]

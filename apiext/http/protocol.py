@@ -212,7 +212,7 @@ class HttpProtocol(web.RequestHandler):
         """Close the connection immediately, without sending buffered bytes: TLS would wait for the client."""
         transport = self.transport
         self.force_close()
-        self._parser = None  # parser and messages reference heads
+        self._parser = None  # the parser and the messages reference request heads, which would stay in memory
         self._messages.clear()
         if transport is not None:
             transport.abort()
@@ -237,8 +237,8 @@ class HttpProtocol(web.RequestHandler):
                 finally:
                     self._waiter = None
                 began = monotonic()
-                continue  # the client may have disconnected before this iteration of the event loop
-            # the handling of pipelined requests may never yield to the event loop
+                continue  # test ``_force_close`` again: the client may have disconnected in the meantime
+            # Handlers of pipelined requests may never yield to the event loop, so this loop must.
             if monotonic() - began > limits.LOOP_BUDGET:
                 await asyncio.sleep(0)
                 began = monotonic()
@@ -285,7 +285,7 @@ class HttpProtocol(web.RequestHandler):
                 await self.finish_response(request, _WRITTEN, None)
         except ConnectionError:
             return False
-        except Exception as error:  # the error could not be written
+        except Exception as error:  # the response with an error could not be written
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
             return False

@@ -84,7 +84,7 @@ class Conditional:
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
-        # document → ETag, second of the last change, and its HTTP date
+        # document → (ETag, Unix time of the last change in seconds, this time as an HTTP date)
         self._changes: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
@@ -129,9 +129,8 @@ class Regenerations:
     """Counts changes of OpenAPI documents by definition and reason, under upstream's metric names (OAS-009)."""
 
     def __init__(self, telemetry: Telemetry) -> None:
-        self._made: dict[
-            str, tuple[str, Mapping[str, bytes]]
-        ] = {}  # document → (ETag, definition → its part of the document)
+        # document → (ETag, definition → its part of the document)
+        self._made: dict[str, tuple[str, Mapping[str, bytes]]] = {}
         self._v2 = Family(
             "apiextensions_openapi_v2_regeneration_count",
             "counter",

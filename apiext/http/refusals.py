@@ -36,7 +36,7 @@ def status_of(error: Exception) -> StatusError | None:
 def refusal(exchange: Exchange, error: Exception) -> Reply:
     """Turn an exception into a response."""
     found = status_of(error)
-    if isinstance(error, WrongVersion):  # upstream's text does not name the object
+    if isinstance(error, WrongVersion):  # as upstream, the response does not name the object, so the log must
         log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)
     if found is None:  # a bug must not close the connection
         log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)

@@ -47,9 +47,8 @@ from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
-_decoding_yaml = ThreadPoolExecutor(
-    1, "decoding-yaml"
-)  # the YAML parser is written in Python, so that each of its threads would slow down the event loop
+# One thread: the YAML parser is written in Python, so that each further thread would slow down the event loop.
+_decoding_yaml = ThreadPoolExecutor(1, "decoding-yaml")
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch, as from kube-apiserver
@@ -182,13 +181,14 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
-        # an error of the options replaces the error of the form, which is the media type and the representation
+        # An error of the options comes before an error of the form (media type and representation).
         api.validate_watch(_call(exchange, target))  # upstream: options are validated before the form of a stream
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
-        # events contain objects, not lists
-        return Reply(200, streams.content_type(subject, transport.form(wanted)))  # upstream: such a stream ends at once
+        # Events contain objects, not lists.
+        # upstream: a watch of lists ends at once
+        return Reply(200, streams.content_type(subject, transport.form(wanted)))
     form = transport.form(wanted)
     name = (served.names.group, served.names.version, served.names.resource)
     telemetry = resources.telemetry
@@ -306,8 +306,8 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
     encoding = _encoding(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
-        # validates the options
-        api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
+        # upstream: options are validated before the body is decoded
+        api.write_options(call, "CreateOptions")
     await _weigh(resources, exchange, target, raw, encoding)
     return await _outcome(subject, await resources.operations.create(call, await _body(target, encoding, raw)))
 
@@ -317,8 +317,8 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
-        # validates the options
-        api.write_options(call, "UpdateOptions")  # upstream: before the media type of the body is validated
+        # upstream: options of a PUT are validated even before the media type of the body is validated
+        api.write_options(call, "UpdateOptions")
     encoding = _encoding(exchange, target)
     await _weigh(resources, exchange, target, raw, encoding)
     body = await _body(target, encoding, raw)
@@ -426,7 +426,8 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    # compressed by Content-Encoding, or by a Transfer-Encoding such as "gzip, chunked", which aiohttp accepts
+    # The body may be compressed by Content-Encoding, or by a Transfer-Encoding such as "gzip, chunked", which aiohttp
+    # accepts.
     if exchange.sender.packed:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     connection = exchange.connection
@@ -472,8 +473,8 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
         try:
             document, duplicates = await _decoded(encoding, raw, decode)
             beyond = ""
-        # the number is decoded nevertheless, so that an error of kind or version comes first
-        except OverflowingNumber as error:  # upstream: reported after kind and version
+        # The body is decoded again without this error, to find the kind and the version.
+        except OverflowingNumber as error:  # upstream: an error of the kind or version is reported before this error
             decode, beyond = _from_json_beyond, str(error)
             document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:

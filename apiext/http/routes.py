@@ -41,8 +41,7 @@ _METRIC_VERBS = {
     "update": "PUT",
     "patch": "PATCH",
     "delete": "DELETE",
-    # the label is the HTTP method, unlike that of a list
-    "deletecollection": "DELETE",  # upstream: the method is the label
+    "deletecollection": "DELETE",  # upstream: the label of a deletecollection is its HTTP method
 }
 
 
@@ -64,11 +63,11 @@ class Routes:
         self.issuer = issuer
         self.publisher = Publisher(f"{version['major']}.{version['minor']}", telemetry)
 
-    # a coroutine only where necessary, since it costs time
+    # This is not a coroutine, since one more coroutine for each request costs time.
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:
         """Handle a request after the filters."""
         info = exchange.info
-        catalog = self.resources.operations.catalog.current  # read once
+        catalog = self.resources.operations.catalog.current  # read once, so that the steps below use the same catalog
         if not info.is_resource or exchange.path.startswith("//"):
             return self._document(exchange, catalog)
         try:
@@ -346,8 +345,8 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
     if info.verb == "list" and info.name and not served.model.typed:
-        # a list of one object, which the field selector names
-        return "GET"  # upstream: counted as a read of one object
+        # upstream: a list whose field selector names one object is counted as a GET
+        return "GET"
     if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"
     return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")

@@ -62,9 +62,8 @@ class EncodedAhead:
                 return
             if work.exception() is None:
                 self._encoded.update(zip(large, work.result(), strict=True))
-            while (
-                len(self._encoded) > 2 * storage_limits.SEGMENT
-            ):  # the cache may have objects that no watcher has selected
+            # ``take`` removes an object, but it is never called for an object that no watcher has selected.
+            while len(self._encoded) > 2 * storage_limits.SEGMENT:
                 del self._encoded[next(iter(self._encoded))]
             then(entries)
 

@@ -24,7 +24,7 @@ _ERRORS = HANDSHAKE_ERRORS.slot()
 log = logging.getLogger(__name__)
 _LINES = logs.RateLimited(limits.LOG_EVERY)
 
-_BODY = b"Client sent an HTTP request to an HTTPS server.\n"  # upstream: Go's server
+_BODY = b"Client sent an HTTP request to an HTTPS server.\n"  # upstream: Go's server sends this response
 _ANSWER = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 
 

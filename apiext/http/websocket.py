@@ -16,7 +16,7 @@ from apiext.meta.status import StatusError
 
 # Seconds between pings of a watch over WebSocket.
 WEBSOCKET_PING = 30.0
-# Bytes that count for each frame of a client besides its payload.
+# Bytes that each frame of a client uses up of limits.WEBSOCKET_INPUT, besides its payload.
 WEBSOCKET_FRAME = 64
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -94,7 +94,7 @@ def authorization(headers: Headers) -> str:
 
 def _protocols(headers: Headers) -> list[str]:
     offered = headers.get("Sec-WebSocket-Protocol", "").split(",", limits.WEBSOCKET_PROTOCOLS)
-    return [it for part in offered if (it := part.strip())]  # an empty part is no protocol
+    return [it for part in offered if (it := part.strip())]  # without the empty text of a missing header
 
 
 def head(headers: Headers, date: bytes, audit_id: str) -> bytes:

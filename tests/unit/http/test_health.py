@@ -55,7 +55,7 @@ def test_unknown_excluded_checks_are_reported(exclude: list[str], names: str) ->
 
 
 def test_single_checks_have_their_own_path() -> None:
-    # upstream: only texts that may quote a client have the header
+    # upstream: only texts that may quote a client have X-Content-Type-Options
     assert body(failing_health().answer("livez", "ping", {}), guarded=False) == "ok"
     assert body(failing_health().answer("livez", "etcd", {})) == "internal server error: gone\n"
     assert failing_health().answer("livez", "informer-sync", {}) is None

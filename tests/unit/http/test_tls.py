@@ -16,6 +16,7 @@ from apiext.http import tls as listener
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 TELLING = b"HTTP/1.0 400 Bad Request\r\n"
+# upstream: Go's server sends this response
 BODY = b"\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
 
 

@@ -470,7 +470,7 @@ FILTERS: tuple[Filter | Step, ...] = (
 """All filters, the outermost first; filters that await nothing are steps."""
 
 _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {  # filter → its replacement with an audit log, or None
-    authenticate: None,  # the audit filter authenticates
+    authenticate: None,  # dropped, since the audit filter authenticates
     authorize: authorize_audited,
 }
 

@@ -169,7 +169,7 @@ class Memory:
             self._users.pop(user, None)
 
 
-_COPIES = 2  # copies of the objects while their list is encoded: separate and joined
+_COPIES = 2  # copies of the objects while their list is encoded: the separate objects, and the joined list
 _UNBOUNDED = nullcontext()
 _NO_MEMORY = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
 

@@ -64,7 +64,7 @@ class MetricsExpiry:
         ended = True
         try:
             ended = next(check, self) is self
-        finally:  # after an exception the next check starts as usual
+        finally:  # after an exception of this check, the next check starts as usual
             if ended:
                 self.start()
             else:

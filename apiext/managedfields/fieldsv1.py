@@ -29,7 +29,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
     if depth > MAX_DEPTH:
         raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
     if depth and len(tree) > 1 and _CANONICAL.issuperset(tree) and [*tree.values()].count({}) == len(tree):
-        return tree  # all elements are cached, and all nodes are leaves
+        return tree  # it is in canonical form: all elements are in the cache, and all nodes are leaves
     result: dict[str, Any] = {}
     for element, below in tree.items():
         if element[:2] == "f:" and below.__class__ is dict:  # the usual element, which is in canonical form

@@ -139,10 +139,10 @@ def _map_faults(
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        # only for lists: the check of a map is as fast as the comparison
+        # Only lists that are equal to a checked list are skipped: the check of a map is as fast as a comparison.
         if other is not None and item.__class__ is list and same_json(item, other):
             continue
-        if item.__class__ is dict and member.map is not None:  # as _faults does, without a further call
+        if item.__class__ is dict and member.map is not None:  # a case of ``_faults``, repeated here to save a call
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
         else:
             faults = _faults(member, item, duplicates, other)

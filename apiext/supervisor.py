@@ -78,7 +78,7 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
-            launch.remove_earlier_ready_file(config)  # now this server has the port
+            launch.remove_earlier_ready_file(config)  # call it again: with the port, this start has succeeded
             if not self._stop.is_set():
                 await self._work(port)
         if self._code or self._served:

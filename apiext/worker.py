@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(arguments[-1]):  # the supervisor died before prctl was called
         return cli.EXIT_FAILURE
-    gc.disable()  # imports create little garbage; app enables it
+    gc.disable()  # imports create little garbage; app.run enables the collector
     logs.open_log()
     from apiext import app  # slow, so it is imported before the configuration arrives
 

@@ -22,9 +22,9 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # set in a 410 with a new continue token for a list (RV-007), and in a webhook's denial
+        # The 410 with a new continue token for a list (RV-007) and a webhook's denial may have metadata.
         self.metadata: Mapping[str, Any] = {}
-        self.guarded = False  # True adds X-Content-Type-Options: nosniff
+        self.guarded = False  # true: the response gets X-Content-Type-Options: nosniff
 
     @property
     def retry_after(self) -> int:

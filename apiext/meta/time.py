@@ -98,7 +98,7 @@ def normalize(text: str) -> str:
     return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 
 
-@lru_cache(limits.TIMES_SEEN)  # clients write objects with the times that they have read; many objects share a second
+@lru_cache(limits.TIMES_SEEN)  # clients write objects with the times that they have read; many times are equal
 def _normal(text: str) -> str:
     if _ZULU(text):
         return "" if text == ZERO_TIME else text
@@ -175,7 +175,7 @@ class Ages:
         return text
 
 
-_ZERO = -62_135_596_800  # ZERO_TIME
+_ZERO = -62_135_596_800  # ZERO_TIME in seconds since the epoch
 _LONGEST = 2**63 / 10**9  # seconds of Go's longest duration
 
 
@@ -202,7 +202,7 @@ def _duration(whole: int) -> tuple[str, float, float]:
     if whole < -1:
         return "<invalid>", -inf, -2
     if whole < 1:
-        return "0s", -1, 1  # durations above -2 s also print this text; a shorter range is safe
+        return "0s", -1, 1  # "0s" is also the text between -2 s and -1 s; a range that is too short is safe
     if whole < 2 * _MINUTE:
         return f"{whole}s", whole, whole + 1
     for below, unit, sign, smaller, smaller_sign in _STEPS:

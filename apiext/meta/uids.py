@@ -19,7 +19,7 @@ class Uids:
             return self._ready.pop()
         except IndexError:
             batch = _batch()
-            uid = batch.pop()  # before other threads can pop from the list
+            uid = batch.pop()  # pop before other threads can pop from the list
             self._ready = batch
             return uid
 

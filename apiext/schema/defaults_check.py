@@ -142,7 +142,7 @@ def _untyped(node: Structural, *, branch: bool = False) -> Structural:
     negated = node.junctors.not_
     parts["junctors"] = Junctors(not_=None if negated is None else _untyped(negated, branch=True), **several)
     if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are compared by identity
-        node.compiled[name] = False  # not the node, which would create a reference cycle
+        node.compiled[name] = False  # means the node itself, which would create a reference cycle
         return node
     node.compiled[name] = found = replace(node, **parts, compiled={})
     return found

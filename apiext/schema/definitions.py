@@ -78,7 +78,7 @@ def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
-    if not options.limited_rules:  # the stored definition has the same schema
+    if not options.limited_rules:  # the stored definition has the same schema, so its rules may exceed MAX_RULES
         return Check(parse(schema), path, broken, options).errors()
     rules = [rule for node in subschemas(schema) for rule in node.get(_RULES) or ()]
     if len(rules) > limits.MAX_RULES:

@@ -12,7 +12,7 @@ NUMBER_FORMATS = frozenset(("float", "double"))
 
 _NO_DIGITS = bytes(sorted(frozenset(range(256)) - frozenset(b"0123456789")))
 _ISBN_NOISE = re.compile(r"[\t\n\f\r -]+")
-# possessive, so that the time of a search is linear
+# The quantifiers are possessive, so that the time of a search is linear.
 _DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")
 _GO_DURATION_PART = re.compile(r"(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(ns|us|µs|μs|ms|s|m|h)")
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
@@ -27,7 +27,7 @@ def _go_duration(text: str) -> bool:
     if unsigned == "0":
         return True
     total, at = 0, 0
-    while at < len(unsigned):  # one part at a time, so that another thread can take the interpreter lock
+    while at < len(unsigned):  # match one part at a time, so that another thread can take the interpreter lock
         part = _GO_DURATION_PART.match(unsigned, at)
         if part is None:
             return False
@@ -66,7 +66,7 @@ def full_date(text: str) -> bool:
         return False
     year, month, day = map(int, parts)
     try:
-        date(year or 2000, month, day)  # Go has a year 0, which is a leap year
+        date(year or 2000, month, day)  # unlike Python, Go has a year 0, which is a leap year as 2000 is
     except ValueError:
         return False
     return True

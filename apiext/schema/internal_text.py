@@ -51,7 +51,7 @@ def _render(name: str, flags: str = "") -> Render:
         return POINTER if flags == "?" else _ZERO[name]
     row = _TYPES.table.get(name)
     if row is None:
-        return in_order  # the type JSON: any value
+        return in_order  # the type JSON has no row, since its values may have any type
     if isinstance(row, str):
         return _render(row, flags)
     if row.get("union"):

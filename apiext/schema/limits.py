@@ -4,7 +4,7 @@
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
-# Bytes that inner defaults add to a cached default. Beyond: they are added for each object instead.
+# Bytes that defaults of inner fields add to a cached default. Beyond: they are added for each object instead.
 MAX_KEPT_DEFAULT = 16 * 1024
 # Validations of values against branches of allOf, anyOf, oneOf and not, for one object. Beyond: 422.
 MAX_VALIDATION_STEPS = 500_000
@@ -13,7 +13,8 @@ MAX_VALIDATION_STEPS = 500_000
 MAX_PATTERN_PROGRAMS = 500_000
 # String bytes times pattern instructions for one object (matching them takes 2 seconds). Beyond: 422.
 MAX_PATTERN_STEPS = 1_000_000_000
-# Characters of an error inside allOf, anyOf, oneOf or not that count as one step. Beyond: it counts as more steps.
+# Characters of an error inside allOf, anyOf, oneOf or not that cost one step of MAX_VALIDATION_STEPS. Beyond: they cost
+# more steps.
 STEP_TEXT = 256
 # Rules of one schema (compiling them takes half a second and 20 MB). Beyond: the definition is refused.
 MAX_RULES = 2_000

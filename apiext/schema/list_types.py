@@ -87,5 +87,5 @@ def json_text(value: Any) -> str:
     """Return the JSON of a container for comparisons; as in Go, 1.0 and 1 have the same JSON."""
     try:
         return encode(value).decode()
-    except TypeError:  # more levels than orjson supports, as another server may store: treat the item as unique
+    except TypeError:  # another server stored an item with more levels than orjson supports: treat it as unique
         return str(id(value))

@@ -8,10 +8,11 @@ from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
 from apiext.schema.work_budget import current
 
-# Steps that count as one cost unit. A search has (pattern instructions × text bytes) steps; a step takes 0.5 to 2 ns.
+# Steps that cost one unit of the work budget. A search has (pattern instructions × text bytes) steps; a step takes 0.5
+# to 2 ns.
 _STEPS_OF_A_UNIT = 100
 _UNITS_OF_AN_ELEMENT = 8
-_FEW_STEPS = 2_000  # a search with at most this number of steps is not counted
+_FEW_STEPS = 2_000  # a search with at most this number of steps is not charged to a budget
 _NOWHERE = (-1, -1)
 
 

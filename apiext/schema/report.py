@@ -35,7 +35,7 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 
 _ROOM = meta_limits.MAX_FIELD_ERRORS + (
     meta_limits.MAX_FIELD_ERROR_BYTES >> 10
-)  # the maximal cost of all errors in a response
+)  # the maximal cost (see Report) of all errors in a response
 _BEYOND_ROOM = FieldError(INVALID, "", "")  # stands for an error that does not fit into the response
 
 

@@ -441,7 +441,7 @@ class Run:
                 self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
-            # upstream compiles the expression for an optional oldSelf, but passes a plain value, so it fails
+            # upstream compiles the expression for an optional oldSelf, but passes a plain value, so evaluation fails
             return usual, False
         found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:
@@ -465,7 +465,7 @@ class Run:
     def _add(self, error: FieldError, ratcheted: bool) -> None:
         if not ratcheted:
             self.errors.append(error)
-        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003, up to the size of the warning headers
+        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; more text would not fit into the headers
             self.warnings.append(str(error))
             self._warned += len(self.warnings[-1])
 

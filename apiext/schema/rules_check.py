@@ -17,9 +17,10 @@ from apiext.schema.options import STRICT, Options
 from apiext.schema.rules import Compiled, Scope, scope_of
 from apiext.schema.structural import Rule, Structural
 
-# maximal units of one rule on one object, and of one call of a messageExpression (upstream: StaticEstimatedCostLimit)
+# maximal CEL cost units of one rule on one object, and of one call of a messageExpression (upstream:
+# StaticEstimatedCostLimit)
 RULE_LIMIT = 10_000_000
-SCHEMA_LIMIT = 100_000_000  # maximal units of all expressions together (upstream: StaticEstimatedCRDCostLimit)
+SCHEMA_LIMIT = 100_000_000  # maximal CEL cost units of all expressions (upstream: StaticEstimatedCRDCostLimit)
 _CORRELATED = (None, "granular", "atomic")  # map types in which a field corresponds to the field of the old map
 _RULES, _MESSAGE = "x-kubernetes-validations", "messageExpression"
 _MAX_BLAMED = 4  # maximal number of expressions in the error about the total cost

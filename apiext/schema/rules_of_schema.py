@@ -72,7 +72,7 @@ def errors(schema: View, path: str, options: Options = STRICT, broken: list[str]
 
 def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Iterator[FieldError]:
     first: tuple[Any, str, _Context, bool] = (schema, path, _Context(Forms()), True)
-    stack = [iter([first])]  # iterators, since a list of all nodes with their paths would need much memory
+    stack = [iter([first])]  # contains iterators, since a list of all nodes with paths would need much memory
     while stack:
         for node, where, context, root in stack[-1]:
             if not isinstance(node, Mapping):
@@ -231,7 +231,7 @@ def _list_map(node: View, path: str, context: _Context, options: Options) -> Ite
 def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
     properties = items.get("properties") or {}
     seen: set[str] = set()
-    by_text: dict[str, FieldError] = {}  # cached, since each of these errors quotes all keys
+    by_text: dict[str, FieldError] = {}  # text of an error → error; cached, since each error quotes all keys
 
     def wrong(text: str) -> FieldError:
         if text not in by_text:

@@ -38,7 +38,7 @@ def errors(schema: View, path: str) -> list[FieldError]:
 
 
 def _errors(schema: View, path: str) -> Iterator[FieldError]:
-    # iterators, since a list of all nodes with their paths would need much memory
+    # The stack contains iterators, since a list of all nodes with their paths would need much memory.
     stack = [iter([(schema, path, "root")])]
     while stack:
         for node, where, level in stack[-1]:

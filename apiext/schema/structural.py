@@ -156,7 +156,7 @@ def _key(name: str, value: Any) -> Any:
     if name in _JSON:
         try:
             return orjson.dumps(value)
-        except TypeError:  # more levels than orjson supports
+        except TypeError:  # the value has more levels than orjson supports
             return id(value)
     if isinstance(value, Structural):
         return id(value)

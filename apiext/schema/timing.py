@@ -7,7 +7,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 RATCHETING_SECONDS = tuple(1e-5 * 4**power for power in range(10))
 
-# module variables, since the code that evaluates rules has no telemetry object
+# These are module variables, since the code that evaluates rules has no telemetry object.
 COMPILATION = HistogramFamily(
     "apiserver_cel_compilation_duration_seconds", "CEL compilation time in seconds.", (), SECONDS
 )

@@ -53,7 +53,7 @@ def passes(node: Structural, value: Any) -> bool:
 
 def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
-    # tests refer to a copy, since a reference to the node itself would be a reference cycle
+    # Tests refer to a copy, since a reference to the node itself would create a reference cycle.
     bare = replace(node, compiled={}) if type_fault(node, 1.0) is None else node
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True
@@ -65,7 +65,7 @@ def _make(node: Structural, counted: bool) -> Tests:
                 continue
             checks.append(_type_test(bare))
         own = _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
-        # length before junctors: a string of a wrong length need not be matched with patterns in junctors
+        # Test the length before junctors: a string of a wrong length need not be matched with patterns in junctors.
         checks += [*own, *common] if kind is str else [*common, *own]
         if node.enum:
             checks.append(_enum_test(node, kind))

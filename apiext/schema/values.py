@@ -92,5 +92,5 @@ def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
     if name and not texts and not fits and value_format != name:
         return name, value_format
     if name and texts and "number" not in types and "integer" not in types:
-        return None  # upstream: the format check reports a string; no check reports a list
+        return None  # upstream: the check of the format reports a string of a wrong type; no check reports such a list
     return None if fits else (",".join(types), kind)

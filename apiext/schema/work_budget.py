@@ -88,7 +88,7 @@ class WorkBudget:
         found = program.evaluate(variables, limit)
         self.left -= found.cost
         if self.brief:
-            limit.effort = effort.left()  # all rules together may touch as many elements as a single rule
+            limit.effort = effort.left()  # all rules together may process as many elements as a single rule
         if found.cancelled:
             if limit.cancelled:
                 raise Stopped

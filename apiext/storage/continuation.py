@@ -11,7 +11,7 @@ import orjson
 from apiext.documents.encoding import decode_json, json_kind
 
 _VERSION = "meta.k8s.io/v1"
-# with line ends, which Go's decoder ignores
+# The alphabet contains line ends, which Go's decoder ignores.
 _ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n")
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
 
@@ -112,5 +112,5 @@ def _type_error(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
 
 
 def _clean(key: str) -> str:
-    # posixpath, unlike Go, keeps two leading slashes
+    # Unlike Go, posixpath does not reduce two leading slashes to one.
     return posixpath.normpath("/" + key.lstrip("/")) if key.startswith("//") else posixpath.normpath(key)

@@ -39,7 +39,7 @@ class Secret(Struct, frozen=True):
     name: str
     value: bytes
 
-    def __repr__(self) -> str:  # without the secret value
+    def __repr__(self) -> str:  # omits the secret value
         return f"Secret({self.kind!r}, {self.name!r})"
 
 

@@ -69,7 +69,7 @@ class Fills:
             epoch = await self._watch.wait_open()
             try:
                 async with self._parallel:
-                    col.unready()  # fill_all may have made the collection ready, but later changes must be buffered
+                    col.unready()  # buffer changes again, since fill_all may have made the collection ready
                     col.drop_early()
                     encryption, began = col.values.encryption, perf_counter()
                     state, broken, revision = await self._store.read_collection(col, 0)

@@ -2,7 +2,8 @@
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-# Freed bytes after which a thread returns free pages. This takes the thread 0.2 milliseconds for each free MiB.
+# Freed bytes after which a thread returns free pages to the operating system. This takes the thread 0.2 milliseconds
+# for each free MiB.
 HEAP_FREED = 4 * 1024 * 1024
 
 

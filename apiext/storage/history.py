@@ -206,7 +206,7 @@ class History:
                 dropped.previous.evict_view()
             if dropped.kind == "DELETED":
                 dropped.entry.evict_view()
-                HEAP.freed(size)  # the next change does not reuse the memory of a deleted object
+                HEAP.freed(size)  # the next change does not reuse the freed memory of a deleted object
         self.first = stop
 
     def _drop_dead(self) -> None:

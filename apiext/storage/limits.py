@@ -32,15 +32,16 @@ FORMS = 2
 HISTORY_BYTES = 64 * 1024 * 1024
 # Objects of a new list segment. Beyond: another segment begins; a segment is split above twice this number.
 SEGMENT = 100
-# Bytes of one part of a list segment that is split, since it has more than twice this size. Beyond: the next part
-# begins.
+# Bytes of each part of a list segment that the server splits, since the segment has more than twice this size. Beyond:
+# the next part begins.
 SEGMENT_BYTES = 1024 * 1024
 # Bytes of memory that stay free for running requests, but at most an eighth of the control group's memory limit.
 # Beyond: the server refuses requests that would need this memory.
 MEMORY_RESERVE = 48 * 1024 * 1024
 # Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
-# Labels and fields of a collection that selectors have tested once. Beyond: the oldest record is evicted.
+# Remembered labels and fields of a collection that a selector has tested without an index. Beyond: the oldest is
+# evicted.
 INDEX_CANDIDATES = 256
 # Indexes read for one selector. Beyond: the remaining conditions are tested for each object.
 INDEXES_AT_ONCE = 3

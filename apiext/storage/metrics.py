@@ -11,7 +11,7 @@ _RESOURCE = ("group", "resource")
 _LABELS = (*_RESOURCE, "storage")
 _ETCD, _NO_INDEX = "etcd", ""
 
-# one instance for the process, which has one store
+# The process has one instance, since it has one store.
 TOTAL = Family(
     "apiserver_storage_list_total", "counter", "Number of LIST requests served from storage", (*_LABELS, "index")
 )

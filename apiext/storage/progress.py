@@ -67,7 +67,7 @@ class Progress:
         waiter = (revision, next(self._order), done)
         heappush(self._waiters, waiter)
         if self._timer is None:
-            # while other programs write keys outside of the prefix, request progress at once
+            # While other programs write keys outside of the prefix, request progress immediately.
             self._timer = loop.call_later(0 if self._foreign else PROGRESS_AFTER, self._request_progress, 1)
         timer = loop.call_later(timeout, _release, done)
         try:

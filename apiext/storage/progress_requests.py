@@ -54,7 +54,8 @@ class ProgressRequests:
         try:
             kv = await self._store.get(self._key)
             result = await self._store.put(self._key, b"{}\n", kv.mod_revision if kv else 0, None)
-            # after a conflict, the event of the other server's write may be received already, so write again next time
+            # After a conflict, another server has written the key, and the watch may already have this event. So the
+            # next call writes again.
             if result.ok:
                 self._touched = (epoch, result.revision)
         except StoreError as error:

@@ -57,7 +57,7 @@ class _Row:
         try:
             value = self.dimension.read(entry)
             found = [self._places.get((namespace, value), ()) for namespace in within]
-        except Exception:  # every group must get the change, and reports the error when it reads the object
+        except Exception:  # every group must get the change: a group reports the error when it reads the object
             found = [groups for (namespace, _), groups in self._places.items() if namespace in within]
         for groups in found:
             for group in groups:

@@ -69,7 +69,7 @@ class Segments:
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
-        # a deadline instead of a LoopBudget, whose calls cost more time than a piece whose views exist already
+        # The loop has a deadline, since a call of a LoopBudget takes longer than a piece whose views exist already.
         until = perf_counter() + server_limits.LOOP_BUDGET / 2
         for piece in self._pieces[len(self._joined) :]:
             self._joined.append(_join(piece, self._viewer))
@@ -241,7 +241,7 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -
         views += _cut(base, len(base.entries) - right, len(base.entries))
     else:
         views = _views(entries, viewer, converted)
-    # a copy, even of a single view, since a byte string from orjson occupies a multiple of its length in memory
+    # Copy even a single view, since a byte string from orjson occupies a multiple of its length in memory.
     chunk.joined = b",".join(views) if len(views) > 1 else b"%b" % views[0]
     chunk.ends = ends_of(views)
     chunk.viewer = viewer
@@ -281,7 +281,7 @@ def _block(piece: Piece, joined: bytes) -> tuple[bytes, int]:
     if known is None:
         known = _deflate(joined)
         if piece.chunk.joined is joined:
-            piece.chunk.block = (joined, *known)  # one assignment, since this may run in a thread
+            piece.chunk.block = (joined, *known)  # a single assignment, since this code may run in a thread
     return known
 
 

@@ -36,7 +36,7 @@ class CachedState:
         self.snapshot = Snapshot()
         self.indexes = Indexes(lambda: self.snapshot.index)
         self._path = f"{resource.group}/{resource.resource}" if resource.group else resource.resource
-        self._listed = 2  # ticks until the cached bytes of lists are evicted
+        self._listed = 2  # calls of ``tick`` until the cached bytes of lists are evicted; each list sets it to 2
 
     @property
     def revision(self) -> int:

@@ -25,9 +25,9 @@ The catalog makes new viewers when a schema changes, so a view of an older viewe
 
 
 _FIELD_SIZE = len('"resourceVersion":"",')
-# the number of leading bytes to compare: enough for nearly every apiVersion, too few for a resourceVersion
+# leading bytes that _spliced compares: they contain nearly every apiVersion, but no resourceVersion
 _COMPARED = 96
-_LARGE = 16 * 1024  # bytes of a stored object; a lookup of the view of a larger object is faster than a new view
+_LARGE = 16 * 1024  # bytes of a stored object; the view of a larger object is cached, since a new view takes longer
 
 
 class Entry(Struct, eq=False, gc=False):
@@ -48,7 +48,7 @@ class Entry(Struct, eq=False, gc=False):
     _cached: tuple[Viewer, bytes] | None = None
     _labels: dict[str, str] | None = None
 
-    def __repr__(self) -> str:  # without the object, which may be a secret
+    def __repr__(self) -> str:  # omits the object, which may be a secret
         return f"{type(self).__name__}({relative(self.namespace, self.name)!r}, {self.revision})"
 
     @property
@@ -87,7 +87,7 @@ class Entry(Struct, eq=False, gc=False):
 
     def cache_view(self, viewer: Viewer, view: bytes) -> None:
         """Cache an existing view, such as the response to a write."""
-        # a copy, since a byte string from orjson occupies a multiple of its length in memory
+        # Copy the view, since a byte string from orjson occupies a multiple of its length in memory.
         self._cached = viewer, b"%b" % view
         _CACHED.keep(self, len(view))
 

@@ -33,7 +33,7 @@ class Tasks:
         """Call a function every ``seconds`` until ``stop``."""
 
         def tick() -> None:
-            self.repeat(seconds, call)  # first, so that the timer continues if the call raises an exception
+            self.repeat(seconds, call)  # set the timer first, so that it continues if the call raises an exception
             call()
 
         self._timer = asyncio.get_running_loop().call_later(seconds, tick)

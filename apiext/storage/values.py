@@ -48,7 +48,7 @@ def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[s
         value = encode(cbor.decode(value)) + b"\n"
     try:
         document: Any = orjson.loads(value)
-    # decode_json raises errors with Go's text, and accepts some values that Go accepts and orjson does not
+    # Unlike orjson, decode_json raises errors with Go's text, and accepts some more values, as Go does.
     except orjson.JSONDecodeError:
         document = decode_json(value)[0]
         value = encode(document) + b"\n"

@@ -5,7 +5,7 @@ import os
 
 GONE = 2**63 - 1
 """The revision of a worker that serves no clients. It is higher than all revisions, so no worker waits for it."""
-_WIDTH = 8  # bytes of an integer, which the processor writes at once
+_WIDTH = 8  # bytes of an integer, which the processor writes in one step, so readers never see a part of it
 
 
 class WorkerProgress:

@@ -1,8 +1,9 @@
 """Limits of requests on objects."""
 
-# Seconds that a watch from a future revision waits until the store has it. Beyond: 410, and the client lists again.
+# Seconds that a watch from a future revision waits until the store has this revision. Beyond: 410, and the client lists
+# again.
 AHEAD_WAIT = 1.0
-# Seconds of one write of an object while other writes wait (doubled after its next conflict). Beyond: the next begins.
+# Seconds of one write of an object while other writes wait (doubled after another conflict). Beyond: the next begins.
 WRITER_TURN = 1.0
 # Names tried for generateName. Beyond: 409. Upstream: maxNameGenerationCreateAttempts.
 CREATE_NAME_ATTEMPTS = 8

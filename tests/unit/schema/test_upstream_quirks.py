@@ -45,6 +45,6 @@ def test_enum_of_strings_matches_integer_as_code_point() -> None:
 
 @pytest.mark.rows("VAL-005")
 def test_list_is_valid_for_string_with_format() -> None:
-    # upstream: the format check reports a string; no check reports a list
+    # upstream: the check of the format reports a string of a wrong type; no check reports such a list
     assert error_texts({"type": "string", "format": "date"}, ["a list"]) == []
     assert error_texts({"type": "string", "format": "date"}, "no date") != []

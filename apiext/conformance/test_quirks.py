@@ -28,7 +28,7 @@ def test_no_definition_has_a_generate_name(api: Client) -> None:
 
 @pytest.mark.rows("SSA-014")
 def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
-    # upstream: the stored object, converted to v2, is not pruned, so it may not conform to its type
+    # upstream: a converted object is not pruned, so it may not conform to its type
     group = fresh_group()
     wanted = definition(group)
     second = {**wanted["spec"]["versions"][0], "name": "v2", "storage": False}

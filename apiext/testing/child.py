@@ -10,7 +10,7 @@ from pathlib import Path
 
 # A new interpreter runs this before the exec. A preexec_fn would run after a fork, and a fork of a process with threads
 # may crash. prctl with 1 (PR_SET_PDEATHSIG) makes the kernel send SIGTERM when the parent ends. If the parent has ended
-# before this call, the process ends itself. Python ignores two signals; the program gets their default actions.
+# before this call, the process ends itself. Python ignores SIGPIPE and SIGXFSZ; the program gets their default actions.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
@@ -40,7 +40,7 @@ def start(
     def live() -> None:
         try:
             child = _spawn(command, log, environment, keep)
-        except BaseException as error:  # the caller raises it
+        except BaseException as error:  # ``start`` raises it
             born.set_exception(error)
         else:
             born.set_result(child)

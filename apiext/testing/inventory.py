@@ -16,7 +16,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACES = "/api/v1/namespaces"
 _ADMISSION = "/apis/admissionregistration.k8s.io/"  # group of webhooks and policies, which may deny later requests
 
-_PLAIN = ":"  # not escaped, since names of roles contain it
+_PLAIN = ":"  # not escaped in paths, since names of roles contain colons
 # The server removes this finalizer itself, after it has deleted the objects of the definition.
 _CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)
 

@@ -30,7 +30,7 @@ class Access(Struct, frozen=True):
     headers: Mapping[str, str] = {}
     tls: ssl.SSLContext | None = None
 
-    def __repr__(self) -> str:  # without the headers, which may contain a token
+    def __repr__(self) -> str:  # omits the headers, which may contain a token
         return f"Access({self.url!r})"
 
 

@@ -97,7 +97,7 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
     During the change, the lock file of client-go exists. If nothing changes, the file is not written. Raise
     KubeconfigError.
     """
-    file = file.resolve() if file.is_symlink() else file  # a symbolic link stays a symbolic link
+    file = file.resolve() if file.is_symlink() else file  # write the target of a symbolic link, so that the link stays
     if given is None and not file.exists():
         return
     try:

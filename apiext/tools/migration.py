@@ -147,7 +147,7 @@ class Migration:
                 if len(tally.failures) >= limits.MIGRATE_HOPELESS:
                     break
         finally:
-            pool.shutdown(cancel_futures=True)  # after an interrupt, skip the rest of the page
+            pool.shutdown(cancel_futures=True)  # after an interrupt, do not start further objects of the page
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:

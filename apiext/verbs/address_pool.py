@@ -55,7 +55,7 @@ class Addresses:
         """Record a stored service."""
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
-        # another program has stored an invalid service; reads report the error
+        # Another program has stored an invalid service. Reads of the service report the error.
         except (AttributeError, KeyError, TypeError, ValueError):
             taken = ()
         self.drop(key)

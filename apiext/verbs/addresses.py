@@ -105,7 +105,7 @@ def _families(spec: View, request: _Request, available: Sequence[str], name: str
     """Return the request with all families that the service gets; ``available`` are the families of the cluster."""
     given, families, policy = request
     faults = Errors()
-    # a headless service without a selector: a client sets its endpoints, in any family
+    # A client sets the endpoints of a headless service without a selector, and they may have any family.
     unbound = services.is_headless(spec) and not spec.get("selector")
     if not unbound:
         if policy == _REQUIRE and len(available) < 2:

@@ -126,7 +126,8 @@ def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bo
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]
-        who = User(asked.user, account_groups(namespace))  # upstream: without the group system:authenticated
+        # upstream: a service account in an expression does not have the group system:authenticated
+        who = User(asked.user, account_groups(namespace))
     if asked.path is not None:
         decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
     else:

@@ -129,7 +129,7 @@ class _RequestBody:
         self._verbs = verbs
         self._call = call
         self._body = body
-        self._decoded = False  # decoding changes the document of a body
+        self._decoded = False  # decoding changes the body's document, so each further decoding needs ``Body.again``
         self._validation = validation
         self._begin = begin
         self._warnings_before = len(call.warnings)

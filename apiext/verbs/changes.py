@@ -118,8 +118,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     beyond = False
-    # With Ignore, the merge library is the first that decodes the patch.
-    if validation == IGNORE:  # upstream: the patch is not decoded before the library that merges it
+    if validation == IGNORE:  # upstream: with Ignore, only the library that merges the patch decodes it
         patch, duplicates, beyond = _unread(raw)
         if isinstance(patch, list):
             raise no_object(patch_texts.listed(raw, patch))
@@ -200,7 +199,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     return change
 
 
-# path of a list → its merge key, as in the struct tags of ObjectMeta
+# path of a list → its merge key ("" if its items are strings), as in the struct tags of ObjectMeta
 MERGE_KEYS = {"metadata.finalizers": "", "metadata.ownerReferences": "uid"}
 
 PATCHES: Mapping[str, PatchMaker] = {

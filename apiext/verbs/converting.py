@@ -71,7 +71,7 @@ def undecodable(
     if entry is None:
         return status.unknown(str(error)) if isinstance(error, ConversionError) else error
     fault = fault_of(verbs, call, entry, error)
-    if isinstance(error, Unreadable):  # not for failed webhooks, which have metrics and would fill the log
+    if isinstance(error, Unreadable):  # failed webhooks have metrics, and would fill the log, so they are not logged
         _log([fault])
     return errors.undecodable([fault], call.served.names.group_resource, listed=listed)
 
@@ -130,7 +130,7 @@ def explained(doing: str = "") -> Iterator[None]:
 def enable(verbs: Verbs, call: Call) -> None:
     """Set ``call.convert``, so that the steps of a write can convert objects (see verbs.threads)."""
     if verbs.converter is not None and not call.resource.builtin:
-        call.convert = partial(_answer, verbs)  # without the call, to avoid a reference cycle
+        call.convert = partial(_answer, verbs)  # takes the call as an argument, to avoid a reference cycle
 
 
 async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:

@@ -43,9 +43,9 @@ class Creation:
         self._document = document
         self._attributes = attributes_of(call, "CREATE", options, document, None)
         self._options = options
-        self._new: Document | None = None  # after admission
+        self._new: Document | None = None  # the object after admission
         self._generates = False
-        self._attempts = 1  # remaining attempts
+        self._attempts = 1  # remaining attempts to create the object
 
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the create; ``entry`` is the object that has the name of the last attempt.
@@ -77,7 +77,7 @@ class Creation:
             and not call.served.codec.converts
             and not call.served.work.slow(call.size)
         ):
-            ownership.claim_posted(call, document, self._options, verbs.clock())  # needs no thread and no webhook
+            ownership.claim_posted(call, document, self._options, verbs.clock())  # short work needs no thread
         else:
             await threads.run(call, ownership.claim_posted, call, document, self._options, verbs.clock())
 
@@ -155,8 +155,8 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
+        # This server reports the conflict with and without dry run (DIF-070).
         # upstream: reports no conflict here, although a create without dry run has a conflict
-        # This server reports the conflict in both cases (DIF-070).
         except Malformed as error:
             existing = Entry(*key, error.revision, b"")
     if existing is not None:

@@ -208,7 +208,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         def deleted(_: object = None) -> Outcome:
             user = call.user.name
             log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
-            # upstream: there is no object for the other details
+            # upstream: the details have no group and no uid, since the object was not decoded
             details = {"name": call.name, "kind": call.served.names.kind}
             return Outcome(200, document=status.success(details))
 
@@ -256,8 +256,9 @@ def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
         return Outcome(200, entry=entry)
     resource = call.served.names.group_resource
     details = {
-        # may differ from the name in the URL, since admission can rename an object
-        "name": old["metadata"].get("name"),  # upstream: the name in the object
+        # Admission can rename an object, so its name may differ from the name in the URL.
+        # upstream: the Status of a delete has the name in the object, not the name in the URL
+        "name": old["metadata"].get("name"),
         "group": resource.group,
         "kind": resource.resource,
         "uid": old["metadata"].get("uid"),

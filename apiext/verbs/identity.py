@@ -319,7 +319,7 @@ def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.Sta
     """Return the 400 of unknown and duplicate fields of a body (WRI-013)."""
     error = cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
     if not call.endpoint.model.typed:
-        # upstream: the object is decoded by then, so the error names its own kind
+        # upstream: strict errors are reported after the decoding, so they name the object's own kind
         error.message = error.message.replace(f"as a {call.served.names.kind}:", f"as a {document['kind']}:", 1)
     return error
 

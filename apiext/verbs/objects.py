@@ -65,8 +65,8 @@ def with_hidden(
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
         return new
-    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # stored in this version
-        return new
+    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):
+        return new  # the object is stored in this version
     stored = viewing.parse(raw)
     source = versions.get(str(stored.get("apiVersion")).rpartition("/")[2])
     if source is None or source is call.served:

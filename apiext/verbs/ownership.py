@@ -76,7 +76,8 @@ class _Versions:
         if target.model.typed:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.definition.conversion is None or is_empty(document):
-            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not conform to its type
+            # upstream: a converted object is not pruned, so it may not conform to its type
+            return {**document, "apiVersion": api_version}
         conversions, requested = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         found = conversions.get((requested, api_version))
         if found is None:
@@ -152,7 +153,7 @@ _MAX_NAME = 128
 
 def claim_posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Delete the fields of a posted object that only the server sets, and set its managedFields."""
-    if not call.endpoint.name:  # a subresource such as a TokenRequest keeps its metadata
+    if not call.endpoint.name:  # the body of a subresource, such as a TokenRequest, keeps its metadata
         wipe(document)
     claim(call, document, options, now)
 

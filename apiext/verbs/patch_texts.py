@@ -39,7 +39,7 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
         source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
         if kind in ("copy", "test"):
             _open(found, path, opened)
-        if kind == "copy":  # Go copies the value after it has resolved both pointers
+        if kind == "copy":  # Go copies the value after it has resolved ``from`` and ``path``
             _sort(source, opened)
         if kind != "test":
             found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)

@@ -34,7 +34,8 @@ ACCOUNTS = GroupResource("", "serviceaccounts")
 SECRETS = GroupResource("", "secrets")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
-_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
+# upstream: conflicts name the kind, not a resource
+_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 Permit = Callable[[View], Awaitable[None]]
@@ -175,7 +176,7 @@ async def _user(verbs: Verbs, spec: View) -> User:
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: names no kind
+        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: this error names no kind
 
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:
@@ -262,7 +263,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # the first text is the error of the other authenticators, which do not know the token
+    except BadToken as error:  # _INVALID is the error of the other authenticators, which do not know the token
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)

@@ -148,7 +148,7 @@ async def _opened(
         else:
             indexed = (
                 initial and group.route and not call.served.codec.converts
-            )  # the labels and fields of a stored object may differ from those in the watched version
+            )  # indexes contain labels and fields of stored objects, which may differ in the watched version
             found = await collection.state.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(
             group, None, sink,
@@ -200,7 +200,7 @@ async def _expect(
         return
     while not watcher.ended:
         try:
-            current = await store.fresh(collection)  # etcd may have that revision, although the cache does not
+            current = await store.fresh(collection)  # etcd may have the revision ``start``, although the cache does not
         except StoreError:
             await asyncio.sleep(limits.AHEAD_WAIT)
             continue

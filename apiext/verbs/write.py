@@ -133,7 +133,7 @@ class Update(Struct):
         This function may run twice, since long work is repeated in a thread; it has the same result then.
         """
         call = self.call
-        warn_of_owners(call, shown)  # as upstream, before owners are validated
+        warn_of_owners(call, shown)  # as upstream, this precedes the validation of owners
         self._check_revision(shown, revision)
         part.settle(call, shown)
         new = self._whole_object(part, old, shown)
@@ -163,7 +163,8 @@ class Update(Struct):
         if call.endpoint.stamp is not None:
             call.endpoint.stamp(new, old, self.verbs.clock())
         ownership.settle(call.served, new, old)
-        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules may compare it with the old one
+        # Rules may compare the resourceVersions of the new and the old object.
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return new
 
     def _check_uid(self, old: View) -> None:
@@ -173,7 +174,7 @@ class Update(Struct):
             return
         key = keys.object(call.served.names.stored_resource, call.namespace or "", call.name)
         if self.options.dry_run:
-            key = f"/{key.removeprefix(keys.root)}"  # upstream: the prefix is added later
+            key = f"/{key.removeprefix(keys.root)}"  # upstream: errors of a dry run show the key without its prefix
         fault = f"Precondition failed: UID in precondition: {self.uid}, UID in object meta: {uid}"
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 

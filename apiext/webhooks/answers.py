@@ -62,7 +62,7 @@ class Buffer:
     def __init__(self) -> None:
         self.data = bytearray(RECORD)
         self.start = self.end = 0
-        self._searched = 0  # number of bytes after ``start`` in which the last search found no mark
+        self._searched = 0  # number of bytes after ``start`` in which the last ``find`` found nothing
 
     @property
     def size(self) -> int:

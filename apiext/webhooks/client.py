@@ -227,7 +227,7 @@ class Client:
         """
         if not isinstance(error, ssl.SSLCertVerificationError) or error.verify_code != SELF_SIGNED or not target.ca:
             return None
-        from apiext.webhooks import certificates  # imports cryptography
+        from apiext.webhooks import certificates  # imported here, since it imports cryptography (decision 36)
 
         found = await certificates.fetch(address, port, target.server_name)
         leaf = None if found is None else certificates.namesake(found, target.ca, datetime.now(UTC))
@@ -315,7 +315,7 @@ async def _refused(error: Exception, address: str, port: int, name: str) -> Untr
     """Return the error of a certificate with invalid times or names; None for any other error."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
-    from apiext.webhooks import certificates  # imports cryptography
+    from apiext.webhooks import certificates  # imported here, since it imports cryptography (decision 36)
 
     found = await certificates.fetch(address, port, name)
     why = None if found is None else certificates.fault(found, name, datetime.now(UTC))

@@ -64,7 +64,7 @@ class Names:
 
     def _is_denied(self, address: str) -> bool:
         found = ip_address(address)
-        if found.is_unspecified:  # a connection to it reaches this machine
+        if found.is_unspecified:  # a connection to 0.0.0.0 or :: reaches this machine
             found = ip_address("127.0.0.1" if found.version == 4 else "::1")
         inner = found.ipv4_mapped if isinstance(found, IPv6Address) else None
         return any(one in network for one in (found, *([inner] if inner else [])) for network in self._denied)

@@ -73,7 +73,7 @@ def _read(text: str, exceptions: str) -> Proxy | None:
     if parts.scheme != "http" or not _ONE_WORD(host):
         return None  # proxies with TLS or SOCKS are not supported
     if parts.query or parts.fragment:
-        return None  # the password contains ? or # without an escape
+        return None  # such a URL has a password that contains ? or # without an escape
     host.encode("idna")  # raises UnicodeError, a ValueError, for an invalid name
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
     return Proxy(host, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)

@@ -47,7 +47,7 @@ class Contexts:
         if ca and certificate is None:
             return self._keep(key, context_of(ca))
         making = self._making.get(key)
-        # in a thread: system roots take milliseconds, and a client certificate needs a temporary file
+        # A thread makes the context: system roots take milliseconds, and a client certificate needs a temporary file.
         if making is None:
             making = asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
             self._making[key] = making

@@ -19,7 +19,7 @@ def load(path: Path) -> Any:
     """Return the content of a YAML file; raises OSError, and ValueError with a message that does not quote the file."""
     import yaml
 
-    # the errors of the C loader have only positions, while those of the Python loader quote the line. The C loader also
+    # The errors of the C loader have only positions, while those of the Python loader quote the line. The C loader also
     # limits the depth.
     loader: Any = yaml.CSafeLoader
     try:

@@ -211,6 +211,6 @@ def test_token_request_with_another_uid_conflicts(api: Client, account: str) -> 
     assert (answer["metadata"]["labels"], answer["metadata"]["generateName"]) == ({"a": "b"}, "x")
     refused = api.post(path, {"kind": "TokenRequest", "metadata": {"uid": "other"}, "spec": {}}).expect(409)
     text = f"the UID in the token request (other) does not match the UID of the service account ({uid})"
-    # upstream: conflicts name the kind
+    # upstream: conflicts name the kind, not a resource
     what = f'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "{account}"'
     assert refused["message"] == f"{what}: {text}"

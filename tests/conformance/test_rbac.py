@@ -314,7 +314,7 @@ def test_policy_expressions_authorize_by_roles(admin: Client) -> None:
         f"""{may} == 'RBAC: allowed by RoleBinding "b/n-{key}" of Role "r" to User "{key}"'""",
         f"authorizer.group('').resource('secrets').namespace('n-{key}').check('update').allowed() == false",
         "authorizer.path('/apis').check('get').allowed() && !authorizer.path('/metrics').check('get').allowed()",
-        # upstream: without the group system:authenticated
+        # upstream: a service account in an expression does not have the group system:authenticated
         f"{account}.check('list').allowed() && !{account}.check('get').allowed()",
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}

@@ -199,9 +199,10 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     ]
     assert sorted(told) == [
         ("APPLY", "resource", "", "200", 1),
-        ("DELETE", "namespace", "", "200", 1),  # counts a deletecollection; upstream: the method is the label
+        ("DELETE", "namespace", "", "200", 1),  # upstream: the label of a deletecollection is its HTTP method
         ("DELETE", "resource", "", "200", 1),
-        ("GET", "resource", "", "200", 2),  # one lists by metadata.name; upstream: counted as a read of one object
+        # upstream: a list whose field selector names one object is counted as a GET
+        ("GET", "resource", "", "200", 2),  # a GET, and a list by metadata.name
         ("GET", "resource", "", "404", 1),
         ("LIST", "cluster", "", "200", 2),  # one is the request of ``serve`` that waits until the definition is served
         ("LIST", "namespace", "", "200", 1),

@@ -296,7 +296,7 @@ class DeleteOptions(Struct, frozen=True):
         if not isinstance(document, dict):
             raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
         found: dict[str, Any] = {}
-        for name, value in document.items():  # upstream: reports the error of the first invalid field
+        for name, value in document.items():  # upstream: only the error of the first invalid field is reported
             if name == "dryRun":
                 found["dry_run_values"] = _texts(value)
             elif name == "preconditions":

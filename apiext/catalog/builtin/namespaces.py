@@ -94,7 +94,7 @@ def _endpoints(model: Model) -> dict[str, Endpoint]:
 def _validate(new: View, old: View | None) -> list[FieldError]:
     errors = Errors()
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
-        # upstream: an error of an update has an index, an error of a create has none
+        # upstream: the field of an error has an index only in an update
         path = item("spec.finalizers", index) if old is not None else "spec.finalizers"
         errors += (invalid(path, name, fault) for fault in qualified_name(name))
         if "/" not in name and name not in core.STANDARD_FINALIZERS:

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}},
         {"metadata": {"finalizers": ["b"]}},
     ),
+    # upstream: items that are maps are merged, not deleted
     "map items in a deletion list are merged": (
         {"status": {"conditions": [{"type": "A"}]}},
         {"status": {"$deleteFromPrimitiveList/conditions": [{"type": "A", "reason": "x"}]}},

@@ -374,7 +374,7 @@ class ApiConfig(Struct, frozen=True):
     service_ranges: ServiceRanges = ServiceRanges()
 
     def enabled(self, api: str, default: bool) -> bool:
-        """Report whether --runtime-config enables an API, by its name or for all APIs."""
+        """Report whether an API is enabled: by its name or for all APIs in --runtime-config, else ``default``."""
         given = dict(self.runtime_config)
         return given.get(api, given.get(ALL_APIS, default))
 

@@ -1,4 +1,4 @@
-"""Create nodes with new ids and positions, and expand macros, for both parsers."""
+"""Create nodes with new ids and positions, and expand macros, for both parsers (parser.py and recovery.py)."""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -15,7 +15,8 @@ from apiext.cel.values import Value, element, no_overload, type_name
 Implement = Callable[..., Value]
 
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
-# Kind of a type → type name of the values that an overload accepts. Types of other kinds accept any value.
+# Kind of a type → type name of the values that an overload accepts. Opaque types and objects accept only values of
+# their own name. Types of other kinds accept any value.
 _RUNTIME_NAMES = {
     "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
     "null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration",
@@ -61,7 +62,7 @@ def _fits(type: Type, value: Value) -> bool:
 
 
 def planned(*_: Value) -> Value:
-    """Return a fault. The planner replaces calls of functions with this implementation by steps."""
+    """Return a fault. It is never called, since the planner evaluates calls of such functions in steps of its own."""
     return no_overload()
 
 

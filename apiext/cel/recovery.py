@@ -372,8 +372,9 @@ class _Parser:
     def close(self, configs: list[Any], decision: State) -> list[Any]:
         """Return all configurations that can be reached without consuming a token.
 
-        A configuration is (state, index of the alternative, states after the open calls, whether the rule of the
-        decision has ended). At the end of a rule without an open call, continue after every call of this rule.
+        A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
+        the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls
+        the rule.
         """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))

@@ -98,7 +98,7 @@ def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
 
 
 def _held(value: Value) -> Value:
-    """Return a value in the form in which an optional contains it; as upstream, a fault gets another message."""
+    """Return a value for an optional: unchanged, but a fault gets another message, as upstream."""
     if isinstance(value, Fault):
         return Fault(f"unsupported conversion to ref.Val: (*errors.errorString){value.message}")
     return value

@@ -1,6 +1,7 @@
 """Limits of controllers."""
 
-# Observations of one delay of the event loop. Beyond: the metric misses a part of the delay.
+# Observations that one long delay of the event loop adds to its histogram, one for each interval that it lasted.
+# Beyond: the histogram misses the rest of the delay.
 LAG_MISSED = 120
 # Seconds between retries of a failed run. Beyond: the pause grows no more.
 RETRY_LAST = 30.0
@@ -10,8 +11,8 @@ GUARD_ATTEMPTS = 8
 COMPILE_ATTEMPTS = 16
 # Consecutive failures of one key that are logged. Beyond: only every 20th failure is logged.
 RETRIES_LOGGED = 20
-# Seconds without a deletionTimestamp after the guard of a definition was set to terminating. Beyond: the server serves
-# the definition again.
+# Seconds to wait for the deletionTimestamp of a definition whose guard key already says terminating. Beyond: the
+# server serves the definition again.
 DELETION_ABANDONED = 3.0
 # Seconds of the deletion of all objects of a definition. Beyond: its condition says that objects remain. Upstream: one
 # minute.
@@ -36,7 +37,8 @@ AWAITED_KINDS = 4_096
 LAST_EVENTS = 2.0
 # Seconds that the last decoded definition is cached without use. Beyond: the definition is evicted.
 DECODED_KEPT = 1.0
-# Fraction of the time that full garbage collections may take. Beyond: the next full collection is delayed.
+# Fraction of the time that full collections of Python's garbage collector may take. Beyond: the next full collection
+# is delayed.
 GC_SHARE = 0.002
 # Seconds in which the KMS plug-ins of a new configuration must become healthy, or twice the sum of their timeouts if
 # this is longer. Beyond: the server refuses the new configuration. Upstream: minKMSPluginCloseGracePeriod.

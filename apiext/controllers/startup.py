@@ -195,7 +195,7 @@ class Controllers:
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:
-        """Report whether ``Serving.synced`` is true, as readiness requires (HLT-003).
+        """Report whether the server has compiled the definitions of the start, as readiness requires (HLT-003).
 
         Return False while definitions wait for a KMS plug-in.
         """

@@ -87,7 +87,7 @@ def _warning_faults(warning: str) -> Iterator[str]:
 
 
 def column_errors(columns: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield the errors of printer columns in the stored form (CRD-032)."""
+    """Yield the errors of printer columns in the stored form, with ``JSONPath`` as in v1beta1 (CRD-032)."""
     for index, column in enumerate(columns):
         where = item(path, index)
         if not column.get("name"):
@@ -159,7 +159,7 @@ def selectable_errors(
 
 
 def _missing_versions(versions: Sequence[View], known: dict[str, int]) -> Iterator[str]:
-    """Yield each storage version that is not in ``known``, and remove all versions from ``known``."""
+    """Yield each storage version that is not in ``known``, and remove the names of ``versions`` from ``known``."""
     for version in versions:
         name = version["name"]
         if version["storage"] and name not in known:

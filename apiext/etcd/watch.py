@@ -1,4 +1,4 @@
-"""A watch that resumes on new connections. It delivers each change from a revision on exactly once, in order."""
+"""A watch that resumes on new connections. It delivers each change since a given revision exactly once, in order."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,7 +13,7 @@ EXPIRE_EVERY = 60.0
 _SIZE = 250  # approximate memory of a dropped metric in bytes
 
 DropDeleted = Callable[[IsDeleted], Iterator[None]]
-"""Drops the state of deleted groups and resources, and yields often; an empty resource stands for the group."""
+"""Drops the state of deleted groups and resources; yields often. The resource name "" stands for the whole group."""
 
 
 class MetricsExpiry:

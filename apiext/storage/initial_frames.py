@@ -11,7 +11,8 @@ _Key = tuple[int, int, int]
 class InitialFrames:
     """The cache of one group: piece of a state → frames. All groups together cache at most limits.INITIAL_BYTES.
 
-    Frames with ages are valid for one ``second`` of the wall clock. For frames without ages, ``second`` is 0.
+    Frames of Tables contain ages, so they are valid for only one ``second`` of the wall clock. For frames without ages,
+    ``second`` is 0.
     """
 
     __slots__ = ("_cached",)
@@ -21,7 +22,7 @@ class InitialFrames:
         self._cached: dict[_Key, tuple[Piece, int, tuple[int, bytes]]] = {}
 
     def find(self, piece: Piece, second: int = 0) -> tuple[int, bytes] | None:
-        """Return the cached (end, frames) of a piece; None if they are not cached for this second."""
+        """Return (index after the last event, frames) of a piece; None if they are not cached for this second."""
         cached = self._cached.get(_key(piece))
         return None if cached is None or cached[1] != second else cached[2]
 

@@ -1,7 +1,7 @@
 """Format an invalid result of a patch for an error as upstream does, in Go's order of fields (WRI-007).
 
 Go prints unchanged fields in the order of its structs. It sorts the fields of each object on the path to a change, and
-prints the client's fields as sent. The text is created only for an error.
+prints the client's numbers and strings as sent. The text is created only for an error.
 """
 
 import json

@@ -363,4 +363,4 @@ def _success() -> Document:
 
 Action = Callable[[Verbs, Call, Document, Permit, WriteOptions], Awaitable[Document]]
 ACTIONS: Mapping[str, Action] = {"binding": bind, "eviction": evict}
-"""``review`` of an endpoint that changes a pod → the function that handles its requests."""
+"""``Endpoint.review``, such as "eviction" → the function that handles requests of this endpoint."""

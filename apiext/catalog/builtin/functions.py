@@ -1,4 +1,4 @@
-"""Import the functions that rows of built-in kinds name; build columns and field labels from rows."""
+"""Import functions by the names in rows of built-in kinds; build columns and field labels from rows."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 def columns_of(row: Row) -> tuple[Column, ...]:
     """Return the columns of a kind's Table.
 
-    If the row is another version of a stored kind, such as autoscaling/v1, the cells receive the stored form.
+    If the row describes a version that is not stored, such as autoscaling/v1, the cells receive the stored form.
     """
     columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.published.columns)
     if not row.storage.restored:

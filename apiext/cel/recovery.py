@@ -144,7 +144,10 @@ class _Parser:
         yield from self.sequence(place.ways[way])
 
     def becomes(self, part: Choice, way: int) -> None:
-        """Set the node of the chosen alternative; a left-recursive alternative wraps the parts parsed so far."""
+        """Record the kind of node that an alternative makes.
+
+        A left-recursive alternative makes a new outer node; the node parsed so far becomes its left operand.
+        """
         context = self.context
         assert context is not None
         chosen = part.ways[way]
@@ -370,7 +373,9 @@ class _Parser:
         ]
 
     def close(self, configs: list[Any], decision: State) -> list[Any]:
-        """Return all configurations that can be reached without consuming a token.
+        """Return the configurations that can be reached without consuming a token, at most limits.MAX_LOOKAHEAD.
+
+        In the loop of a left-recursive rule, omit configurations that alternative 0 reaches, too.
 
         A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
         the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls

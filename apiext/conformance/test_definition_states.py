@@ -178,7 +178,7 @@ def test_removed_accepted_names_return_to_their_definition(
         assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
 
 
-# upstream: of cluster-scoped kinds, only built-in ones without field labels of their own support metadata.namespace
+# upstream: a cluster-scoped kind has metadata.namespace only if it is built in and selects no fields of its own
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(
     ("path", "text"),

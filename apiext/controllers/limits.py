@@ -29,7 +29,8 @@ COMPILE_AT_ONCE = 16 * 1024
 EVENTS_WAITING = 1_000
 # Sent Events of a controller that are cached, so that they are not sent twice. Beyond: the oldest Event is evicted.
 EVENTS_SENT = 10_000
-# Owners of one object and of one kind that are read from etcd. Beyond: they are read from a fresh cache.
+# Owners of the same kind that are read from etcd for one dependent. Beyond: all are read from the cache, after it
+# has all changes.
 OWNERS_READ = 16
 # Unserved kinds whose dependents are queued as soon as the kind is served. Beyond: the next resync queues dependents.
 AWAITED_KINDS = 4_096
@@ -49,7 +50,8 @@ MIGRATE_PAGE = 500
 MIGRATE_RATE = 500.0
 # Concurrent requests of a storage migration. Beyond: further requests wait.
 MIGRATE_PARALLEL = 8
-# Failed objects that a storage migration names. Beyond: further failures are only counted, or end the pass.
+# Failed objects that a storage migration names. Beyond: `apiext migrate` only counts failures, and the controller
+# ends its pass over the objects.
 MIGRATE_FAILURES = 20
 # Seconds that a StorageVersionMigration waits for its resource. Beyond: the migration fails. Upstream: one minute.
 MIGRATE_WAIT = 60.0

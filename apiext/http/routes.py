@@ -290,7 +290,8 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None
-    none = info.verb == "proxy" and _is_own(catalog, info)  # only custom resources have paths with the prefix proxy
+    # upstream's router has paths such as /apis/GROUP/VERSION/proxy/… only for custom resources
+    none = info.verb == "proxy" and _is_own(catalog, info)
     if none or resource is None or served is None or not _in_scope(served, info, resource):
         if not _is_own(catalog, info):
             return responses.page_not_found()

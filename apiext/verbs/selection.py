@@ -212,7 +212,7 @@ _FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDiction
 def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
-    # upstream: of cluster-scoped kinds, only built-in ones without field labels of their own support metadata.namespace
+    # upstream: a cluster-scoped kind has metadata.namespace only if it is built in and selects no fields of its own
     plain = served.model.typed and served.published.selectable.keys() <= _METADATA
     if field == "metadata.namespace" and (served.names.namespaced or plain):
         return _NAMESPACE

@@ -31,7 +31,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def never_slow(size: int) -> bool:
-    """Return False: the Work.slow of kinds whose validation is never slow."""
+    """Return False: validation of the kind never needs a thread. ``size`` is the size of the object in bytes."""
     return False
 
 

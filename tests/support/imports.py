@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from apiext import launch
 from apiext.__main__ import main
+from apiext.config import Config
 
 
 class Recorder:
@@ -22,9 +24,13 @@ class Recorder:
         self.loop: list[str] = []
         self.threads: list[str] = []
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if not self.start and self.ready.exists():
+    def note_start(self) -> None:
+        if not self.start:
             self.start = sorted(sys.modules)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if self.ready.exists():
+            self.note_start()
         if self.start:
             (self.loop if threading.current_thread() is threading.main_thread() else self.threads).append(name)
 
@@ -32,7 +38,14 @@ class Recorder:
 if __name__ == "__main__":
     recorder = Recorder(Path(sys.argv[2]))
     sys.meta_path.insert(0, recorder)  # type: ignore[arg-type]
+    retract = launch.retract
+
+    def retract_noted(config: Config) -> None:
+        recorder.note_start()  # the server may stop before its thread imports a module; then the ready file is gone
+        retract(config)
+
+    launch.retract = retract_noted
     code = main(["serve", f"--ready-file={sys.argv[2]}", *sys.argv[3:]])
-    found = {"start": recorder.start or sorted(sys.modules), "loop": recorder.loop, "threads": recorder.threads}
+    found = {"start": recorder.start, "loop": recorder.loop, "threads": recorder.threads}
     Path(sys.argv[1]).write_text(json.dumps(found))
     sys.exit(code)

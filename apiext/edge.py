@@ -113,14 +113,7 @@ def trust_of(config: AuthConfig, identity: Identity) -> dict[str, str]:
         return {}
     client_ca, proxy = config.client_ca_file or identity.certificate.current.authority, config.proxy
     texts = [Path(file).read_text("utf-8") if file else "" for file in (client_ca, proxy.ca_file)]
-    lists = {
-        "requestheader-allowed-names": proxy.allowed_names,
-        "requestheader-extra-headers-prefix": proxy.extra_prefixes,
-        "requestheader-group-headers": proxy.group_headers,
-        "requestheader-uid-headers": proxy.uid_headers,
-        "requestheader-username-headers": proxy.user_headers,
-    }
-    return authentication_trust.trust_of(texts[0], texts[1], lists)
+    return authentication_trust.trust_of(texts[0], texts[1], proxy)
 
 
 def _verifiers(file: str) -> "list[Verifier]":

@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping
 from datetime import timedelta
 
+from apiext.config import ProxyConfig
+
 NAMESPACE, NAME = "kube-system", "extension-apiserver-authentication"
 CLIENT_CA, PROXY_CA = "client-ca-file", "requestheader-client-ca-file"
 # Upstream keeps a certificate for this time after its expiry, since clocks differ.
@@ -15,16 +17,19 @@ SLACK = timedelta(minutes=5)
 _CA_FILES = (CLIENT_CA, PROXY_CA)
 
 
-def trust_of(client_ca: str, proxy_ca: str, lists: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str]:
     """Return the data for this server. ``client_ca`` and ``proxy_ca`` are PEM texts, or "".
 
-    ``lists`` are the values of the flags --requestheader-…, by the key of the configmap. They are part of the data only
-    with a CA for proxies.
+    The other settings of proxies are part of the data only with a CA for proxies.
     """
     found = {CLIENT_CA: client_ca} if client_ca else {}
     if proxy_ca:
         found[PROXY_CA] = proxy_ca
-        found |= {key: _json(values) for key, values in lists.items()}
+        found["requestheader-allowed-names"] = _json(proxy.allowed_names)
+        found["requestheader-extra-headers-prefix"] = _json(proxy.extra_prefixes)
+        found["requestheader-group-headers"] = _json(proxy.group_headers)
+        found["requestheader-uid-headers"] = _json(proxy.uid_headers)
+        found["requestheader-username-headers"] = _json(proxy.user_headers)
     return found
 
 

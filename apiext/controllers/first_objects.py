@@ -220,11 +220,12 @@ class FirstObjects:
         return {**found, "addressType": kind, "endpoints": endpoints, "ports": ports}
 
     def _new_trust(self) -> Document | None:
-        if not (data := self._trust()):
+        data = authentication_trust.merged({}, self._trust())
+        if not data:
             return None
         owned: Document = {"f:data": {".": {}, **{f"f:{key}": {} for key in sorted(data)}}}
         namespace, name = _TRUST
-        return {**self._object("v1", "ConfigMap", {"name": name, "namespace": namespace}, owned), "data": dict(data)}
+        return {**self._object("v1", "ConfigMap", {"name": name, "namespace": namespace}, owned), "data": data}
 
     def _merged_trust(self, stored: Document) -> Document | None:
         """Return the stored configmap with the data of this server, None if nothing changes."""

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from apiext.etcd.client import Batch, Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import EtcdError
 from tests.etcd.conftest import RealEtcd
 from tests.etcd.etcd3_client import etcd3_client
+from tests.support.polling import until
 
 
 @pytest.fixture
@@ -57,13 +57,6 @@ class Listener:
             while len(self.events) < count and not self.ends:
                 self._changed.clear()
                 await self._changed.wait()
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Poll until a condition holds."""
-    async with asyncio.timeout(20):
-        while not happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def test_etcd3_reads_writes_of_our_client(client: Etcd, etcd3: Any, prefix: bytes) -> None:

@@ -17,6 +17,7 @@ from apiext.embedded.store import Store
 from apiext.etcd.client import Etcd
 from apiext.etcd.errors import EtcdError
 from tests.support.embedded import client_of
+from tests.support.polling import until
 
 WRITERS = 8
 CHECKPOINT = 12  # pages; small, so that even a short recording has many checkpoints
@@ -74,8 +75,7 @@ async def main(directory: Path, seed: int, count: int, synchronous: str) -> None
     async with client_of(store) as etcd, asyncio.TaskGroup() as group:
         for number in range(WRITERS):
             group.create_task(write(etcd, notes, Random(seed * 100 + number), number, count // WRITERS))
-    while any(record.lease and record.version for record in store.index.now.values()):  # noqa: ASYNC110 - for leases
-        await asyncio.sleep(0.05)
+    await until(lambda: not any(record.lease and record.version for record in store.index.now.values()), every=0.05)
     os._exit(0)
 
 

@@ -26,6 +26,7 @@ from apiext.storage.keys import Keys
 from apiext.storage.store import Entry, Guard, RevisionChanged
 from tests.support.configs import config_of
 from tests.support.fake_etcd import FakeEtcd
+from tests.support.polling import until
 
 CONFIG = config_of(Path("unused"), compaction_interval=0.0)
 NOW = "2026-01-02T03:04:05Z"
@@ -167,13 +168,6 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
         finally:
             await controllers.stop()
             await store.stop()
-
-
-async def until(condition: Callable[[], object], within: float = 10.0, every: float = 0.001) -> None:
-    """Wait for a condition that other tasks make true."""
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - polls from outside
-            await asyncio.sleep(every)
 
 
 def crd(

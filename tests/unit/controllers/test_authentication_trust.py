@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from apiext.config import ProxyConfig
 from apiext.controllers.authentication_trust import CLIENT_CA, PROXY_CA, merged, trust_of
 
-LISTS = {"requestheader-allowed-names": ("front",), "requestheader-username-headers": ("X-Remote-User",)}
+PROXY = ProxyConfig(allowed_names=("front",), user_headers=("X-Remote-User",))
 
 
 def authority(name: str, days: float = 1) -> str:
@@ -29,24 +30,27 @@ ONE, TWO, EXPIRED = authority("one"), authority("two"), authority("expired", day
 
 
 def test_requestheader_lists_require_proxy_ca() -> None:
-    assert trust_of("", "", LISTS) == {}
-    assert trust_of(ONE, "", LISTS) == {CLIENT_CA: ONE}
-    assert trust_of(ONE, TWO, LISTS) == {
+    assert trust_of("", "", PROXY) == {}
+    assert trust_of(ONE, "", PROXY) == {CLIENT_CA: ONE}
+    assert trust_of(ONE, TWO, PROXY) == {
         CLIENT_CA: ONE,
         PROXY_CA: TWO,
         "requestheader-allowed-names": '["front"]',
+        "requestheader-extra-headers-prefix": "[]",
+        "requestheader-group-headers": "[]",
+        "requestheader-uid-headers": "[]",
         "requestheader-username-headers": '["X-Remote-User"]',
     }
 
 
 def test_own_data_is_added_to_stored_data() -> None:
     stored = {CLIENT_CA: ONE, PROXY_CA: ONE, "requestheader-allowed-names": '["a","front"]', "other": "x"}
-    found = merged(stored, trust_of(TWO, TWO, LISTS))
+    found = merged(stored, trust_of(TWO, TWO, PROXY))
     assert found[CLIENT_CA] == found[PROXY_CA] == ONE + TWO
     assert json.loads(found["requestheader-allowed-names"]) == ["a", "front"]
     assert json.loads(found["requestheader-username-headers"]) == ["X-Remote-User"]
     assert "other" not in found
-    assert merged(found, trust_of(TWO, TWO, LISTS)) == found
+    assert merged(found, trust_of(TWO, TWO, PROXY)) == found
 
 
 def test_expired_certificates_are_dropped() -> None:

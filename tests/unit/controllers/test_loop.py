@@ -1,7 +1,8 @@
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,7 @@ from apiext.controllers import loop as loop_module
 from apiext.controllers.loop import Loop
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
+from tests.support import polling
 
 pytestmark = pytest.mark.looptime
 
@@ -54,10 +56,7 @@ async def running(recorder: Recorder, **options: int) -> AsyncIterator[Loop]:
         await loop.stop()
 
 
-async def until(condition: Callable[[], bool], every: float = 0.5) -> None:
-    async with asyncio.timeout(10_000):
-        while not condition():  # noqa: ASYNC110 - looptime: lets virtual time pass
-            await asyncio.sleep(every)
+until = partial(polling.until, within=10_000, every=0.5)  # virtual seconds
 
 
 async def test_adds_of_one_key_are_serialized_and_coalesced() -> None:

@@ -20,6 +20,7 @@ from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Batch, Etcd, prefix_end
 from apiext.etcd.errors import EtcdError
 from tests.support.embedded import KINDS, client_of, file_of, opened
+from tests.support.polling import until
 
 
 @pytest.fixture(params=KINDS)
@@ -75,12 +76,6 @@ class Ear:
 async def settle(turns: int = 20) -> None:
     for _ in range(turns):
         await asyncio.sleep(0)
-
-
-async def until(happened: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not happened():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def test_writes_are_invisible_until_the_backend_stored_them() -> None:

@@ -1,11 +1,12 @@
 """Watchers of a simulated etcd that record their events."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from apiext.etcd.client import Batch, Etcd, WatchHandle
 from apiext.etcd.errors import EtcdError
+from tests.support import polling
 from tests.unit.etcd.mini import Mini
 
 A, B = "http://a:2379", "http://b:2379"
@@ -26,11 +27,7 @@ class Listener:
         return [event.kv.mod_revision for batch in self.batches for event in batch.events]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let virtual time pass until a condition holds."""
-    async with asyncio.timeout(1_000):
-        while not condition():  # noqa: ASYNC110 - looptime: lets virtual time pass
-            await asyncio.sleep(0.01)
+until = partial(polling.until, within=1_000, every=0.01)  # virtual seconds
 
 
 @asynccontextmanager

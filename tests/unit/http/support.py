@@ -5,6 +5,7 @@ import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -36,6 +37,7 @@ from apiext.meta.options import DeleteOptions
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
+from tests.support import polling
 
 GROUP, VERSION, PLURAL = "example.com", "v1", "widgets"
 COLLECTION = f"/apis/{GROUP}/{VERSION}/namespaces/d/{PLURAL}"
@@ -349,11 +351,8 @@ async def connected(server: HttpServer, tls: Any = None, host: str = "127.0.0.1"
             await writer.wait_closed()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop run until a condition holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - an iteration of the loop, not a time
-            await asyncio.sleep(0)
+until = partial(polling.until, every=0)
+"""Wait for a condition; poll it in each iteration of the event loop."""
 
 
 def on_uvloop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

@@ -15,6 +15,7 @@ from apiext.storage.history import Change
 from apiext.storage.keys import Keys
 from apiext.storage.store import Compacted, Malformed, NotReady, OutOfSpace, Unavailable
 from tests.support.fake_etcd import FakeEtcd
+from tests.support.polling import until
 from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 from tests.support.store_contract import ROOMS, THINGS, body
 
@@ -311,8 +312,7 @@ async def test_failed_fill_is_retried(rig: Rig) -> None:
     rig.etcd.down = True
     pages = rig.etcd.calls.count("range")
     rooms = rig.store.add(ROOMS, False)
-    while rig.etcd.calls.count("range") < pages + 2:  # noqa: ASYNC110 - until the fill is tried again
-        await asyncio.sleep(0.01)
+    await until(lambda: rig.etcd.calls.count("range") >= pages + 2)  # the fill is tried again
     with pytest.raises(NotReady):
         rooms.state.get("", "attic")
     rig.etcd.down = False
@@ -350,8 +350,7 @@ async def test_events_already_in_the_fill_are_not_dispatched(rig: Rig) -> None:
     heard: list[Change] = []
     pages = rig.etcd.calls.count("range")
     rooms.feed.subscribe(heard.append)
-    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - until the fill has read its page
-        await asyncio.sleep(0.01)
+    await until(lambda: rig.etcd.calls.count("range") > pages)  # the fill has read its page
     rig.etcd.release()
     await rooms.wait_ready()
     assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]

@@ -7,6 +7,7 @@ import asyncio
 import orjson
 import pytest
 
+from apiext.controllers import first_objects
 from apiext.controllers.authentication_trust import CLIENT_CA, NAME, NAMESPACE
 from apiext.controllers.first_objects import CONFIG_MAPS, FirstObjects
 from tests.support.fake_etcd import FakeEtcd
@@ -20,7 +21,8 @@ def configmap_data(one: Server) -> dict[str, str] | None:
 
 
 @pytest.mark.parametrize("has_ca", [True, False])
-async def test_renewed_ca_is_added_to_configmap(has_ca: bool) -> None:
+async def test_renewed_ca_is_added_to_configmap(has_ca: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_objects, "RECREATE_AFTER", 1000.0)  # so that only the renewal writes the configmap again
     before, after = authority("before"), authority("after")
     trust = {CLIENT_CA: before} if has_ca else {}
     async with server(FakeEtcd()) as one, asyncio.TaskGroup() as group:

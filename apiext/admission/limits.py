@@ -23,7 +23,7 @@ ADMISSION_EXPRESSIONS = 10_000_000
 # Bytes of the result of a messageExpression. Beyond: the server ignores the result. Upstream:
 # MaxEvaluatedMessageExpressionSizeBytes.
 ADMISSION_MESSAGE = 5 * 1024
-# Characters of an audit annotation of a policy. Beyond: the annotation is truncated. Upstream:
+# UTF-8 bytes of an audit annotation of a policy. Beyond: the annotation is truncated. Upstream:
 # maxAuditAnnotationValueLength.
 ADMISSION_ANNOTATION = 10 * 1024
 # Failed validations in one audit annotation. Beyond: the rest is omitted. Upstream: maxValidationFailures.

@@ -208,4 +208,6 @@ async def _annotate(
     elif fault:
         verdict.errors.append(Decision(fault))
     elif isinstance(value, str) and value.strip():
-        verdict.annotations.append((key, value.strip()[: limits.ADMISSION_ANNOTATION]))
+        # upstream cuts between bytes and Go writes each byte of a cut character as U+FFFD
+        text = value.strip().encode()[: limits.ADMISSION_ANNOTATION].decode("utf-8", "apiext.go")
+        verdict.annotations.append((key, text))

@@ -66,14 +66,14 @@ class Backfills:
     async def _fill(self, col: Collection, start: int, watch: "_PastWatch") -> None:
         history = col.feed.history
         stop = history.floor
-        history.pinned = True
+        history.pin()
         reader = _Reader(col, start, stop)
         watch.join(reader)
         try:
             await self._follow(reader, watch)
         finally:
             watch.leave(reader)
-            history.pinned = False
+            history.unpin()
         if history.floor != stop:  # meanwhile the collection was filled again
             raise Compacted(start, history.floor)
         history.prepend(reader.changes, start)

@@ -37,7 +37,7 @@ class _Histories:
     def trim_others(self, history: "History") -> None:
         """Drop changes of other histories until the total is within the limit, or no other history remains.
 
-        Begin with the least recently changed.
+        Begin with the least recently changed. A pinned history keeps its changes until ``unpin``.
         """
         self._histories[history] = None
         self._histories.move_to_end(history)
@@ -55,7 +55,7 @@ HISTORIES = _Histories()
 class History:
     """Changes at the positions from ``first`` up to, not including, ``end``. A change keeps its position.
 
-    The history has every change after revision ``floor``. While it is ``pinned``, only ``reset`` drops changes.
+    The history has every change after revision ``floor``. Between ``pin`` and ``unpin``, only ``reset`` drops changes.
     """
 
     __slots__ = (
@@ -66,11 +66,11 @@ class History:
         "_extra",
         "_extra_bytes",
         "_last_end",
+        "_pinned",
         "_prepended",
         "end",
         "first",
         "floor",
-        "pinned",
     )
 
     def __init__(self, floor: int) -> None:
@@ -85,7 +85,7 @@ class History:
         self.first = 0
         self.end = 0
         self.floor = floor
-        self.pinned = False
+        self._pinned = False
 
     def append(self, change: Change) -> None:
         """Add the newest change, and drop old changes over the limits."""
@@ -96,13 +96,22 @@ class History:
             self._trim()
         HISTORIES.trim_others(self)
 
+    def pin(self) -> None:
+        """Keep all changes until ``unpin``, whatever their number and size."""
+        self._pinned = True
+
+    def unpin(self) -> None:
+        """Allow ``append`` to drop changes again, and to drop all but the last if other histories need the memory."""
+        self._pinned = False
+        HISTORIES.trim_others(self)
+
     def _count(self, size: int) -> None:
         self._bytes += size
         HISTORIES.bytes += size
 
     def drop_older(self) -> None:
         """Drop all changes except the last, so that other histories may grow."""
-        if not self.pinned and self.end > self.first:
+        if not self._pinned and self.end > self.first:
             self._extra = self._extra_bytes = 0
             self._drop(self.end - 1)
             self._drop_dead()
@@ -122,6 +131,7 @@ class History:
         self._base -= len(changes)
         self.first = self._base
         self.floor = floor
+        HISTORIES.trim_others(self)
 
     def restore_limits(self) -> None:
         """At the second call after ``prepend``, trim the history to its normal limits."""
@@ -139,7 +149,7 @@ class History:
         """
         old = min(self._end_before, wanted, self._kept_from())
         self._end_before, self._last_end = self._last_end, self.end
-        if old > self.first and not self.pinned and not self._extra:
+        if old > self.first and not self._pinned and not self._extra:
             before = self._bytes
             self._drop(old)
             self._drop_dead()
@@ -188,7 +198,7 @@ class History:
         )
 
     def _trim(self) -> None:
-        while not self.pinned and self.first < self.end - 1 and self._over():
+        while not self._pinned and self.first < self.end - 1 and self._over():
             self._drop(self.first + 1)
         if self.first - self._base > max(1024, (self.end - self._base) // 2):
             self._drop_dead()

@@ -41,8 +41,9 @@ def write(path: Path, content: bytes) -> None:
 
     Raises PermissionError for a link, a pipe or a directory of another user, since that user could exchange the file.
     A sticky directory may belong to any user. But if all users may write to it, an existing file of another user in it
-    is refused with this error. Volumes and directories of a group of this process are accepted, and root accepts all
-    directories. Raises OSError for other errors.
+    is refused with this error. A directory without the sticky bit that all users may write to is refused, too. Volumes
+    and directories of a group of this process are accepted, and root accepts all directories. Raises OSError for other
+    errors.
     """
     path = target(path)
     if is_stream(path):  # a device such as /dev/null must not be replaced by a file
@@ -94,7 +95,7 @@ def check_private(root: Path, names: Iterable[str]) -> None:
         mode = stat.S_IMODE(found.st_mode)
         sticky = stat.S_ISDIR(found.st_mode) and mode & stat.S_ISVTX
         if mode & stat.S_IWOTH and not sticky:
-            raise _refused(path, f"all users may write to it (mode {mode:o}): remove this permission with chmod o-w")
+            raise _open_to_all(path, mode)
         if mode & stat.S_IWGRP and not sticky and found.st_gid not in _groups():
             text = f"group {found.st_gid} may write to it (mode {mode:o}): remove this permission with chmod g-w"
             raise _refused(path, text)
@@ -103,13 +104,17 @@ def check_private(root: Path, names: Iterable[str]) -> None:
 def _check_directory(path: Path, found: os.stat_result) -> bool:
     """Report whether a directory is sticky, and all users may create files in it.
 
-    Raise PermissionError if the directory is not sticky and belongs to another user, except as ``write`` describes.
+    Raise PermissionError if the directory is not sticky, and belongs to another user or all users may write to it,
+    except as ``write`` describes.
     """
     shared = bool(found.st_mode & stat.S_IWOTH)
     if found.st_mode & stat.S_ISVTX:
         return shared
-    if os.geteuid() != 0 and not path.is_mount() and found.st_gid not in _groups():
-        _check_owner(path, found, "directory")
+    if os.geteuid() != 0 and not path.is_mount():
+        if shared:
+            raise _open_to_all(path, stat.S_IMODE(found.st_mode))
+        if found.st_gid not in _groups():
+            _check_owner(path, found, "directory")
     return False
 
 
@@ -128,6 +133,10 @@ def _check_owner(path: Path, found: os.stat_result, kind: str, trusted: Sequence
     own = os.geteuid()
     if found.st_uid not in (0, own, *trusted):
         raise _refused(path, f"this {kind} belongs to user {found.st_uid}, and the server runs as user {own}")
+
+
+def _open_to_all(path: Path, mode: int) -> PermissionError:
+    return _refused(path, f"all users may write to it (mode {mode:o}): remove this permission with chmod o-w")
 
 
 def _refused(path: Path, text: str) -> PermissionError:

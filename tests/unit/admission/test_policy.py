@@ -8,7 +8,7 @@ import pytest
 
 from apiext.admission.metrics import Metrics
 from apiext.admission.policy import Compiled, PolicyEvaluation
-from apiext.admission.validations import compile_policy, validate
+from apiext.admission.validations import Verdict, compile_policy, validate
 from apiext.cel.dynamic import dynamic
 
 LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
@@ -18,12 +18,16 @@ OVER_LIMIT = "actual cost limit exceeded"
 pytestmark = pytest.mark.rows("ADM-020")
 
 
-async def decisions(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
-    """Return (index, message) of each decision for an object with ``x: 1``."""
+async def validated(spec: list[dict[str, Any]], **more: Any) -> Verdict:
+    """Validate an object with ``x: 1``."""
     (policy,) = compile_policy({"metadata": {"name": "p"}, "spec": {"validations": spec, **more}})
     known = {"object": dynamic({"x": 1}), "oldObject": None}
-    verdict = await validate(policy, known, "CREATE", Metrics())
-    return [(decision.index, decision.message) for decision in verdict.decisions]
+    return await validate(policy, known, "CREATE", Metrics())
+
+
+async def decisions(spec: list[dict[str, Any]], **more: Any) -> list[tuple[int, str]]:
+    """Return (index, message) of each decision for an object with ``x: 1``."""
+    return [(decision.index, decision.message) for decision in (await validated(spec, **more)).decisions]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +105,25 @@ async def test_audit_annotations_have_a_separate_cost_budget(
     monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     notes = [{"key": "a", "valueExpression": f"string({LONG})"}]
     assert await decisions([{"expression": LONG}], auditAnnotations=notes) == ([(0, OVER)] if denied else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        ("éééééé", "ééééé"),
+        ("aéééééé", "aéééé\ufffd"),
+        ("aaa€€€€", "aaa€€\ufffd"),
+        ("aa€€€€", "aa€€\ufffd\ufffd"),
+        ("aéé ", "aéé"),
+    ],
+)
+async def test_audit_annotation_is_cut_after_a_number_of_bytes(
+    value: str, annotation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte that remains of a cut character becomes U+FFFD, as in Go's JSON."""
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_ANNOTATION", 10)
+    notes = [{"key": "a", "valueExpression": f"'{value}'"}]
+    assert (await validated([], auditAnnotations=notes)).annotations == [("a", annotation)]
 
 
 async def test_variables_object_is_not_a_map() -> None:

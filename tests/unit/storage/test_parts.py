@@ -125,6 +125,26 @@ def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
     assert history_module.HISTORIES.bytes == 0
 
 
+def test_histories_are_bounded_after_a_backfill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "HISTORIES", history_module._Histories())
+    monkeypatch.setattr(storage_limits, "HISTORIES_BYTES", 100_000)
+    filled, idle, busy = History(100), History(0), History(0)
+    for revision in range(1, 71):
+        idle.append(change(revision, 1_000))
+    filled.pin()
+    filled.append(change(101, 1_000))
+    filled.prepend([change(revision, 1_000) for revision in range(1, 61)], 0)
+    assert (idle.end - idle.first, history_module.HISTORIES.bytes <= 100_000) == (1, True)
+    for revision in range(102, 142):
+        busy.append(change(revision, 1_000))
+    assert filled.end - filled.first == 61, "it is pinned"
+    filled.unpin()
+    assert (filled.end - filled.first, history_module.HISTORIES.bytes <= 100_000) == (61, True)
+    for revision in range(142, 182):
+        busy.append(change(revision, 1_000))
+    assert (filled.end - filled.first, history_module.HISTORIES.bytes <= 100_000) == (1, True)
+
+
 def test_aged_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENTS_KEPT_BYTES", 25_000)
     large, small = History(0), History(0)
@@ -180,10 +200,10 @@ def test_history_evicts_old_changes_unless_watchers_need_them(monkeypatch: pytes
     assert history.floor == 0, "it has just been fetched"
     history.restore_limits()
     history.restore_limits()
-    history.pinned = True
+    history.pin()
     history.age(history.end)
     assert history.floor == 0
-    history.pinned = False
+    history.unpin()
     history.age(history.end)
     assert history.floor == 8
     assert history.unchanged_since(11)
@@ -192,11 +212,11 @@ def test_history_evicts_old_changes_unless_watchers_need_them(monkeypatch: pytes
 def test_pinned_history_keeps_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(0)
-    history.pinned = True
+    history.pin()
     for revision in range(1, 11):
         history.append(change(revision))
     assert history.floor == 0
-    history.pinned = False
+    history.unpin()
     history.append(change(11))
     assert history.floor == 8
 

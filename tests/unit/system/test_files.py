@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,20 @@ def test_data_directory_open_to_other_users_is_refused(tmp_path: Path, give: Giv
     give(data)
     with pytest.raises(ConfigError, match=f"this directory belongs to user {OTHER}"):
         launch.prepare(Config(data))
+
+
+@pytest.mark.parametrize(("mode", "user", "refused"), [(0o777, 1000, True), (0o1777, 1000, False), (0o777, 0, False)])
+def test_directory_that_all_users_may_write_to_is_refused_without_sticky_bit(
+    mode: int, user: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may write to each directory, since it often runs in containers with such directories."""
+    directory = tmp_path / "open"
+    directory.mkdir()
+    directory.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    with pytest.raises(PermissionError, match="chmod o-w") if refused else nullcontext():
+        files.write(directory / "ready", b"x")
+    assert (directory / "ready").exists() != refused
 
 
 def test_data_directory_writable_by_foreign_group_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

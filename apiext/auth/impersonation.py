@@ -18,6 +18,7 @@ from apiext.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
     MASTERS,
+    NODE_NAME,
     UNAUTHENTICATED,
     User,
     account_groups,
@@ -32,6 +33,7 @@ _EXTRA = "impersonate-extra-"
 _NONE = "\n"  # stands for an absent header: no header value contains a line break
 _NODE = "system:node:"
 _NODES = "system:nodes"
+_NODE_KEYS = "authentication.kubernetes.io/associated-node-keys"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
@@ -90,17 +92,23 @@ class Wanted(Struct, frozen=True):
 
 
 class Mode(Struct, frozen=True):
-    """A mode of impersonation. ``fits`` reports whether the mode applies to a user.
+    """A mode of impersonation. ``fits`` reports whether the mode applies to a wanted user and a requesting user.
 
-    If ``groups`` are not empty, the impersonated user gets these groups.
+    If ``groups`` are not empty, the impersonated user gets these groups. If ``own_node`` is true, ``fits`` compares the
+    node of the requesting user with the wanted node. The required permission is then that for all nodes, and the
+    authorizer receives only the names of the requesting user's extras.
     """
 
     name: str
-    fits: Callable[[Wanted], bool]
+    fits: Callable[[Wanted, User], bool]
     groups: tuple[str, ...] = ()
+    own_node: bool = False
 
     def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
         """Return the impersonated user; raise StatusError (403) if a permission is missing."""
+        if self.own_node:
+            keys = tuple(sorted(key for key, _ in request.user.extra))
+            request = replace(request, user=replace(request.user, extra=((_NODE_KEYS, keys),)))
         _require(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
         attributes = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
         _require(authorize, self._user_attributes(wanted, replace(attributes, resource="users")))
@@ -114,7 +122,9 @@ class Mode(Struct, frozen=True):
 
     def _user_attributes(self, wanted: Wanted, attributes: Attributes) -> Attributes:
         node = _node_of(wanted.user)
-        return replace(attributes, resource="nodes", name=node) if node else wanted._user(attributes)
+        if node:
+            return replace(attributes, resource="nodes", name="*" if self.own_node else node)
+        return wanted._user(attributes)
 
 
 def _require(authorize: Authorizer, attributes: Attributes) -> None:
@@ -172,12 +182,23 @@ def _node_of(user: str) -> str:
     return node if user.startswith(_NODE) and not dns1123_subdomain(node) else ""
 
 
+def _runs_on(asking: User, node: str) -> bool:
+    """Report whether a user is a service account whose token is bound to a node, or to a pod on it."""
+    return bool(node) and account_of(asking.name) is not None and dict(asking.extra).get(NODE_NAME) == (node,)
+
+
 MODES = (
-    Mode("arbitrary-node", lambda wanted: wanted.only_named and bool(_node_of(wanted.user)), (_NODES,)),
-    Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
-    Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
+    Mode(
+        "associated-node",
+        lambda wanted, asking: wanted.only_named and _runs_on(asking, _node_of(wanted.user)),
+        (_NODES,),
+        own_node=True,
+    ),
+    Mode("arbitrary-node", lambda wanted, _: wanted.only_named and bool(_node_of(wanted.user)), (_NODES,)),
+    Mode("serviceaccount", lambda wanted, _: wanted.only_named and account_of(wanted.user) is not None),
+    Mode("user-info", lambda wanted, _: not _node_of(wanted.user) and account_of(wanted.user) is None),
 )
-"""The modes, except the oldest one, and except ``associated-node``, which this server does not have."""
+"""The modes, except the oldest one."""
 
 
 def acting(
@@ -190,7 +211,7 @@ def acting(
     """
     first: StatusError | None = None
     for mode in MODES:
-        if mode.fits(wanted):
+        if mode.fits(wanted, request.user):
             try:
                 found = mode.user(wanted, request, authorize)
             except StatusError as refusal:

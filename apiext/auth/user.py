@@ -14,6 +14,8 @@ ACCOUNT_PREFIX = "system:serviceaccount:"
 _ACCOUNTS = "system:serviceaccounts"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 """Name of the extra attribute that contains the id of the user's credential."""
+NODE_NAME = "authentication.kubernetes.io/node-name"
+"""Name of the extra attribute that contains the node of a service account: of its token, or of the token's pod."""
 
 
 class User(Struct, frozen=True):

@@ -420,5 +420,19 @@ def test_token_users_need_roles_and_impersonation_rights(own_etcd: Etcd, tmp_pat
             {"Impersonate-User": "system:node:n1"},
         ).expect(201)
         assert node["status"]["userInfo"]["groups"] == ["system:nodes", "system:authenticated"]
+        root.post("/api/v1/nodes", {"metadata": {"name": "n1"}}).expect(201)
+        bound = {"spec": {"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": "n1"}}}
+        issued = root.post("/api/v1/namespaces/default/serviceaccounts/default/token", bound).expect(201)
+        agent = Client(server.url, {"Authorization": f"Bearer {issued['status']['token']}"}, tls)
+        rules = [
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["impersonate-on:associated-node:list"]},
+            {"apiGroups": ["authentication.k8s.io"], "resources": ["nodes"], "verbs": ["impersonate:associated-node"]},
+        ]
+        create_roles(root, {"cluster_roles": {"agent": rules}, "cluster_bindings": {"agent": {"role":
+             "ClusterRole/agent", "to": ["Group/system:serviceaccounts:default"]}}}, "default")  # fmt: skip
+        own = agent.request("GET", path, headers={"Impersonate-User": "system:node:n1"}).expect(403)
+        assert 'User "system:node:n1" cannot list resource "configmaps"' in own["message"]
+        foreign = agent.request("GET", path, headers={"Impersonate-User": "system:node:n2"}).expect(403)
+        assert "cannot impersonate-on:arbitrary-node:list" in foreign["message"]
     log = (tmp_path / "data" / "server.log").read_text()
     assert log.count("apiext does not have Node, requests are authorized by RBAC") == 1

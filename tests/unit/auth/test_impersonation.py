@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from apiext.auth import impersonation
 from apiext.auth.authorization import Attributes, Authorizer, Decision
 from apiext.auth.impersonation import Wanted, acting
-from apiext.auth.user import ANONYMOUS, AUTHENTICATED, SUPERUSER, authenticated
+from apiext.auth.user import ANONYMOUS, AUTHENTICATED, NODE_NAME, SUPERUSER, User, authenticated
 from apiext.meta.status import StatusError
 
 pytestmark = pytest.mark.rows("AUT-005")
@@ -165,6 +166,52 @@ def test_impersonation_needs_all_permissions_of_a_mode(wanted: Wanted, needed: l
         with pytest.raises(StatusError) as refused:
             acting(wanted, REQUEST, allowing(*(other for other in needed if other != one))[0])
         assert refused.value.code == 403
+
+
+AGENT = User(
+    "system:serviceaccount:kube-system:agent",
+    ("system:serviceaccounts",),
+    extra=(("authentication.kubernetes.io/pod-name", ("agent-x",)), (NODE_NAME, ("n1",))),
+)
+
+
+def test_service_account_impersonates_its_own_node() -> None:
+    """The permission is that for all nodes; the authorizer receives only the names of the extras."""
+    needed = ["impersonate-on:associated-node:get secrets s", "impersonate:associated-node nodes *"]
+    authorize, asked = allowing(*needed)
+    users, notes = [], []
+
+    def noted(attributes: Attributes) -> Decision:
+        users.append(attributes.user)
+        return authorize(attributes)
+
+    user = acting(Wanted("system:node:n1"), replace(REQUEST, user=AGENT), noted, notes.append)
+    assert (user.name, user.groups) == ("system:node:n1", ("system:nodes", "system:authenticated"))
+    assert (asked, notes) == (needed, ["impersonate:associated-node"])
+    keys = ("authentication.kubernetes.io/node-name", "authentication.kubernetes.io/pod-name")
+    seen = replace(AGENT, extra=(("authentication.kubernetes.io/associated-node-keys", keys),))
+    assert users == [seen, seen]
+    with pytest.raises(StatusError) as refused:
+        acting(Wanted("system:node:n1"), replace(REQUEST, user=AGENT), allowing(needed[0])[0])
+    assert refused.value.message.startswith('nodes.authentication.k8s.io "*" is forbidden: User "system:serviceaccount')
+
+
+@pytest.mark.parametrize(
+    ("wanted", "asking"),
+    [
+        (Wanted("system:node:n2"), AGENT),
+        (Wanted("system:node:n1", uid="7"), AGENT),
+        (Wanted("system:node:n1"), replace(AGENT, name="agent")),
+        (Wanted("system:node:n1"), replace(AGENT, extra=())),
+        (Wanted("system:node:n1"), replace(AGENT, extra=((NODE_NAME, ("n1", "n2")),))),
+        (Wanted("system:node:"), replace(AGENT, extra=((NODE_NAME, ("",)),))),
+    ],
+)
+def test_other_nodes_are_not_associated_nodes(wanted: Wanted, asking: User) -> None:
+    authorize, asked = allowing()
+    with pytest.raises(StatusError):
+        acting(wanted, replace(REQUEST, user=asking), authorize)
+    assert not any("associated-node" in one for one in asked)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ class MutatingWebhooks(_Webhooks):
 
 
 class _Mutation:
-    """Applies the mutating webhooks to one write, in its first or second round."""
+    """Applies the mutating webhooks to one write, in its first round or in the reinvocation (second round)."""
 
     def __init__(
         self, services: PluginServices, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
@@ -164,9 +164,9 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result in the version of the webhook's request.
+        """Return a webhook's result in the version of its request; convert it if its apiVersion is another one.
 
-        Upstream passes the result unconverted to the next webhook.
+        Upstream does not convert the result, and passes it to the next webhook.
         """
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None

@@ -1,7 +1,7 @@
 """Costs of calls: the actual cost of an evaluated call, and the estimated cost from declared sizes.
 
-The costs equal those of upstream's library/cost.go. Each row of a library has one Cost. This module defines the costs
-that several libraries use. Any other cost is defined next to its function.
+The costs equal those of upstream's library/cost.go. Each overload of a function has one Cost. This module defines the
+costs that several function libraries use. Any other cost is defined next to its function.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from apiext.cel.views import ObjectView, Preserved
 Charge: TypeAlias = Callable[[list[Value], Value], int]
 """Returns the cost of an evaluated call, given its arguments (the receiver first) and its result."""
 Estimate: TypeAlias = Callable[[CallSizes], CallCost | None]
-"""Returns (range of a call's cost without the cost of its arguments, size of its result); None means a cost of 1."""
+"""Returns (range of the cost without that of the arguments, size of the result), or None for a cost of 1."""
 
 
 class Cost(NamedTuple):
@@ -143,7 +143,7 @@ def match(args: list[Value], result: Value) -> int:
 
 
 def match_estimated(text: Range, pattern: Range) -> Range:
-    """Return the cost of a match, from the sizes of the string and of the pattern."""
+    """Return the range of the cost of a match, given the ranges of the sizes of string and pattern."""
     return multiply(scale(add(text, ONE), TRAVERSAL), scale(pattern, PATTERN))
 
 

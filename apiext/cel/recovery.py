@@ -1,4 +1,12 @@
-"""Report the syntax errors of an expression, with the texts of upstream's generated parser."""
+"""Report the syntax errors of an expression, with the texts of upstream's generated parser.
+
+parser.py calls this module only for an invalid expression. After an error, upstream's parser skips tokens or assumes
+a missing token, and continues. This module does the same with the same grammar (grammar.py).
+
+- A rule of the grammar is a sequence of tokens, calls of rules, and choices between alternatives.
+- A state is a place in a rule. A decision is a state at which the parser chooses an alternative.
+- A context is a node of the syntax tree; one run of a rule creates it.
+"""
 
 from collections.abc import Generator
 from functools import cache
@@ -20,7 +28,11 @@ class _Stop(Exception):
 
 
 class _Fault(Exception):
-    """The error of a rule that cannot continue; ``kind`` selects the error text."""
+    """The error of a rule that cannot continue.
+
+    ``kind`` selects the error text: "mismatched" or "no viable". The text shows the tokens from index ``first`` to
+    index ``offending``, or only the latter.
+    """
 
     def __init__(self, kind: str, state: State, offending: int, first: int = 0) -> None:
         super().__init__(kind)
@@ -31,6 +43,7 @@ class _Fault(Exception):
 
 
 Steps = Generator[tuple[str, int, State], Context, None]
+"""The run of a rule: yields (name, precedence, state of the call) of a rule to call, and is sent its Context."""
 
 
 def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
@@ -308,7 +321,10 @@ class _Parser:
         return self.expected_at(self.state)
 
     def expected_at(self, state: State) -> set[int]:
-        """Return the tokens that a state of the current rule accepts, given the rules that called this rule."""
+        """Return the tokens that a state accepts.
+
+        If the current rule may end there, these include the tokens that its callers accept afterwards.
+        """
         following = self.net.following(state)
         if EPSILON not in following:
             return set(following)
@@ -359,7 +375,7 @@ class _Parser:
             at += 1
 
     def allowed(self, decision: State) -> list[tuple[int, State]]:
-        """Return the alternatives of a decision that the current precedence allows."""
+        """Return (index, first state) of each alternative that the precedence of the current context allows."""
         context = self.context
         assert context is not None
         if decision.kind == "star_entry":
@@ -375,7 +391,8 @@ class _Parser:
     def close(self, configs: list[Any], decision: State) -> list[Any]:
         """Return the configurations that can be reached without consuming a token, at most limits.MAX_LOOKAHEAD.
 
-        In the loop of a left-recursive rule, omit configurations that alternative 0 reaches, too.
+        In the loop of a left-recursive rule, alternative 0 continues the loop. Omit configurations of other
+        alternatives that alternative 0 reaches, too, except at the end of a rule.
 
         A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
         the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls

@@ -119,8 +119,8 @@ def test_a_definition_adds_no_kind_to_a_version_of_built_in_kinds(api: Client) -
     api.delete(f"{DEFINITIONS}/{plural}.{group}").expect(200)
 
 
-# Two objects with one name in two namespaces, and a third object. Each row: (field selector, names that it selects in
-# the first namespace, names that it selects in the second namespace).
+# The first namespace contains the objects {name} and {name}-b, the second namespace only {name}.
+# Each row: field selector → (names that it selects in the first namespace, names that it selects in the second one).
 SELECTORS = {
     "metadata.name={name}": (["{name}"], ["{name}"]),
     "metadata.name={name},metadata.namespace={first}": (["{name}"], []),

@@ -144,7 +144,7 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
 
 
 # upstream: a definition whose accepted names were removed is decided before definitions that wait for these names
-# The names are removed by a client that writes the status.
+# In this test, a client removes the names by a write of the status.
 @pytest.mark.rows("CND-001", "CND-002")
 @pytest.mark.parametrize(
     ("contested", "taken"),
@@ -179,6 +179,7 @@ def test_removed_accepted_names_return_to_their_definition(
 
 
 # upstream: a cluster-scoped kind has metadata.namespace only if it is built in and selects no fields of its own
+# So definitions have the field selector metadata.namespace; namespaces do not, since they have status.phase.
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(
     ("path", "text"),

@@ -36,7 +36,8 @@ def trust_of(client_ca: str, proxy_ca: str, proxy: ProxyConfig) -> dict[str, str
 def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Add the data of this server to stored data, which other servers may have written.
 
-    Drop expired certificates and unknown keys, as upstream. Raise ValueError if the stored data is invalid.
+    As upstream, drop expired certificates and unrelated keys, and without a CA for proxies also all other settings of
+    proxies. Raise ValueError if the stored data is invalid.
     """
     data = {}
     for key in sorted({*stored, *own}):
@@ -55,7 +56,7 @@ def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _certificates(*texts: str) -> str:
-    """Return the different certificates of PEM texts that have not expired."""
+    """Return the certificates in PEM texts, each once, without those that expired more than SLACK ago."""
     from cryptography import x509  # not needed without TLS; the import takes 40 ms
     from cryptography.hazmat.primitives.serialization import Encoding
 

@@ -24,7 +24,7 @@ GC_BUSY = 8
 
 _NEVER = 1_000_000
 _NEW = 1  # the number of the generation that contains all new objects
-_SIZE = 200  # approximate bytes of a collected object, with all objects to which only this object refers
+_SIZE = 200  # approximate size in bytes of a collected object and of the objects that only it refers to
 
 
 def collect_new_only() -> None:
@@ -44,7 +44,8 @@ async def collect_loop(every: float = GC_EVERY) -> None:
     """Run full collections, at most every ``every`` seconds, and only after GC_WORTH collections of new objects.
 
     All requests wait during a full collection. So the pause after it grows with its duration, and the loop prefers a
-    quiet moment: ``every`` seconds without a collection of new objects.
+    quiet moment: a pause without a collection of new objects. At other moments the loop waits for GC_BUSY times as many
+    collections.
     """
     collected, pause = _collections(), every
     before = collected

@@ -1,4 +1,4 @@
-"""The work queue of the controllers. A key has one run at a time; failed runs are retried; resyncs queue all keys."""
+"""The work queue of the controllers, with retries of failed runs, and periodic runs of all keys (resyncs)."""
 
 import asyncio
 import logging

@@ -7,10 +7,11 @@ from apiext.documents.encoding import encode_in_order
 from apiext.text.quotes import html_escaped
 
 Render = Callable[[Any], Any]
+"""A printer: returns a JSON value as Go would encode it, with Go's field names and zero values."""
 
 
 def go_json(value: Any) -> str:
-    """Return compact JSON with unsorted keys as Go's encoder writes it: with ``<``, ``>`` and ``&`` escaped."""
+    """Return compact JSON as Go's encoder writes it: ``<``, ``>`` and ``&`` are escaped. Keys are not sorted."""
     return html_escaped(encode_in_order(value).decode())
 
 
@@ -32,12 +33,12 @@ NUMBER: Render = _plain(0)
 
 
 def many(render: Render) -> Render:
-    """Return the printer of a list whose items ``render`` prints; it prints null for None."""
+    """Return the printer of a list: ``render`` prints each item; None becomes null."""
     return lambda value: None if value is None else [render(item) for item in value]
 
 
 def by_name(render: Render) -> Render:
-    """Return the printer of a map whose values ``render`` prints; it prints null for None."""
+    """Return the printer of a map: ``render`` prints each value; None becomes null."""
     return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
 
 
@@ -51,5 +52,5 @@ def struct(*members: tuple[str, str, Render]) -> Render:
 
 
 def optional(render: Render) -> Render:
-    """Return the printer of a pointer to a value that ``render`` prints; it prints null for None."""
+    """Return the printer of a pointer: ``render`` prints the value; None becomes null."""
     return lambda value: None if value is None else render(value)

@@ -14,7 +14,7 @@ TYPE_KEYS = frozenset((
 ))  # fmt: skip
 """Keys of a type; types/README.md describes them."""
 LIST_KEYS = frozenset(("keys", "set", "merge", "patch", "atomic", "granular"))
-"""Keys of an entry of ``lists``."""
+"""Keys of an entry below the key ``lists`` of a type."""
 _NAMES_OF_FIELDS = ("required", "defaults", "lists", "zero")
 _EACH = ("[]", "{}")
 
@@ -36,7 +36,7 @@ def reference_errors(types: Types) -> Iterator[str]:
 
 
 def rule_errors(types: Types, name: str, rules: Any, ruled: frozenset[str]) -> Iterator[str]:
-    """Yield the errors of validation rules whose paths begin in a type; ``ruled`` are the types with rules."""
+    """Yield the errors in the validation rules of the type ``name``; ``ruled`` are the types that have rules."""
     for rule in rules:
         path = rule.get("path")
         if not path:
@@ -88,7 +88,10 @@ def _is_type(types: Types, name: str) -> bool:
 
 
 def _reference_errors(types: Types, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the errors of the keys that name fields, also fields of embedded structs."""
+    """Yield an error for each unknown field in ``required``, ``defaults``, ``lists`` and ``zero``.
+
+    Fields of embedded structs are known, too.
+    """
     fields = types.row(name)["fields"]
     known = {*fields, "metadata"} if KIND in entry else fields
     for key in _NAMES_OF_FIELDS:
@@ -102,7 +105,7 @@ def _reference_errors(types: Types, name: str, entry: Mapping[str, Any]) -> Iter
 
 
 def _path_error(types: Types, name: str, path: str) -> str:
-    """Return the error of a path of fields that begins in a type, empty if the path exists."""
+    """Return an error if the type ``name`` has no field at this path, else an empty string."""
     here = name
     for number, step in enumerate(path.split(".")):
         each = step[-2:] if step.endswith(_EACH) else ""

@@ -42,9 +42,9 @@ def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
 
 
 def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None:
-    """Request client certificates that an authority of this PEM file signed; raise OSError for an unusable file."""
+    """Request client certificates, signed by a CA in this PEM file; raise OSError for an unusable file."""
     context.load_verify_locations(client_ca)
-    context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
+    context.verify_mode = ssl.CERT_OPTIONAL  # an invalid certificate ends the handshake
 
 
 class LoggedHandshake(ssl.SSLObject):
@@ -84,7 +84,7 @@ class LoggedHandshake(ssl.SSLObject):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return the reason of a failed handshake, such as ``tlsv1 alert unknown ca`` of a client."""
+    """Return the reason of a failed handshake, such as ``tlsv1 alert unknown ca``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if error.reason == "HTTP_REQUEST":

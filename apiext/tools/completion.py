@@ -1,4 +1,4 @@
-"""Completion of commands, flags, values and files: shtab generates the script of a shell from the parsers."""
+"""Shell completion of commands, flags, values and files; shtab generates the script from the argparse parsers."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,7 @@ def with_commands(
 def run(arguments: Sequence[str], program: argparse.ArgumentParser, values: Mapping[str, Sequence[str]]) -> int:
     """Print the completion script for the shell that ``arguments`` select.
 
-    ``values`` is flag → its values, for flags whose parser does not list them: ``{"--store": ("sqlite", "memory"),
-    …}``.
+    ``values`` is flag → its values, such as ``{"--store": ("sqlite", "memory")}``, for flags without ``choices``.
     """
     shell = parser().parse_args(list(arguments)).shell
     _complete(program, values)

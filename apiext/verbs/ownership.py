@@ -33,7 +33,7 @@ _INVALID_AFTER_ADMISSION = (
 
 
 class _Versions:
-    """The versions of a resource for one endpoint (apiext.managedfields.updater.Versions)."""
+    """The versions of a resource for one endpoint; implements apiext.managedfields.updater.Versions."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class _Versions:
         served = self._served(api_version)
         if not served.model.typed and not self._endpoint and api_version != self._asked:
             # upstream: reset fields of custom objects (here: the status) are known only for the version of the request
+            # So in all other versions, a manager may own the status.
             return EMPTY
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
@@ -77,6 +78,7 @@ class _Versions:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.definition.conversion is None or is_empty(document):
             # upstream: a converted object is not pruned, so it may not conform to its type
+            # Without a webhook, a conversion changes only apiVersion.
             return {**document, "apiVersion": api_version}
         conversions, requested = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         found = conversions.get((requested, api_version))
@@ -90,7 +92,7 @@ class _Versions:
 
 
 class _OneVersion:
-    """The only version of the kind of an endpoint such as /scale (apiext.managedfields.updater.Versions)."""
+    """The single version of an endpoint with its own kind, such as /scale; implements Versions of managedfields."""
 
     def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
         self._api_version = api_version
@@ -119,7 +121,7 @@ def writer(
     """Return the Writer that records a write to an endpoint in managedFields under the name of a manager.
 
     ``endpoint`` is empty for the object itself. ``now`` is the time of the write (RFC 3339). ``conversions`` are the
-    cached results of the conversion webhook. A missing result raises Needed.
+    cached results of the conversion webhook. The Writer raises Needed if a result is missing.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
@@ -152,7 +154,7 @@ _MAX_NAME = 128
 
 
 def claim_posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
-    """Delete the fields of a posted object that only the server sets, and set its managedFields."""
+    """Delete the fields that only the server sets from a posted object, and set managedFields."""
     if not call.endpoint.name:  # the body of a subresource, such as a TokenRequest, keeps its metadata
         wipe(document)
     claim(call, document, options, now)
@@ -178,12 +180,12 @@ def track(call: Call, live: View, new: Document, options: WriteOptions, now: str
 
 
 def record(writer_: Writer, live: View, new: Document) -> None:
-    """Set managedFields of a changed object."""
+    """Set managedFields of a changed object with a given Writer; ``live`` is the object before the change."""
     _set(new, manager.track(writer_, live, new, creating=False))
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object with managedFields, for a writer (SRV-010).
+    """Return the Scale that a write of /scale changes, with the managedFields of the Scale (SRV-010).
 
     If the object has no replicas, ``with_replicas`` gives the Scale the lowest int32, so that any count is a change.
     """
@@ -193,7 +195,7 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
 
 
 def object_entries(call: Call, stored: View, shown: View, new: Document) -> None:
-    """Set managedFields of an object before a write through its scale (SRV-010)."""
+    """Set managedFields of an object from those of its changed Scale, before a write of /scale (SRV-010)."""
     before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
     _set(new, scale.object_entries(before, of_scale, _replicas(call), call.served.names.api_version))
 
@@ -217,7 +219,7 @@ def _set(document: Document, owners: list[Document]) -> None:
 
 
 def check_admitted(call: Call, before: View, after: Document) -> None:
-    """Restore managedFields that admission made invalid, with a warning (SSA-017)."""
+    """Restore managedFields if admission made them invalid, and add a warning (SSA-017)."""
     given, found = before["metadata"].get("managedFields"), after["metadata"].get("managedFields")
     if found is given:
         return
@@ -278,9 +280,9 @@ _DECODING = "error decoding patch: "
 class Application:
     """An applied configuration: the change of an existing object, or the object to create.
 
-    The constructor raises a 400 for a body that is not YAML, unless the body begins with a brace: upstream reads the
-    object before it decodes such a body. So ``change`` and ``creation`` raise this 400, and the 400 for a configuration
-    that is not an object.
+    The constructor raises a 400 for a body that is not YAML. If such a body begins with a brace, ``change`` and
+    ``creation`` raise the 400 instead, since upstream reads the object before it decodes the body. They also raise the
+    400 for a configuration that is not an object.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -333,7 +335,6 @@ class Application:
     def _applied(self, live: View) -> Document:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
-        # An apply that changes nothing sets no defaults.
         # upstream: an apply without a change sets no defaults, even if its version has more than the storage version
         if not changed:
             return found
@@ -396,7 +397,7 @@ class Application:
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
-    """Return the 409 of an apply, with a cause for each field and its owner, up to the size of a response (SSA-008)."""
+    """Return the 409 of an apply, with a cause for each field and owner that fits into a response (SSA-008)."""
     errors = (FieldError(_CONFLICT, printed_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
     found, complete = first_shown(errors)
     causes = [

@@ -1,4 +1,4 @@
-"""Format an invalid result of a patch for an error as upstream does, in Go's order of fields (WRI-007).
+"""Print the invalid result of a patch for an error message, with the fields in Go's order (WRI-007).
 
 Go prints unchanged fields in the order of its structs. It sorts the fields of each object on the path to a change, and
 prints the client's numbers and strings as sent. The text is created only for an error.
@@ -26,20 +26,20 @@ def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
 
 
 def listed(raw: bytes, patch: Sequence[Any]) -> str:
-    """Return the text of an object after a merge patch that is an array; it does not depend on the object."""
+    """Return the text of the result of a merge patch that is an array. The array replaces the object."""
     return go_json(_without_nulls(_literally(raw, patch)))
 
 
 def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
     """Return the text of an object after a JSON patch, which must be applicable."""
     found = clone(_as_printed(call, shown))
-    opened: dict[int, Any] = {}  # id → object or array on the path of an operation, whose fields are printed sorted
+    opened: dict[int, Any] = {}  # id() → object or array on the path of an operation; these objects are sorted
     for plain, literal in zip(operations, _literally(raw, operations), strict=True):
         kind, path = plain["op"], plain.get("path")
         source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
         if kind in ("copy", "test"):
             _open(found, path, opened)
-        if kind == "copy":  # Go copies the value after it has resolved ``from`` and ``path``
+        if kind == "copy":  # when Go copies the value, it has resolved ``from`` and ``path``: the copy is sorted, too
             _sort(source, opened)
         if kind != "test":
             found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)
@@ -109,7 +109,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
-    """Record the containers on the path of a pointer, and return the value that it points to."""
+    """Record the objects and arrays on the path of a pointer; return the value at its end, or None if it is missing."""
     for part in json_patch.parts(pointer) if isinstance(pointer, str) else ():
         opened[id(value)] = value
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""YAML files of the operator, which may contain passwords and tokens: error messages never quote them."""
+"""Read the server's YAML files. They may contain passwords and tokens, so error messages never quote them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Validation of webhook configurations; rows of go_types/types/*.yaml name these functions (ADM-003).
+"""Validation of webhook configurations, for the rows of their kinds in go_types/types/*.yaml (ADM-003).
 
 Texts and their order are those of k8s pkg/apis/admissionregistration/validation. The validation of policies is in
 policies.py and mutations.py.
@@ -78,7 +78,7 @@ def webhook_warnings(new: View, old: View | None) -> list[str]:
 
 
 def _excluded(rule: View) -> list[str]:
-    """Return the review resources that a rule without wildcards names, each once, in the rule's order (KEP-5793)."""
+    """Return each review resource in a rule without wildcards once, in the rule's order (KEP-5793)."""
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" in groups or "*" in resources:
         return []

@@ -1,4 +1,4 @@
-"""Validation of storage version migrations; a row of go_types/types/storagemigration.yaml names the functions."""
+"""Validation of storage version migrations, for the row of this kind in go_types/types/storagemigration.yaml."""
 
 import re
 

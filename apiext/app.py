@@ -95,13 +95,14 @@ HOOKS = (
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 )
-"""Upstream's health checks that have the same meaning for this server: every stored definition is served."""
+"""Upstream's health checks that pass in this server if every stored definition is served."""
 
 RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
 """Upstream's health checks of encryption.
 
 The server has the first check if it reloads the configuration. This check always passes: after an invalid file, the
-last valid file stays in use. The server has the second check if the configuration has ``kms`` providers.
+last valid file stays in use. The server has the second check if the configuration has ``kms`` providers, or if a reload
+may add them.
 """
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"

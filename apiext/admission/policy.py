@@ -67,7 +67,7 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class EnvironmentFactory(Protocol):
-    """A function that returns the environment to compile expressions of one policy, with its params and variables."""
+    """A function that returns the CEL environment of one policy; it declares the policy's params and variables."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
@@ -137,7 +137,8 @@ class PolicyEvaluation:
     async def _need(self, program: Program) -> None:
         """Evaluate the variables that an expression uses, each once and in order.
 
-        An expression that contains ``variables`` without a field, as with has(), uses all variables of its environment.
+        An expression uses all variables of its environment if it contains ``variables`` without a field. For the CEL
+        checker, has(variables.x) is such an expression.
         """
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]

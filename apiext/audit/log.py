@@ -25,7 +25,7 @@ class Destination(Protocol):
     """A destination of lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Write lines with their newlines; raises OSError."""
+        """Write lines, each of which ends with a newline; raises OSError."""
 
     def close(self) -> None:
         """Close the destination."""
@@ -128,7 +128,7 @@ class Log:
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
-        """Let the requests that wait for a blocked destination continue; the thread may still write their events."""
+        """Let requests continue that wait for a blocked destination; the thread may still write their events."""
         self._blocked = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
         self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")

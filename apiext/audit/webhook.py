@@ -128,7 +128,7 @@ class Webhook:
 
 
 def _parts(lines: Sequence[bytes], max_bytes: int) -> Iterator[list[bytes]]:
-    """Yield lists of lines; a list with several lines has at most ``max_bytes`` bytes. 0 means no limit."""
+    """Yield lists of lines; the lines of a list with several have together at most ``max_bytes`` bytes; 0: no limit."""
     found: list[bytes] = []
     size = 0
     for line in lines:

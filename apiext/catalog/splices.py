@@ -1,4 +1,4 @@
-"""Cache of stored objects that clients see unchanged except for the resourceVersion, with the offset to insert it."""
+"""Cache of the offsets at which the resourceVersion is inserted into stored JSON, to send it without decoding."""
 
 import re
 from collections import deque
@@ -14,6 +14,7 @@ _NEGATIVE_ZERO = re.compile(rb"-0[],}]")
 class Splices:
     """Hash of stored bytes → offset for the resourceVersion. Above limits.SPLICES, the oldest entry is evicted.
 
+    An entry means that clients see these bytes unchanged, except for the resourceVersion.
     The cache keeps the last limits.SPLICES_REPLACED replaced objects, since slow watchers still read them.
     """
 
@@ -21,12 +22,14 @@ class Splices:
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
-        # the order of the keys; a dict takes longer to find its first key after each removal of its first key
+        # The keys in order. In a dict, the search for the first key takes longer after each removal of a first key.
         self._order: deque[int] = deque()
         self._replaced: deque[int] = deque()
 
     def add(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:
-        """Add the bytes of an object if ``"uid":"…"}`` with this uid, the end of metadata, occurs exactly once in them.
+        """Add the bytes of an object, unless the offset for the resourceVersion is unknown.
+
+        It is known if the end of metadata, ``"uid":"…"}`` with this uid, occurs exactly once in the bytes.
 
         Do not add bytes with a negative zero: a float -0.0 may be stored as -0, but a read would return the integer 0.
         ``floats`` is true if the object may contain floats.

@@ -1,4 +1,4 @@
-"""Format a string with clauses, as the function ``format`` does."""
+"""Replace the clauses of a format string, such as ``%.2f``, as CEL's function ``format`` does."""
 
 import math
 import re
@@ -43,7 +43,7 @@ REFUSALS["X"] = REFUSALS["x"]
 
 
 class FormatError(ValueError):
-    """The error of a string that cannot be formatted; ``blamed`` is the id of an argument's node, or -1."""
+    """The error of a failed ``format``; ``blamed`` is the id of the wrong argument's node, or -1 for the call."""
 
     def __init__(self, message: str, blamed: int = -1) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class FormatError(ValueError):
 
 
 class Arguments(Protocol):
-    """The arguments for the clauses of a format."""
+    """The arguments of ``format``: values during the evaluation, or nodes during the check of types."""
 
     def clause(self, kind: str, precision: int, index: int) -> str:
         """Return the formatted argument of a clause. Raise FormatError."""
@@ -138,7 +138,7 @@ class _Values:
 
 
 def format_text(text: str, values: Value) -> Value:
-    """Return a string with its clauses replaced by values, or the fault of a value that cannot be formatted."""
+    """Return a string with its clauses replaced by values, or a fault with the text of the FormatError."""
     try:
         return read_clauses(text, _Values(values))
     except FormatError as wrong:

@@ -1,4 +1,8 @@
-"""Plan the steps of a checked expression, and fold constants as upstream does."""
+"""Plan the steps of a checked expression, and fold constants as upstream does.
+
+A step computes the value of one node (evaluation.py). An Access is the step of a chain of selections, such as
+``self.a[0].b`` (attributes.py). The interpreter runs the steps; generate.py creates Python code from them.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -118,7 +122,7 @@ class _Planner:
         if name == "_?_:_":
             yes, no = (arg.attribute if isinstance(arg, Access) else OfStep(arg.id, arg) for arg in args[1:])
             if any(isinstance(arg, Access) and arg.test and self.may_be_optional(arg) for arg in args[1:]):
-                self.checked.loose = True  # as upstream, a branch that is a has() may return an optional, not a boolean
+                self.checked.loose = True  # as upstream, a has() as a branch may return an optional, not a boolean
             return Access(node.id, Conditional(node.id, args[0], yes, no))
         if name in ("_[_]", "_[?_]", "_?._"):
             return self.index(node, args, name != "_[_]")
@@ -238,7 +242,7 @@ _STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {
 
 
 def gather(step: Step, accu: str) -> None:
-    """Change a loop's step so that it extends its accumulator in place instead of copying it in each iteration."""
+    """Change the step of a loop: it then extends the accumulator in place, and does not copy it in each iteration."""
     if isinstance(step, Access) and isinstance(step.attribute, Conditional):
         branch = step.attribute.yes
         step = branch.step if isinstance(branch, OfStep) else step
@@ -251,9 +255,9 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return an overload's function; it returns upstream's fault for values of other types.
+    """Return the function of an overload with a check: for values of other types, it returns upstream's fault.
 
-    The function of an operator checks the types itself.
+    The function of an operator is returned without a check, since it checks the types itself.
     """
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":
@@ -280,7 +284,7 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return the function of a call with a constant pattern; the function also accepts a string of an unknown type."""
+    """Return a function that calls ``run`` for strings, also for those in data without a declared type."""
 
     def call(text: Value, *rest: Value) -> Value:
         if is_unknown(text):

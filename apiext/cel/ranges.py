@@ -87,7 +87,9 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[Range, Range | None]  # (cost of a call, size of its result or None)
+CallCost: TypeAlias = tuple[
+    Range, Range | None
+]  # (range of the cost, range of the size of the result or None if unknown)
 
 
 class Entries:

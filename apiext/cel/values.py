@@ -45,7 +45,7 @@ def no_overload(*_: Value) -> Fault:
 def unlike(value: Value, function: str, *kinds: type) -> Fault:
     """Return the fault of an operand with an unsupported type.
 
-    For the types in ``kinds``, and for strings and times, the text does not contain the function.
+    For the types in ``kinds``, and for strings and times, the text does not contain the name of the function.
     """
     known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
     return no_overload() if known else Fault(f"no such overload: {function}")
@@ -158,7 +158,7 @@ class Special:
     type_name = ""
     go_type = ""
     hashed = True
-    tells_type = True  # if false, CEL's ``type(value)`` is not the type of the value, but ``type(…)`` of this type
+    tells_type = True  # if false, CEL's ``type(value)`` is ``type(T)`` instead of the type T of the value
 
     def same(self, other: Value) -> "bool | Fault":
         """Return whether another value is equal, or a fault if the values cannot be compared."""
@@ -251,7 +251,7 @@ _VIEW = 6  # a view in a list takes as much memory as this number of additional 
 
 
 def count_views(made: list[Value]) -> list[Value]:
-    """Count the memory of the views in a new list, and return the list. Raise Cancelled."""
+    """Count the memory of the views in a new list; return the list. Raise Cancelled if the budget is exhausted."""
     spend(_VIEW * sum(isinstance(value, View) for value in made))
     return made
 
@@ -367,7 +367,7 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
     """Return whether two values are equal, as upstream's method Equal of the first value decides.
 
-    Unlike ``equal``, it lets a view or Special compare itself with null, which may be a fault.
+    Unlike ``equal``, this calls the method ``same`` of a View or Special for null, too; it may return a fault.
     """
     if type(one) is Fault:
         return one

@@ -1,6 +1,6 @@
 """Objects that kube-apiserver creates: priority classes, the service ``default/kubernetes``, and a configmap.
 
-The configmap contains the CAs of clients (authentication_trust.py). The service has endpoints.
+The configmap contains the CAs of clients (authentication_trust.py). The service has Endpoints and an EndpointSlice.
 Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in this module have the
 stored form, so that the start of the server need not import the types of their kinds.
 """
@@ -100,7 +100,7 @@ class FirstObjects:
             self._loop.add_after(NAME, RECREATE_AFTER)
 
     def renew(self) -> None:
-        """Write the configmap again, since ``trust`` returns other data."""
+        """Queue an update of the configmap; the caller knows that ``trust`` returns other data now."""
         self._loop.add(NAME)
 
     async def _reconcile(self, _: str) -> None:

@@ -1,4 +1,4 @@
-"""Digests of the parts of documents. With them, the server computes an ETag without the document (OAS-009)."""
+"""Digests of the parts of OpenAPI documents, to compute the ETag of a document without the document (OAS-009)."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from apiext.go_types.sources import digest as builtin_digest
 
 _FORMAT = "4"  # increment this when the server publishes the same definition in another form
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
-"""Served version whose definition has no ``content`` → digest of its schemas. An entry exists while it is served."""
+"""Served version whose ``DefinitionState.content`` is unknown → digest of its names, schema and endpoints."""
 
 
 def common() -> bytes:
@@ -22,7 +22,7 @@ def common() -> bytes:
 
 
 def fingerprint(one: Published) -> bytes:
-    """Return bytes that change with a version's published parts, but not with the definition's conditions (OAS-009)."""
+    """Return bytes that change with the published parts of a version, but not with a definition's status (OAS-009)."""
     served = one.version
     verbs = ",".join(served.published.verbs)
     return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()

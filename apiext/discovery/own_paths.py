@@ -22,7 +22,7 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 def pages(catalog: Catalog) -> Mapping[str, PathItem]:
     """Return key of the OpenAPI v3 document → path item, for discovery and for the version.
 
-    As upstream, a group has such a path only if it has built-in kinds.
+    As upstream, only groups with built-in kinds have a path ``/apis/GROUP/``.
     """
     found = {
         "api": _get("/api/", "getCoreAPIVersions", "get available API versions", "core", f"{_META}.APIVersions"),
@@ -38,9 +38,9 @@ def pages(catalog: Catalog) -> Mapping[str, PathItem]:
 
 
 def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
-    """Return the path of the resource list of a group and version.
+    """Return the path of the resource list of a group and version, as a list of one path.
 
-    As upstream, return no path if the group has no built-in kinds.
+    As upstream, return an empty list if the group has no built-in kinds.
     """
     if group not in catalog.builtin_groups or version not in published(catalog).get(group, ()):
         return []

@@ -44,14 +44,14 @@ class BoundExceeded(DecodeError):
 class OverflowingNumber(DecodeError):
     """The error of a number outside the range of float64 in a text of valid syntax.
 
-    Upstream reports it after it has read kind and version.
+    Upstream reads kind and version first. So it reports an error of these instead, if there is one.
     """
 
 
 class UndecodableMessage(DecodeError):
     """The error of a protobuf message that states a kind and version, but is not a valid message of that kind.
 
-    Upstream reports it after it has read kind and version.
+    Upstream reads kind and version first. So it reports an error of these instead, if there is one.
     """
 
     def __init__(self, text: str, kind: str, version: str) -> None:

@@ -43,7 +43,7 @@ def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
 
 
 def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return the part of a patch that upstream's merge does not delete; errors about the result quote this part."""
+    """Return a patch without the parts that upstream deletes during the merge; errors about the result quote this."""
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
     return used
@@ -256,9 +256,10 @@ def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple
 
 
 def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Return copies of all items: those that ``order`` names in its order, the other items in live order.
+    """Return copies of all items: items of ``order`` in its order, the other items in the order of ``live``.
 
-    Each named item follows the other items that precede it in ``live``. Other items that ``live`` lacks are last.
+    An item of ``order`` follows those other items that precede it in ``live``. Other items that are not in ``live`` are
+    last.
     """
     wanted = _positions(_identity(item, key) for item in order)
     before = _positions(_identity(item, key) for item in live)
@@ -305,6 +306,7 @@ def _identity(item: Any, key: str) -> Hashable:
         if not key:
             return _hashable(item)
         raise _wrong_type(dict, item)
+    # Here, both conditions raise an error.
     if not key or key not in item:  # upstream: an order of maps without a merge key causes a panic
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
     return _hashable(item[key])

@@ -49,7 +49,7 @@ class Connection:
         return failed
 
     def _sweep(self) -> None:
-        """Fail the calls that have timed out. Forget calls that have a response."""
+        """Fail the calls that have timed out. Drop the calls that have a response."""
         now, left = self._loop.time(), deque[tuple[float, ref[asyncio.Future[bytes]]]]()
         for deadline, weak in self._open:
             answer = weak()

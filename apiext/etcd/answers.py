@@ -1,6 +1,6 @@
 """Parser of the most frequent response: the revision of a successful Txn.
 
-The classes of protobuf need three times as long for this number.
+The generated classes of protobuf take three times as long to parse it.
 """
 
 import re

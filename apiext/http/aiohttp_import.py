@@ -2,11 +2,12 @@
 
 The client reads all CA certificates of the machine, the framework all MIME types. To import a module of a package,
 Python first runs the package, and the package of aiohttp imports the client. So this module puts the package and
-``aiohttp.web`` into ``sys.modules`` without running them. Each of the two runs when code uses one of its names that the
-server does not use.
+``aiohttp.web`` into ``sys.modules`` without running them. Each of them is run later, when code uses a name in it
+that apiext does not use.
 
-The server's modules also import names of other modules that only the client and the framework use. During the import of
-the server, ``sys.modules`` contains stand-ins for these modules. When aiohttp runs, the names get their values.
+The modules of aiohttp's server also import names that only aiohttp's client and framework use. During the import of the
+server, ``sys.modules`` contains stand-ins for the modules with these names. When the package aiohttp is run later, the
+names get their real values.
 """
 
 import re
@@ -25,9 +26,9 @@ from apiext.system.stand_ins import StandIn, standing_in, value_of
 _NAME = "aiohttp"
 _WEB = f"{_NAME}.web"
 _SERVER = {"RequestHandler": "web_protocol", "RequestPayloadError": "web_protocol", "Server": "web_server"}
-"""Name of ``aiohttp.web`` that the server uses → the module that defines it."""
+"""Name in ``aiohttp.web`` that apiext uses → the module that defines it."""
 _UNUSED = ("aiohttp.multipart", "email.parser", "email.policy", "html", "mimetypes", "tempfile", "urllib.request")
-"""Modules from which the server's modules take names that the server does not use."""
+"""Modules of which aiohttp's server imports names that only its client and framework use."""
 _ATTR = "attr"
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
@@ -59,9 +60,9 @@ class _Web(ModuleType):
 
 
 def _record(**settings: bool) -> Callable[[type], type]:
-    """Replace ``attr.s``: return a decorator that makes a frozen Struct of a class.
+    """Replace ``attr.s``: return a decorator that turns a class into a frozen Struct.
 
-    The import of attrs would take a third of the time of this import.
+    Without this, the import of attrs would take a third of the time of the import of this module.
     """
 
     def make(kind: type) -> type:
@@ -86,7 +87,7 @@ def _run(module: ModuleType) -> None:
 
 
 def prepare() -> None:
-    """Put the package into ``sys.modules``, unless it has been imported already or has no version line."""
+    """Import aiohttp's server, unless aiohttp is imported already or its package has no version line."""
     spec = find_spec(_NAME) if _NAME not in sys.modules else None
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     version = _VERSION.search(source)

@@ -35,8 +35,8 @@ class Sender:
 
     ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates`` is
     true if the request has impersonation headers. ``packed`` is true if the body has an encoding that the server does
-    not decode. ``pages`` caches the origin of the sending page (http.browsers): True for writes, False for reads →
-    origin.
+    not decode. ``pages`` caches results of http/browsers.py: True for writes, False for reads → origin of the web page
+    that may have sent the requests, "" for none.
     """
 
     __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")
@@ -70,8 +70,8 @@ class Head:
 def split_target(target: str) -> tuple[str, Query]:
     """Return the decoded path and the query of a request target, without the host of an absolute-form target.
 
-    The path is empty if it has a malformed percent escape, the query if it has more than limits.QUERY_PARAMETERS
-    parameters.
+    The path is empty if it has a malformed percent escape. The query is empty if it has more than
+    limits.QUERY_PARAMETERS parameters.
     """
     path, _, text = target.partition("?")
     if not path.startswith("/"):
@@ -136,7 +136,11 @@ class Connection(Protocol):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch, which inserts ``columns`` into the first event that is a Table."""
+        """Return the sink of a watch, to which the caller writes events; the sink sends ``head`` before them.
+
+        The sink inserts ``columns`` into the first event that is a Table. ``unread`` is the number of unread bytes that
+        pauses the watch.
+        """
 
 
 class Reply(Struct):

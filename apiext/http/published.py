@@ -88,7 +88,7 @@ class Conditional:
         self._changes: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
-        """Return a 304 if the client's ETag, or without one its date, shows that it has the document; else None."""
+        """Return a 304 if If-None-Match, else If-Modified-Since, shows that the client has the document; else None."""
         given = exchange.headers.get("If-None-Match", "")
         if given:
             tags = {each.strip().removeprefix("W/") for each in given.split(",")}
@@ -217,7 +217,7 @@ class Publisher:
         if len(parts) > 1:
             return await self._legacy(exchange, parts, catalog)
         encoding = wants_aggregated(exchange.accept)
-        # in upstream, the handler of ``/apis/`` does not serve aggregated discovery
+        # The handler of /apis/ does not serve aggregated discovery.
         if encoding and exchange.path != "/apis/":  # upstream: /apis/ has another handler than /apis
             reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
         elif parts[0] == "api":

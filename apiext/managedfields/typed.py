@@ -1,4 +1,9 @@
-"""Validate values against merge types, and collect the fields of applied objects (SSA-009…012)."""
+"""Validate values against merge types, and collect the fields of applied objects (SSA-009…012).
+
+A merge type (types.py) describes the values of a field. The parts of a granular list or map have their own owners; an
+atomic list or map has owners only as a whole. A leaf is a scalar or null. A FieldSet (fieldset.py) is a tree of path
+elements, such as ``f:spec``; its members are the paths in the set.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -90,7 +95,7 @@ def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = No
 
 
 def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
-    """Return True if the parts of a value at these paths are leaves that fit the type, False if this is unknown."""
+    """Return True only if the parts of a value at these paths are leaves that fit the type; False means unknown."""
     if type_ is None or not type_.granular or value.__class__ is not dict or is_member(paths):
         return False
     for element, below in paths.items():
@@ -286,7 +291,7 @@ def _of_list(type_: ListType, value: list[Any]) -> dict[str, Any]:
 
 
 def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
-    """Return the set extended by each declared field on the path to a member."""
+    """Return the set and, as further members, all declared fields on the paths to its members."""
     found: dict[str, Any] = {}
     for element, node in tree.items():
         if element == SELF or not node:
@@ -307,7 +312,7 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
     """Return the set for the current type: if a field became atomic, the paths below it are replaced by its own path.
 
-    Upstream calls such changes of types SSA schema changes. If the root became atomic, the set stays unchanged, since
+    Upstream's term is "SSA schema change". If the root became atomic, the set stays unchanged, since
     the root has no owner.
     """
     found: dict[str, Any] | None = None

@@ -142,10 +142,10 @@ class History:
             self._trim()
 
     def age(self, wanted: int) -> None:
-        """Drop changes before the position ``wanted`` that existed already two calls ago.
+        """Drop the changes that existed already two calls ago and have a position before ``wanted``.
 
         ``wanted`` is the oldest position that an open watch needs. The last limits.EVENTS_KEPT changes remain, up to
-        limits.EVENTS_KEPT_BYTES. If a later watch needs a dropped change, the server reads it from etcd.
+        limits.EVENTS_KEPT_BYTES. If a later watch needs a dropped change, the server reads it from the store.
         """
         old = min(self._end_before, wanted, self._kept_from())
         self._end_before, self._last_end = self._last_end, self.end
@@ -204,7 +204,7 @@ class History:
             self._drop_dead()
 
     def _drop(self, stop: int) -> None:
-        """Drop the changes before a position, and the cached views of replaced and deleted objects."""
+        """Drop the changes before a position, and the cached JSON of the replaced and deleted objects in them."""
         changes, base = self._changes, self._base
         for at in range(self.first - base, stop - base):
             dropped, changes[at] = changes[at], None
@@ -216,7 +216,7 @@ class History:
                 dropped.previous.evict_view()
             if dropped.kind == "DELETED":
                 dropped.entry.evict_view()
-                HEAP.freed(size)  # the next change does not reuse the freed memory of a deleted object
+                HEAP.freed(size)  # only for deleted objects, since the memory of a replaced object is reused
         self.first = stop
 
     def _drop_dead(self) -> None:

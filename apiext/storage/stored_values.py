@@ -1,4 +1,7 @@
-"""Decodes and decrypts the stored values of one resource to entries, and encrypts objects for the store."""
+"""Turn the stored values of one resource into entries, by decryption and decoding; encrypt objects for the store.
+
+An Entry (store.py) is a cached object at one revision, with its JSON.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,11 +27,11 @@ Decoder = Callable[[bytes], bytes]
 
 
 class StoredValues:
-    """Decoder of the values of one resource. If ``encryption`` is set, it also encrypts and decrypts them.
+    """The decoder of the values of one resource, and their encryption if ``encryption`` is set.
 
     ``pending`` is key → JSON of an unfinished write. ``encrypted`` is key → (encrypted value, encryption key) of an
-    unfinished write. With them, the events of these writes need no decoding. ``ahead`` is ``id`` of a stored value →
-    result of its decryption in a thread.
+    unfinished write. With both, the watch events of these writes need no decoding. ``ahead`` is id() of a stored
+    value → result of its decryption in a thread.
     """
 
     def __init__(self, prefix: str, decoder: Decoder | None) -> None:
@@ -45,7 +48,7 @@ class StoredValues:
         self.ahead.clear()  # the old configuration has decrypted these values
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
-        """Return the entry of a stored value: the cached entry if it is equal, else a new entry.
+        """Return the entry of a stored value: ``cached`` if it has the same revision and JSON, else a new entry.
 
         Raise ValueError if the value cannot be decoded or decrypted.
         """
@@ -82,7 +85,7 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop the result of ``decrypt_ahead`` for a value of which no entry is needed."""
+        """Drop the result of ``decrypt_ahead`` for a value; the caller needs no entry of this value."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
@@ -107,12 +110,12 @@ class StoredValues:
     def stale(self, entry: Entry) -> bool:
         """Report whether an entry is not encrypted with the current key; False without encryption.
 
-        A write stores such an object even if the write does not change it.
+        A write that does not change the object then still stores it, to encrypt it with the current key.
         """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
-        """Return the record of a value for which ``entry_of`` raised an error."""
+        """Return the record of a value for which ``entry_of`` raised ``error``; ``last`` is its last readable entry."""
         if isinstance(error, EncryptionError):
             return Broken(revision, str(error), last, undecryptable=True, lacking=isinstance(error, MissingKey))
         if self.encryption is None and value.startswith(ENCRYPTED):

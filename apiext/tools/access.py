@@ -50,7 +50,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Return the access that the flags select, else the kubeconfig's, else http on this host. Raise AccessError."""
+    """Return the access from the flags, else from the kubeconfig, else to the URL INSECURE. Raise AccessError."""
     if options.server:
         if not options.server.startswith(("http://", "https://")):
             raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")

@@ -41,8 +41,8 @@ class Answer(Struct, frozen=True):
 class Api:
     """A client of a server, for several threads.
 
-    Requests must be idempotent, since the client repeats a request without a response. It does not retry if the server
-    has never responded: then the address or the certificate is probably wrong.
+    Requests must be idempotent, since the client repeats a request that got no response. The client does not retry if
+    the server has never responded: then the address or the certificate is probably wrong.
     """
 
     def __init__(self, access: Access, agent: str) -> None:

@@ -34,7 +34,7 @@ def allocate(new: Document, old: View | None, free: Addresses, *, dry_run: bool 
     """Allocate the missing addresses and ports of a service, in place; ``old`` is None on create.
 
     Raise a 422 for an address or port that the service cannot have, and a 500 if none is free. A dry run does not
-    report ports outside the range: upstream's portallocator then checks only allocated ports.
+    report ports outside the range: in a dry run, upstream's portallocator checks only whether a port is in use.
     """
     free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}

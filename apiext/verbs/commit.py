@@ -36,9 +36,9 @@ def written(entry: Entry) -> Outcome:
 class Put(NamedTuple):
     """A write of bytes at a key (namespace, name).
 
-    ``revision`` is that of the object to replace, or 0 for a new object. ``guards`` must hold when the write commits.
-    ``smaller()`` is called if the store rejects the bytes as too large. It returns the bytes without managedFields, or
-    None if the object has no managedFields.
+    ``revision`` is that of the object to replace, or 0 for a new object. The keys in ``guards`` must be unchanged when
+    the write commits. ``smaller()`` is called if the store rejects the bytes as too large. It returns the bytes without
+    managedFields, or None if the object has no managedFields.
     """
 
     key: tuple[str, str]

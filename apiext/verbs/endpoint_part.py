@@ -20,7 +20,7 @@ class EndpointPart:
     partial = False
 
     def show(self, call: Call, stored: View, raw: bytes) -> View:
-        """Return the part of a stored object that the client changes; set ``call.exact``."""
+        """Return the part of a stored object that the client changes; set ``call.exact`` (see verbs/call.py)."""
         call.exact = call.served.codec.is_normalized(raw)
         return identity.projected(call.endpoint, stored)
 

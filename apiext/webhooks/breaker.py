@@ -74,7 +74,7 @@ class Breaker:
         return answer
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for a slot; raises TimeoutError."""
+        """Wait for a slot; raise TimeoutError at the deadline."""
         loop = asyncio.get_running_loop()
         place = loop.create_future()
         self._waiting.append(place)

@@ -1,4 +1,4 @@
-"""Functions on optionals, first and last of lists, and the map insertion for macros with two variables."""
+"""The functions on optionals, ``first`` and ``last`` of lists, and the functions of macros with two variables."""
 
 from apiext.cel.constructed import Open
 from apiext.cel.dynamic import DynamicList, DynamicMap

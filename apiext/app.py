@@ -84,7 +84,7 @@ SHORTEST_TRY = 1.0
 
 
 class EtcdUnreachableError(Exception):
-    """An etcd that is not usable within --etcd-wait, or before a signal."""
+    """The error of a start: etcd was not usable within --etcd-wait, or before a signal ended the start."""
 
 
 HOOKS = (

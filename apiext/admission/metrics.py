@@ -98,7 +98,7 @@ class Metrics:
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the distributions of allowed writes: of plug-ins in a phase, and with ``whole`` of the whole phase."""
+        """Return the distributions of allowed writes for plug-ins in a phase; with ``whole``, add that of the phase."""
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 

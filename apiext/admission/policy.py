@@ -152,7 +152,7 @@ class PolicyEvaluation:
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
-        """Return the value of a variable of the policy; on an error, the Fault for each expression that uses it."""
+        """Return the value of a variable of the policy, or the Fault that expressions with this variable get."""
         if isinstance(program, str):
             return Fault(f'composited variable "{name}" fails to compile: {program}')
         await self._need(program)

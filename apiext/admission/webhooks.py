@@ -164,9 +164,9 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result in the version of its request; convert it if its apiVersion is another one.
+        """Return a webhook's result; convert it if its version is not that of the request to the webhook.
 
-        Upstream does not convert the result, and passes it to the next webhook.
+        Upstream passes the result to the next webhook without a conversion.
         """
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None

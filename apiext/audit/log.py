@@ -17,7 +17,7 @@ from apiext.config import AuditDelivery
 
 PLUGIN = "log"
 
-Waiting = tuple[Event, asyncio.Future[bool] | None]  # an event, and the future of the request that waits for its write
+Waiting = tuple[Event, asyncio.Future[bool] | None]  # an event, and the future of the waiting request or None
 Written = tuple[list[bool], BaseException | None]  # a success flag for each event, and the error or None
 
 

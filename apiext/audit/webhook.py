@@ -128,7 +128,7 @@ class Webhook:
 
 
 def _parts(lines: Sequence[bytes], max_bytes: int) -> Iterator[list[bytes]]:
-    """Yield lists of lines; the lines of a list with several have together at most ``max_bytes`` bytes; 0: no limit."""
+    """Split lines into lists of at most ``max_bytes`` bytes (0: no limit). A longer line is a list of its own."""
     found: list[bytes] = []
     size = 0
     for line in lines:

@@ -106,10 +106,10 @@ def _traverse(args: list[Value], result: Value) -> int:
 
 
 def element_part(part: Part) -> Part | None:
-    """Return the Part of a list's elements, or None if the type has no element type."""
+    """Return the Part (ranges.py) of a list's elements, or None if the type has no element type."""
     if not part.type.params:
         return None
-    steps = part.path.steps()  # a copy, since upstream never appends this step in place
+    steps = part.path.steps()  # a copy, since upstream never appends this step in place (see Path)
     path = Path([*steps, "@items"], len(steps) + 1) if steps else NOWHERE
     return Part(path, part.type.params[0], None)
 

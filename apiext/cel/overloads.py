@@ -62,7 +62,7 @@ def _fits(type: Type, value: Value) -> bool:
 
 
 def planned(*_: Value) -> Value:
-    """Return a fault. It is never called, since the planner evaluates calls of such functions in steps of its own."""
+    """Return a fault. Never called: the planner evaluates functions with this implementation in steps of its own."""
     return no_overload()
 
 

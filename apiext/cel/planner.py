@@ -255,9 +255,9 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return the function of an overload with a check: for values of other types, it returns upstream's fault.
+    """Return a function that checks the types of its arguments, and then calls the function of the overload.
 
-    The function of an operator is returned without a check, since it checks the types itself.
+    For other types, it returns upstream's fault. Return an operator's function unchanged: it checks the types itself.
     """
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":

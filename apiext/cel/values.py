@@ -308,7 +308,10 @@ def _equal_numbers(one: Value, other: Value) -> bool:
 
 
 def order_of(one: Value, other: Value) -> int:
-    """Return -1, 0 or 1 for two numbers; as upstream, an integer is rounded to compare it with a double."""
+    """Return -1, 0 or 1: ``one`` is less, equal or greater.
+
+    As upstream, an integer is rounded to compare it with a double.
+    """
     if type(one) is float and type(other) is not float:
         return -order_of(other, one)
     if type(other) is float and type(one) is not float:
@@ -380,7 +383,7 @@ COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # types 
 
 
 def compare(one: Value, other: Value) -> "int | Fault":
-    """Return -1, 0 or 1, or the fault of values without an order."""
+    """Return -1, 0 or 1: ``one`` is less, equal or greater. Return the fault of values without an order."""
     kind = type(one)
     if is_number(one) and is_number(other):
         if math.isnan(one) or math.isnan(other):

@@ -30,7 +30,7 @@ def changed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 def spelled(value: Any) -> Any:
     """Replace texts such as "x*9" (nine times x) and "9 years" in a value, also inside mappings.
 
-    "9 years" becomes the time 20 days more than nine times 365 days ago; in "9 years, exactly", with microseconds.
+    "9 years" becomes the time 9 * 365 + 20 days ago; "9 years, exactly" becomes this time with microseconds.
     """
     if isinstance(value, dict):
         return {name: spelled(member) for name, member in value.items()}

@@ -57,7 +57,7 @@ def record_in_use(loaded: Loaded) -> None:
 
 
 StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
-"""Starts the store."""
+"""Starts the store; the tasks of the store run in the task group."""
 
 
 class EncryptionReload:
@@ -80,7 +80,7 @@ class EncryptionReload:
         self._retired: list[Provider] = []
 
     async def start(self, group: asyncio.TaskGroup, store: StartStore, *, follow_file: bool) -> None:
-        """Call each plug-in once, start the store, and start to check the file if ``follow_file``.
+        """Call each plug-in once, start the store, and begin the checks of the file if ``follow_file``.
 
         The start continues if a plug-in fails.
         """

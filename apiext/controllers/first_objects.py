@@ -100,7 +100,7 @@ class FirstObjects:
             self._loop.add_after(NAME, RECREATE_AFTER)
 
     def renew(self) -> None:
-        """Queue an update of the configmap; the caller knows that ``trust`` returns other data now."""
+        """Queue an update of the configmap; called after a change of the data that ``trust`` returns."""
         self._loop.add(NAME)
 
     async def _reconcile(self, _: str) -> None:

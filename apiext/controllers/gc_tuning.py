@@ -19,7 +19,7 @@ GC_ROUNDS = 3
 GC_EVERY = 2.0
 # The number of collections of all new objects after which a full collection is worthwhile.
 GC_WORTH = 60
-# While the server is busy, a full collection needs this multiple of GC_WORTH. With 200,000 objects, it takes 40 ms.
+# While the server is busy, a full collection needs this multiple of GC_WORTH, since it takes 40 ms (200,000 objects).
 GC_BUSY = 8
 
 _NEVER = 1_000_000

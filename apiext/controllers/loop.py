@@ -44,8 +44,8 @@ def retried_conflicts(*codes: int) -> Iterator[None]:
 class Loop:
     """Runs ``reconcile(key)`` for queued keys, at most ``width`` keys at a time. A key has one run at a time.
 
-    All calls of ``add`` with a key before the next run of this key starts cause only this run. A failed run is repeated
-    after a jittered pause. The pause doubles from ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds.
+    If ``add`` is called several times before the next run of a key starts, only this run follows. A failed run is
+    repeated after a jittered pause. The pause doubles from ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:

@@ -178,8 +178,8 @@ def _version(entry: View) -> Version:
 def from_document(document: View) -> CustomResourceDefinition:
     """Parse a v1 document; an absent part gives an empty value.
 
-    Raise TypeError or AttributeError if a name in spec or status, uid, group, scope or a condition has a wrong type.
-    Most other types are not checked.
+    Raise TypeError or AttributeError for a wrong type of uid, group, scope, names, acceptedNames or conditions. Most
+    other types are not checked.
     """
     metadata, spec = document.get("metadata") or _NONE, document.get("spec") or _NONE
     status = document.get("status") or _NONE

@@ -13,7 +13,7 @@ from apiext.text.quotes import go_quote
 
 
 class Naming(Struct, frozen=True):
-    """The accepted names of a definition, and its two conditions without transition times."""
+    """The accepted names of a definition, and its conditions NamesAccepted and Established, without times."""
 
     accepted: Names
     names_condition: View

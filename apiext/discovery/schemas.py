@@ -129,8 +129,8 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind (OAS-003).
 
-    Return only type object and the extensions if there is no schema, if the schema of a custom kind is not structural
-    or has invalid types, or (in v2) if it preserves unknown fields.
+    Return only ``type: object`` and x-kubernetes extensions if there is no schema, if the schema of a custom kind is
+    not structural or has invalid types, or (in v2) if it preserves unknown fields.
     """
     schema = served.model.open_api
     anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))

@@ -43,7 +43,7 @@ def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
 
 
 def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return a patch without the parts that upstream deletes during the merge; errors about the result quote this."""
+    """Return the rest of a patch after upstream's merge, which deletes parts of it. Errors quote this rest."""
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
     return used

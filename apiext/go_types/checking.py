@@ -20,13 +20,13 @@ _EACH = ("[]", "{}")
 
 
 def type_errors(types: Types) -> Iterator[str]:
-    """Yield ``<type>: <error>`` for each wrong key, type or number in the types of a file."""
+    """Yield ``<type>: <error>`` for each wrong key, type or protobuf number in the types of a file."""
     for name in types.own:
         yield from (f"{name}: {error}" for error in _entry_errors(types, types.table[name]))
 
 
 def reference_errors(types: Types) -> Iterator[str]:
-    """Yield ``<type>: <error>`` for each name of a missing field in the types of a file.
+    """Yield ``<type>: <error>`` for each unknown field to which the types of a file refer.
 
     Call this only if ``type_errors`` finds nothing.
     """

@@ -2,8 +2,8 @@
 
 The client reads all CA certificates of the machine, the framework all MIME types. To import a module of a package,
 Python first runs the package, and the package of aiohttp imports the client. So this module puts the package and
-``aiohttp.web`` into ``sys.modules`` without running them. Each of them is run later, when code uses a name in it
-that apiext does not use.
+``aiohttp.web`` into ``sys.modules`` without running them. Each of them is run later, if code uses one of its
+names that the server does not need.
 
 The modules of aiohttp's server also import names that only aiohttp's client and framework use. During the import of the
 server, ``sys.modules`` contains stand-ins for the modules with these names. When the package aiohttp is run later, the
@@ -48,7 +48,7 @@ class _Package(ModuleType):
 
 
 class _Web(ModuleType):
-    """``aiohttp.web`` before it has run; it has only the names of the server."""
+    """``aiohttp.web`` before it has run; it has only the names in ``_SERVER``."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _SERVER:

@@ -42,7 +42,7 @@ def _counted(node: Structural) -> Tests:
 
 
 def passes(node: Structural, value: Any) -> bool:
-    """Return whether a value is valid against a node. May raise OverBudget or BudgetExhausted."""
+    """Return whether a value is valid. Raise OverBudget or BudgetExhausted beyond a limit of work (budget.py)."""
     found = node.compiled.get("tests")
     if found is None:
         with deep_recursion():

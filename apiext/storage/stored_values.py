@@ -110,12 +110,12 @@ class StoredValues:
     def stale(self, entry: Entry) -> bool:
         """Report whether an entry is not encrypted with the current key; False without encryption.
 
-        A write that does not change the object then still stores it, to encrypt it with the current key.
+        If it is True, a write stores the object even if nothing else changes.
         """
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
-        """Return the record of a value for which ``entry_of`` raised ``error``; ``last`` is its last readable entry."""
+        """Return the record of a value for which ``entry_of`` raised ``error``; ``last`` is the last good entry."""
         if isinstance(error, EncryptionError):
             return Broken(revision, str(error), last, undecryptable=True, lacking=isinstance(error, MissingKey))
         if self.encryption is None and value.startswith(ENCRYPTED):

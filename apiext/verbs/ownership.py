@@ -360,8 +360,8 @@ class Application:
     def _scaled(self, live: View) -> Document:
         """Return the Scale with its managedFields; raise a 500 if the apply would change the Scale.
 
-        Upstream's converter does not support this kind. Upstream also calls the converter if the replicas have no owner
-        yet, so such an apply is a 500, too.
+        Upstream's converter does not support the kind Scale. Upstream also calls the converter if the replicas have no
+        owner yet, so such an apply is a 500, too.
         """
         version, kind = self._call.endpoint.model.api_version, self._call.endpoint.model.kind
         fault = f"to proper version: request to convert CR to an invalid group/version: {version}"

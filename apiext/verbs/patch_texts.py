@@ -39,7 +39,7 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
         source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
         if kind in ("copy", "test"):
             _open(found, path, opened)
-        if kind == "copy":  # when Go copies the value, it has resolved ``from`` and ``path``: the copy is sorted, too
+        if kind == "copy":  # Go resolves ``from`` and ``path`` before the copy, so the copy is sorted
             _sort(source, opened)
         if kind != "test":
             found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)

@@ -47,7 +47,9 @@ class Breaker:
         return self._failures >= limits.WEBHOOK_FAILURES
 
     async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
-        """Run a call when a slot is free; raise CircuitOpen, TimeoutError if no slot becomes free, or the call's error.
+        """Run a call when a slot is free; raise the error of the call.
+
+        Raise CircuitOpen if the circuit is open and no trial call is due, and TimeoutError if no slot is free in time.
 
         ``deadline`` is a time of the running loop. ``cut`` is true if the webhook's own timeout is longer; then a call
         that ends at the deadline does not count as a failure.

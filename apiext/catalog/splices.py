@@ -1,4 +1,4 @@
-"""Cache of the offsets at which the resourceVersion is inserted into stored JSON, to send it without decoding."""
+"""Cache of the offsets for the resourceVersion in stored JSON, so that reads can send this JSON undecoded."""
 
 import re
 from collections import deque

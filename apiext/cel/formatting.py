@@ -54,7 +54,7 @@ class Arguments(Protocol):
     """The arguments of ``format``: values during the evaluation, or nodes during the check of types."""
 
     def clause(self, kind: str, precision: int, index: int) -> str:
-        """Return the formatted argument of a clause. Raise FormatError."""
+        """Return the formatted argument of a clause, or "" during the check of types. Raise FormatError."""
 
     def need(self, index: int, ended: bool) -> None:
         """Raise FormatError if no argument has this index. ``ended`` is true if the format ends after the ``%``."""

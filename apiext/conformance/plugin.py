@@ -147,7 +147,7 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return a reason if another implementation gave an answer that this project decided to change.
+    """Return a reason if another implementation gave an answer from which this project differs on purpose.
 
     Otherwise, return an empty text. The decisions are in decided.yaml.
     """

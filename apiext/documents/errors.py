@@ -51,7 +51,7 @@ class OverflowingNumber(DecodeError):
 class UndecodableMessage(DecodeError):
     """The error of a protobuf message that states a kind and version, but is not a valid message of that kind.
 
-    Upstream reads kind and version first. So it reports an error of these instead, if there is one.
+    Upstream reads kind and version first, so its error text contains them.
     """
 
     def __init__(self, text: str, kind: str, version: str) -> None:

@@ -32,7 +32,7 @@ class Serving(Struct, frozen=True):
     authority_ends: datetime | None = None
 
     @property
-    def is_due(self) -> datetime:
+    def renew_at(self) -> datetime:
         """The time at which the server's own certificate or authority must be replaced."""
         return min(end for end in (self.ends, self.authority_ends) if end is not None) - RENEW_BEFORE
 
@@ -78,7 +78,7 @@ class ServingCertificate:
         found, at = self.current, self._clock()
         if not self._renews:
             return
-        if found.authority and at >= found.is_due:
+        if found.authority and at >= found.renew_at:
             try:
                 self._load()
                 return  # http/tls.py notices the changed files and calls ``reload``

@@ -17,13 +17,13 @@ def _tenths(text: str) -> str:
     return f"(len({text}) + 9) // 10"
 
 
-def _string_cost(w: Writer, args: list[Val], steps: CallStep) -> None:
+def _string_cost(w: Writer, args: list[Val], call: CallStep) -> None:
     """Write code that adds the cost of comparing two strings.
 
     The cost is a tenth of the length of the shorter string.
     """
     for one, other in ((0, 1), (1, 0)):
-        step = steps.args[one]
+        step = call.args[one]
         if isinstance(step, Constant) and type(step.value) is str:
             size = len(step.value)
             if not size:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from apiext.discovery import types
 from apiext.discovery.openapi_paths import Parameters, Paths
 from apiext.discovery.operations import Operation
-from apiext.discovery.schemas import V2_PREFIX, answer
+from apiext.discovery.schemas import V2_PREFIX, body_schema
 from apiext.documents.document import Document, View
 
 # upstream's names of the two shared bodies, which never change
@@ -51,7 +51,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
     if parameters:
         found["parameters"] = parameters
     found["responses"] = {
-        str(code): {"description": text, **({"schema": answer(model, v2=True)} if model else {})}
+        str(code): {"description": text, **({"schema": body_schema(model, v2=True)} if model else {})}
         for code, text, model in one.response_texts()
     }
     return found | one.extensions(as_map=True)

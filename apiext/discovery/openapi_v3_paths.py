@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from apiext.discovery import types
 from apiext.discovery.openapi_paths import Parameters, Paths
 from apiext.discovery.operations import Operation
-from apiext.discovery.schemas import answer
+from apiext.discovery.schemas import body_schema
 from apiext.documents.document import Document
 
 
@@ -38,7 +38,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
 
 
 def _content(model: str, media_types: Iterable[str]) -> Document:
-    return {media_type: {"schema": answer(model, v2=False)} for media_type in sorted(media_types)}
+    return {media_type: {"schema": body_schema(model, v2=False)} for media_type in sorted(media_types)}
 
 
 PATHS = Paths(_operation, _parameter)

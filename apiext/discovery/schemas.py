@@ -183,7 +183,7 @@ def list_schema(served: ServedVersion, *, v2: bool) -> Document:
     } | _extensions(served, served.names.list_kind)
 
 
-def answer(model: str, v2: bool) -> Document:
+def body_schema(model: str, v2: bool) -> Document:
     """Return the schema of a body: a reference to a model, or a string."""
     return {"type": "string"} if model == types.TEXT else {"$ref": reference(model, v2)}
 

@@ -46,13 +46,13 @@ class Login:
             raise
         transport.set_token(messages.AuthenticateResponse.FromString(raw).token)
 
-    async def renew(self, transport: Transport, failed_at: float) -> None:
-        """Get a new auth token, unless another caller got one after ``failed_at``.
+    async def renew(self, transport: Transport, began_at: float) -> None:
+        """Get a new auth token, unless another caller got one after ``began_at``.
 
-        ``failed_at`` is the event loop time at which the failed call began.
+        ``began_at`` is the event loop time at which the failed call began.
         """
         async with self._lock:
-            if self._renewed.get(transport, -1.0) >= failed_at:
+            if self._renewed.get(transport, -1.0) >= began_at:
                 return
             transport.set_token("")
             await self.log_in(transport)

@@ -22,7 +22,7 @@ from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import RateLimitedLog, Scope, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
 from apiext.etcd.values import Alarm, Batch, KeyValue, RangeResult, Status, WatchEvent, WriteResult, key_value
-from apiext.etcd.versions import answers_progress, parse_version
+from apiext.etcd.versions import orders_progress, parse_version
 from apiext.etcd.watch import Watch, WatchHandle, WatchSpec
 from apiext.etcd.writes import Attempt, Writer, read_result
 
@@ -186,7 +186,7 @@ class Etcd:
         raw = await self._set_up(transport)
         self.version = messages.StatusResponse.FromString(raw or b"").version
         # None: the user may not read the status. Versions before 3.6 allow all users to read it, so this one is newer.
-        self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
+        self.progress_requests_ok = raw is None or orders_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 
@@ -302,9 +302,9 @@ class Etcd:
         """End all watches, since the store lacks changes that watches have delivered; ``what`` names a change."""
         self._end_if_replaced(self._lineage.contradicted(what))
 
-    async def login_again(self, transport: Transport, failed_at: float) -> None:
+    async def login_again(self, transport: Transport, began_at: float) -> None:
         """Get a new token for a connection whose token has expired; see Login.renew."""
-        await self._login.renew(transport, failed_at)
+        await self._login.renew(transport, began_at)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 

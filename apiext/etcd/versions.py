@@ -11,7 +11,7 @@ def parse_version(text: str) -> Version:
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 
 
-def answers_progress(version: Version) -> bool:
+def orders_progress(version: Version) -> bool:
     """Report whether this version of etcd sends a progress notification only after all earlier events.
 
     The pull requests #15220, #15695 and #17557 fixed this in etcd.

@@ -76,10 +76,10 @@ class Owner(Protocol):
     async def head_revision(self) -> int:
         """Return the head revision at the time of this call or later."""
 
-    async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new auth token, unless a caller got one after ``failed_at``.
+    async def login_again(self, transport: Transport, began_at: float) -> None:
+        """Get a new auth token, unless a caller got one after ``began_at``.
 
-        ``failed_at`` is the event loop time at which the failed attempt began.
+        ``began_at`` is the event loop time at which the failed attempt began.
         """
 
     def observe(self, revision: int) -> None:

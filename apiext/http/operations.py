@@ -47,10 +47,10 @@ class Operations(Protocol):
     async def list(self, call: Call) -> Page:
         """Return a page of a collection."""
 
-    def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+    def undecodable(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
         """Return the error of a get whose object cannot be converted to the requested version."""
 
-    async def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
+    async def undecodable_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
         """Return the error of a list with objects that cannot be converted."""
 
     async def watch(self, call: Call, frames: Frames, sink: Sink) -> Watcher:
@@ -121,11 +121,11 @@ class VerbOperations:
         """Return a page of a collection."""
         return api.list_objects(self._verbs, call)
 
-    def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+    def undecodable(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
         """Return the error of a get whose object cannot be converted to the requested version."""
         return converting.undecodable(self._verbs, call, (entry,), error)
 
-    def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:
+    def undecodable_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:
         """Return the error of a list with objects that cannot be converted."""
         return converting.undecodable_list(self._verbs, call, page.listed(), error)
 

@@ -123,7 +123,7 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
     try:
         return await _stored(subject, entry)
     except Unreadable as error:
-        raise resources.operations.undecodable_list(call, entry, error) from error
+        raise resources.operations.undecodable(call, entry, error) from error
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -138,7 +138,7 @@ async def _page_reply(resources: Resources, exchange: Exchange, subject: Subject
     try:
         return await _page(resources, exchange, subject, page)
     except Unreadable as error:
-        raise await resources.operations.unshown_list(call, page, error) from error
+        raise await resources.operations.undecodable_list(call, page, error) from error
 
 
 async def _page(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:

@@ -19,21 +19,21 @@ _ENDED = ("Failed", "Succeeded")
 class Grace:
     """Decides the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
 
-    __slots__ = ("_seconds_left", "ends")
+    __slots__ = ("_current_period", "ends")
 
     def __init__(self) -> None:
-        self._seconds_left = 0  # deletionGracePeriodSeconds of a deletion in progress, else 0
+        self._current_period = 0  # deletionGracePeriodSeconds of a deletion in progress, else 0
         # true if ``marked`` has set a grace period of 0, and the pod has no finalizers: the server stores its
         # deletionTimestamp, then deletes it
         self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
         """Return whether a pod is being deleted with a grace period over 0 that this delete does not shorten."""
-        self._seconds_left = _remaining(pod)
-        if not self._seconds_left:
+        self._current_period = _current_period_of(pod)
+        if not self._current_period:
             return False
         requested = _period(options)
-        return requested is None or requested >= self._seconds_left
+        return requested is None or requested >= self._current_period
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
         """Return the pod with its new deletionTimestamp and grace period.
@@ -42,15 +42,15 @@ class Grace:
         ``kept`` is the pod with its finalizers, or None if it has none. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
-        seconds_left = self._seconds_left
+        current = self._current_period
         self.ends = False
-        if kept is None and metadata.get("deletionTimestamp") and not seconds_left:
+        if kept is None and metadata.get("deletionTimestamp") and not current:
             return None
-        period = _period(options) if seconds_left else _granted(pod, options)
+        period = _period(options) if current else _granted(pod, options)
         assert period is not None, "is_pending returns True for a delete without a grace period"
         due = parse(now) + timedelta(seconds=period)
-        if seconds_left:
-            due = parse(metadata["deletionTimestamp"]) + timedelta(seconds=period - seconds_left)
+        if current:
+            due = parse(metadata["deletionTimestamp"]) + timedelta(seconds=period - current)
             if due < parse(now):
                 due, period = parse(now), min(period, 1)
         elif kept is None and metadata.get("generation"):
@@ -62,7 +62,7 @@ class Grace:
         return pod
 
 
-def _remaining(pod: View) -> int:
+def _current_period_of(pod: View) -> int:
     metadata = pod["metadata"]
     seconds: int = metadata.get("deletionGracePeriodSeconds") or 0
     return _bounded(seconds) if metadata.get("deletionTimestamp") else 0

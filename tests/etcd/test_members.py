@@ -16,7 +16,7 @@ import pytest
 from apiext.etcd import dial, errors
 from apiext.etcd.client import Etcd
 from apiext.etcd.transport import TLS, Dial, Endpoint
-from apiext.etcd.versions import answers_progress
+from apiext.etcd.versions import orders_progress
 from apiext.storage.keys import Keys
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, free_port, running
 from tests.etcd.test_calls import Listener
@@ -111,7 +111,7 @@ async def test_client_needs_access_to_one_prefix_only(tmp_path: Path, binary: Bi
         assert (await client.create(b"/registry/a", b"1")).ok
         await heard.until(1)
         assert await client.get(keys.absent.encode()) is None
-        assert client.progress_requests_ok is answers_progress(binary.version), "also where it is not told"
+        assert client.progress_requests_ok is orders_progress(binary.version), "also where it is not told"
         with pytest.raises(errors.AuthError):
             await client.create(b"/another", b"1")
         await client.close()

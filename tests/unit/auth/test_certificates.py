@@ -238,7 +238,7 @@ def test_failed_renewal_is_logged_once_a_day(
     assert "in 24 days" in told[1]
     one.renew()
     one.reload()
-    assert one.current.is_due > clock.now
+    assert one.current.renew_at > clock.now
 
 
 def test_ca_of_a_provided_chain_is_its_last_certificate(tmp_path: Path) -> None:

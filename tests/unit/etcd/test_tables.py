@@ -36,7 +36,7 @@ def test_unsent_calls_are_always_retried() -> None:
 @pytest.mark.parametrize("case", load("versions.yaml"), ids=lambda case: case["text"])
 def test_progress_support_depends_on_server_version(case: dict[str, Any]) -> None:
     version = versions.parse_version(case["text"])
-    assert versions.answers_progress(version) is case["progress"]
+    assert versions.orders_progress(version) is case["progress"]
 
 
 ENDPOINTS = {

@@ -87,9 +87,8 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[
-    Range, Range | None
-]  # (range of the cost, range of the size of the result or None if unknown)
+# (range of the cost, range of the size of the result or None if unknown)
+CallCost: TypeAlias = tuple[Range, Range | None]
 
 
 class Entries:

@@ -1,4 +1,7 @@
-"""Merge types of built-in kinds for server-side apply, computed from data files (SSA-019; upstream: types.go)."""
+"""Merge types of built-in kinds for server-side apply, computed from data files (SSA-019; upstream: types.go).
+
+A merge type (managedfields/types.py) describes the values of a field, and whether their parts have separate owners.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +23,7 @@ _SCALARS: Mapping[type[Any], str] = {
 }
 
 _QUANTITIES = ("Quantity", "MilliQuantity")
-"""Types that are strings or numbers in OpenAPI v3, from which upstream computes merge types: so they are untyped."""
+"""Types that are a string or a number in upstream's OpenAPI v3, so their merge type is untyped."""
 
 
 def go_merge_type(of: GoType) -> Type:

@@ -1,4 +1,8 @@
-"""Match regular expressions with RE2, in linear time, with Go's error texts."""
+"""Match regular expressions with RE2, in linear time, with Go's error texts.
+
+A program is a pattern that RE2 has compiled. Work is counted in elements, the unit of the budget of an evaluation
+(effort.py). A step is one instruction of a program for one byte of a text.
+"""
 
 import re
 from collections.abc import Callable
@@ -10,16 +14,17 @@ from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
 _FEW_INSTRUCTIONS = 200  # maximal instructions of a program with the smallest memory limit
-# memory limits of one program with its caches, in bytes; tried in this order
+# Memory limits of one program with the states that RE2 caches, in bytes. If a limit is too small, the next is tried.
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
 _CACHE_BYTES = 32 * 1024 * 1024  # maximal bytes of all programs in the cache of expressions
 _REFUSED = 1024  # bytes in the cache for an invalid pattern
-# Optional parts of a pattern: a? has 1, a{2,5} has 3. Their compilation takes quadratic time: 80 ms for this number.
+# Optional parts of a pattern: a? has 1, a{2,5} has 3. Their compilation takes quadratic time: 80 ms
+# for this number. A pattern with more is refused as too large.
 _MOST_OPTIONAL = 5_000
 _OPTIONAL = 3  # one optional part counts as three characters
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
 _CLASS, _FOUND = 600, 4  # the creation of one \p class counts as 600 elements, one found match as four
-_STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as one element; a step takes at most 2 ns
+_STEPS_OF_AN_ELEMENT = 400  # steps that count as one element; a step takes at most 2 ns
 _FEW_STEPS = 2_000  # matches and find do not count a search with at most this number of steps
 _TOO_LARGE = "error parsing regexp: expression too large"
 _OPEN = (b"missing )", b"missing ]")  # errors that a truncated pattern may have
@@ -118,7 +123,7 @@ def _lacks_room(found: Any) -> bool:
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
-    """Return (index, Go's error text) of the first syntax that only RE2 accepts, or (0, "")."""
+    """Return (index, Go's error text) of the first construct that RE2 accepts and Go does not, or (0, "")."""
     for part in _PART.finditer(pattern):
         if part[0] == "\\C":
             return part.start(), "invalid escape sequence: `\\C`"

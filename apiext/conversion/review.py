@@ -28,8 +28,8 @@ _EMPTY_RESPONSE = b']},"response":{"uid":"","convertedObjects":null,"result":{"m
 class ConversionError(Exception):
     """Objects could not be converted. The text is the message of the 500 response (VER-008).
 
-    ``failure`` is the value of the label ``failure_type`` in metrics (VER-013). ``need`` is the object of the
-    request that gets the error, None until then.
+    ``failure`` is the value of the label ``failure_type`` in metrics (VER-013). ``need`` is the requested
+    conversion that failed with this error; None until the caller of the webhook assigns it.
     """
 
     def __init__(self, text: str, failure: str) -> None:
@@ -262,8 +262,8 @@ def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, inde
     """Validate a converted object, and restore its metadata except labels and annotations.
 
     Return (object, JSON of the metadata); the JSON is b"" if the webhook may have changed the metadata. Raise
-    ConversionError if the object is invalid. ``index`` is the position of
-    the object in the review, -1 in a review of one object. Error messages contain the index (VER-006, VER-007).
+    ConversionError if the object is invalid. ``index`` is the position of the object in the review, -1 in a review of
+    one object. It is part of error messages (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged_metadata(given)):

@@ -71,9 +71,9 @@ def copies(operations: Sequence[Any]) -> bool:
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares no object or array with the arguments.
 
-    Raise PatchMalformed as ``check`` does, or PatchInvalid if an operation fails or the result is an array. All copies
-    together are limited to ``limits.MAX_JSON_PATCH_COPY`` bytes. All shifts of array elements together are limited to
-    ``limits.MAX_JSON_PATCH_MOVED``.
+    Raise PatchMalformed as ``check`` does, or PatchInvalid if an operation fails, or if the result is an array or too
+    deeply nested. An operation also fails if all copies so far exceed ``limits.MAX_JSON_PATCH_COPY`` bytes, or if all
+    operations so far have shifted more than ``limits.MAX_JSON_PATCH_MOVED`` array elements.
     """
     check(operations, bounded=False)
     patching = _Patching(clone(document))

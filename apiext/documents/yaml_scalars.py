@@ -140,7 +140,7 @@ def unsupported_key(native: Any, shown: str) -> Unsupported:
 
 
 def shown_key(native: Any) -> str:
-    """Return a key as Go's ``%#v`` prints it; ``None`` for a key that ``as_key`` refuses."""
+    """Return a key as Go's ``%#v`` prints it; the text "None" for a key that ``as_key`` refuses."""
     return go_quote(native) if native.__class__ is str else str(as_key(native))
 
 

@@ -1,4 +1,7 @@
-"""The back end for tests. All content is in memory, and is lost when the process ends."""
+"""The back end for tests. All content is in memory, and is lost when the process ends.
+
+Each change has a row number (``backend.row_of``). Row numbers ascend in the order of the changes.
+"""
 
 import asyncio
 import secrets
@@ -29,7 +32,7 @@ _DONE = Commit(0.0, False)
 
 
 class MemoryBackend:
-    """A dict: row → change."""
+    """A dict: row number → change."""
 
     def __init__(self) -> None:
         self._changes: dict[int, Change] = {}
@@ -56,12 +59,12 @@ class MemoryBackend:
         self._loop.call_soon(written, _DONE)
 
     def values(self, rows: Sequence[int], found: Values) -> None:
-        """Pass the values of the rows to ``found``."""
+        """Call ``found`` with row number → value, without rows that have been deleted."""
         kept = self._changes
         self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Pass changes from a revision on to ``found``."""
+        """Call ``found`` with the History of the revisions from ``first`` up to ``last``, or up to an earlier one."""
         changes: list[Change] = []
         looked, before, upto = 0, 0, last
         for place in range(bisect_left(self._rows, first * SUBS), len(self._rows)):

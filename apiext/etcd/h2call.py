@@ -74,7 +74,7 @@ class Call:
             self.extended, self.deadline = True, max(self.deadline, until)
 
     def has_progressed(self, unsent: int) -> bool:
-        """Report whether bytes were sent or received since the last check. Then a call past its deadline is only slow.
+        """Report whether bytes were sent or received since the last check: if so, the call is slow, but not stuck.
 
         ``unsent`` is the result of ``unacknowledged``. At the first check, a request that had to wait for the
         flow-control windows has progressed; another request has progressed only if bytes of its response were received.
@@ -99,7 +99,7 @@ class Call:
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
-        """Set the result of the future to the unary response, which must be exactly one message."""
+        """Set the result of the future to the unary response; set an EtcdError if it is not exactly one message."""
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the response has no message"))

@@ -4,12 +4,13 @@
 CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: the client aborts them.
 CLOSE_BUDGET = 2.0
-# Seconds since the last response with the head revision. Beyond: the client requests the head revision.
+# Seconds since the last response with the head revision (the newest revision of the store). Beyond: the client
+# requests the head revision.
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
-# Seconds left of the budget of a read: a failed request for the head revision then fails the read. Beyond: the read
-# waits for another request.
+# Seconds that remain of a read's budget when a request for the head revision fails: then the read fails, too. Beyond:
+# the read waits for the next request.
 LAST_TRY = 1.0
 # Sets of guards (keys whose revisions a write also compares) in each cache of encoded guards. Beyond: the least
 # recently used set is evicted.

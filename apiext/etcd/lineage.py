@@ -45,7 +45,8 @@ class Lineage:
         """Compare the revision of a write with the lineage at the time of its request, then update the lineage.
 
         ``floor`` and ``era`` are as in ``compare``. Each write must have a higher revision than earlier responses. So
-        return an error if it is not higher than ``floor``, unless a replacement was detected since the request.
+        return an error if ``revision`` is not higher than ``floor``, unless a replacement was detected since the
+        request.
         """
         if revision > floor or era != self.era:
             self.observe(revision)

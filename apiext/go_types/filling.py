@@ -1,7 +1,8 @@
-"""Defaults that depend on other fields (upstream: defaults.go). Types name these functions in the key ``fill``.
+"""Defaults that depend on other fields (upstream: defaults.go).
 
-Each function changes a decoded struct in place, before the constant defaults of the struct and all defaults of nested
-structs are set. Constant defaults are in the data files.
+A type in the data files names its function in the key ``fill``; its constant defaults are in the data file itself.
+The function changes a decoded struct in place. It is called before the constant defaults of the struct and all
+defaults of nested structs are set.
 """
 
 import re
@@ -287,6 +288,6 @@ def flow_schema(document: Document) -> None:
 
 
 def queuing(document: Document) -> None:
-    """Set the default numbers of the queues of a priority level."""
+    """Set the default number of queues, hand size and queue length of a priority level."""
     for name, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
         document[name] = document.get(name) or value

@@ -1,4 +1,8 @@
-"""Convert the schemas of definitions to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
+"""Convert the schemas of definitions to merge types (SSA-010; upstream: kube-openapi's schemaconv).
+
+A merge type (types.py) describes the values of a field and their owners. An atomic list or object has one owner; a
+granular one has an owner for each item or field. A deduced type is found from the value itself, without a schema.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

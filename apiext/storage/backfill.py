@@ -1,4 +1,8 @@
-"""Reads from etcd the changes that are no longer in memory, so that watches can start at old revisions (RV-017)."""
+"""Read from etcd the changes that are no longer in memory, so that watches can start at old revisions (RV-017).
+
+The root is the prefix of all keys of the server. A progress response of etcd contains a revision, but no events: it
+tells that the watch has received all events up to this revision.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -259,7 +263,7 @@ class _Reader:
             self.fail(Unavailable(str(error)))
             return None
         except ValueError:
-            return None  # an unreadable value is skipped, as in the root watch (ETC-006)
+            return None  # an unreadable value is skipped, as in the watch that fills the caches (ETC-006)
 
     def _add(self, change: Change) -> None:
         self.changes.append(change)

@@ -1,4 +1,7 @@
-"""Cache of encoded initial events, for watches of a group that begin with the same state."""
+"""Cache of encoded initial events, for watches of a group that begin with the same state.
+
+A piece is a range of the entries of a state (snapshot.py).
+"""
 
 from collections import OrderedDict
 
@@ -27,7 +30,7 @@ class InitialFrames:
         return None if cached is None or cached[1] != second else cached[2]
 
     def keep(self, piece: Piece, frames: tuple[int, bytes], second: int = 0) -> None:
-        """Cache the (end, frames) of a piece. They replace frames of another second."""
+        """Cache the frames of a piece, as ``find`` returns them. They replace frames of another second."""
         key = _key(piece)
         self._cached[key] = piece, second, frames
         _ALL.keep(self, key, len(frames[1]))

@@ -15,9 +15,10 @@ from apiext.storage.store import Entry
 
 
 class Broken(Struct, frozen=True):
-    """A stored value that cannot be decoded or decrypted, and the last readable state of the object (``last``).
+    """A stored value that cannot be decoded or decrypted.
 
-    ``lacking``: no plug-in has decrypted the data key of the value.
+    ``last`` is the last readable state of the object, if there was one. ``undecryptable``: the value cannot be
+    decrypted as the server is configured. ``lacking``: no plug-in has decrypted the data key of the value yet.
     """
 
     revision: int
@@ -65,7 +66,7 @@ def secret_of(entry: Entry) -> Secret:
 
 
 def entry_of(key: str, revision: int, raw: bytes) -> Entry:
-    """Return the entry of a key without the prefix of its collection: namespace/name, or name."""
+    """Return an entry. ``key`` is namespace/name, or name, without the prefix of the collection."""
     namespace, _, name = key.rpartition("/")
     return Entry(intern(namespace), name, revision, raw)
 
@@ -81,7 +82,7 @@ def differences(
     """Return the changes between two states, ordered by revision. A recreated object has DELETED, then ADDED.
 
     ``before`` and ``after`` contain the readable objects. An object in ``broken`` is not deleted, but unreadable.
-    ``revision`` is the revision of all other deletions.
+    Deletions get ``revision``; that of a recreated object gets the revision of the new object.
     """
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)

@@ -36,7 +36,7 @@ def never_slow(size: int) -> bool:
 
 
 def slow_until_imported(name: str) -> Callable[[int], bool]:
-    """Return a Work.slow that is True until a module is imported, so that a thread does the slow import.
+    """Return a function for ``Work.slow``: True until a module is imported, so that a thread does the slow import.
 
     ``name`` is ``module.function`` of this package, as for ``function``.
     """
@@ -85,7 +85,7 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 
 
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
-    """Return field label → getter for the ``select`` of a row.
+    """Return name → getter of the fields that clients can select by field selectors (``select`` of a row).
 
     Of alternatives such as ``spec.a|spec.b|=false``, the first path with a value is used; ``=false`` is a constant.
     """

@@ -61,7 +61,7 @@ _FORMAT_SIZE = 64  # maximal size of a format in estimates (upstream: MaxFormatS
 
 
 def _equality_estimated(call: CallSizes) -> CallCost:
-    """Return the estimate of ``==``: as for a comparison, but lower for two values of the same library type."""
+    """Return the estimate of ``==``: as for a comparison, except for two values of one library type, such as IP."""
     first, second = call.parts
     if first.type == second.type:
         kind = first.type

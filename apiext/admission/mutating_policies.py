@@ -45,7 +45,11 @@ class MutatingPolicies(Policies[Mutations]):
 
 
 class _Round:
-    """Applies the mutating policies to one write, in its first or second round."""
+    """Applies the mutating policies to one write, in one round.
+
+    A round is one pass over all mutating plug-ins. A second round follows if the first has changed the object; it
+    calls only policies with the reinvocationPolicy IfNeeded.
+    """
 
     def __init__(self, policy_run: PolicyRun[Mutations], new: Document) -> None:
         self._policy_run = policy_run
@@ -55,7 +59,7 @@ class _Round:
         self._patched = False  # upstream: a patch without effect also counts as a mutation
 
     async def run(self) -> Document:
-        """Match all policies, then apply them; return the mutated object. Raises StatusError."""
+        """Find the policies that match, then apply them; return the mutated object. Raises StatusError."""
         found = await self._invocations()
         if found:
             await self._policy_run.namespace()

@@ -1,4 +1,4 @@
-"""Lookup of stored objects by plug-ins for built-in kinds, and the error with which they deny a write."""
+"""Find stored objects for plug-ins of built-in kinds; create the error with which such a plug-in denies a write."""
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.plugin_services import Authorizer
@@ -36,7 +36,7 @@ class ObjectLookup:
     ) -> View | None:
         """Return the newest state of an object, None if it does not exist or its resource is not served.
 
-        With ``cached``, a cached state is enough.
+        With ``cached``, return the cached state instead, if there is one.
         """
         found = self._served(resource)
         if found is None:

@@ -190,7 +190,7 @@ async def _messages(
 
 
 def _text(value: Value, fault: str) -> str:
-    """Return the stripped result of a messageExpression, empty if it is unusable."""
+    """Return the stripped result of a messageExpression; empty if it is no string, too long or has a line break."""
     text = "" if fault or not isinstance(value, str) else value.strip()
     return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
 

@@ -174,6 +174,7 @@ class LogFile:
             found = self._path.with_name(f"{stem}-{stamp}{suffix}")
             if not found.exists() and not found.with_name(found.name + _GZIP).exists():
                 return found
+            # Here, the backup gets the next free millisecond instead.
             moment += 1  # upstream: a backup of the same millisecond is overwritten
 
     def _clean_up(self) -> None:

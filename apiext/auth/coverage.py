@@ -9,7 +9,7 @@ from apiext.text.quotes import go_quote
 
 
 class TooManyPermissions(ValueError):
-    """Rules that have too many permissions to compare."""
+    """The error of rules that have too many permissions to compare."""
 
 
 def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:

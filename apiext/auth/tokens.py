@@ -49,7 +49,7 @@ class Tokens:
     None for its account, for the object to which it is bound, or for the secret in which it is stored.
     ``used(namespace, name, uid)`` is called with a secret when its token is used and the label of the secret has
     neither the date of this day nor of the next. ``fresh()`` waits until ``find`` has the state of the store; after
-    Unbound, the caller may then retry once.
+    the error Unbound, the caller may await it and retry once.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Tokens:
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)), *_extra_of(about))
             self._check_account(account)
             self._check_bound_objects(account.namespace, about)
-        except (KeyError, TypeError):  # another program has signed a token with other claims with this key
+        except (KeyError, TypeError):  # another program has used the key to sign a token with other claims
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), matching
 

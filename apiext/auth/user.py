@@ -33,7 +33,7 @@ class User(Struct, frozen=True):
 
     @property
     def is_anonymous(self) -> bool:
-        """Report whether the user is anonymous."""
+        """Report whether the user is in the group of unauthenticated users."""
         return UNAUTHENTICATED in self.groups
 
 

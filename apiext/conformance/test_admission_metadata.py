@@ -73,6 +73,7 @@ def test_a_webhook_may_change_the_namespace_of_a_scale(api: Client, hook: Webhoo
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
         api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
     # upstream: the comparison of namespaces in rest.BeforeUpdate gets the object, not the Scale
+    # So the write succeeds although the webhook has changed the namespace of the Scale.
     assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 3
 
 

@@ -44,7 +44,7 @@ FULL_THEN_EMPTY: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def send(of: Resource, content: dict[str, Any], subresource: str = "", manager: str = "m") -> Answer:
-    """Apply to the object x."""
+    """Apply ``content`` to the object x, with force."""
     body = {**of.make("x"), **content}
     if "spec" not in content:
         del body["spec"]
@@ -66,6 +66,7 @@ def test_an_applier_empties_what_it_owns_alone(api: Client, case: str, part: str
     assert send(widgets, {part: full}, subresource).expect(200)[part] == full
     assert send(widgets, {part: empty}, subresource).expect(200)[part] == empty
     # upstream: the first apply of an empty list records no owner of the list, so the second may change managedFields
+    # Therefore only later applies must leave the metadata unchanged.
     found = send(widgets, {part: empty}, subresource).expect(200)
     assert found[part] == empty
     assert send(widgets, {part: empty}, subresource).expect(200)["metadata"] == found["metadata"]

@@ -173,6 +173,7 @@ def test_fields_that_finalize_changes(api: Client) -> None:
         return api.put(f"{place}/finalize", body)
 
     # upstream: the field of an error has an index only in an update
+    # A PUT of /finalize is an update.
     refused = finalize("kubernetes", "x", "a/b/c").expect(422)
     assert {cause["field"] for cause in refused["details"]["causes"]} == {"spec.finalizers[1]", "spec.finalizers[2]"}
     assert 'spec.finalizers[1]: Invalid value: "x": name is neither a standard finalizer name' in refused["message"]

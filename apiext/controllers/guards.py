@@ -52,7 +52,7 @@ class Guards:
         return parse(entry.raw, entry.revision) if entry is not None else None
 
     def matching(self, facts: Facts) -> Permit | None:
-        """Return the cached guard if its uid, generation and state match these facts, else None."""
+        """Return the cached guard of a definition if its uid, generation and state match ``facts``, else None."""
         found = self.cached(facts.name)
         return found if found is not None and self._fits(found, facts) else None
 

@@ -59,7 +59,7 @@ class Protection:
         self._loop = Loop(row.account, self._reconcile, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the loop, and follow the protected objects."""
+        """Start the loop; it processes each object of the protected resource, now and after each change."""
         self._loop.start(group, lambda: list(self._waiting))
         self._collection.follow(self._changed)
 
@@ -168,7 +168,10 @@ def _parsed(entry: Entry) -> dict[str, Any]:
 
 
 def _pod_uses(pod: View, claim: View) -> bool:
-    """Report whether a pod that is assigned to a node uses a claim, by name or as an ephemeral volume."""
+    """Report whether a pod uses a claim: it names the claim, or owns it as the claim of an ephemeral volume.
+
+    A pod that is not assigned to a node uses no claim.
+    """
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     if not spec.get("nodeName"):
         return False

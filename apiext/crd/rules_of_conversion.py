@@ -27,7 +27,7 @@ _UNUSED = "should not be set when strategy is not set to Webhook"
 
 
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
-    """Yield the errors of a conversion in the stored form.
+    """Yield the errors of ``spec.conversion`` in the stored form (v1beta1, with ``webhookClientConfig``).
 
     If ``recognized`` is true, the server must support at least one review version. If ``check_bundle`` is true, the CA
     bundle must be valid.

@@ -24,7 +24,7 @@ def accept(header: str) -> str:
 
 
 def query(exchange: Exchange) -> Query:
-    """Return the query of a stream that a client can resume after any event.
+    """Return the query of a stream that a client can resume by Last-Event-ID.
 
     Last-Event-ID overrides resourceVersion. Without both, or with resourceVersion=0, the stream begins with the
     existing objects, unless the query has sendInitialEvents. The stream always has bookmarks, since a client can resume

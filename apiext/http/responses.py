@@ -126,7 +126,10 @@ def status_reply(exchange: Exchange, error: StatusError) -> Reply:
 
 
 def encoded(document: Any, encoding: str, pretty: bool = False) -> bytes:
-    """Encode a document as YAML, protobuf or JSON, which is indented or ends with a newline (NEG-005)."""
+    """Encode a document as YAML, protobuf or JSON (NEG-005).
+
+    JSON is indented if ``pretty`` is true, else it ends with a newline.
+    """
     if encoding == negotiation.YAML:
         return encode_yaml(document)
     if encoding == negotiation.PROTOBUF:
@@ -142,9 +145,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def warning_values(texts: Sequence[str]) -> list[str]:
     """Return the values of the Warning headers, each text once.
 
-    If all texts together have more than limits.MAX_WARNINGS characters, truncate each text. Omit the rest once the
-    truncated texts reach this number. If more than limits.WARNING_LINES texts remain, the last value is the number of
-    omitted texts. As upstream, texts with control characters are omitted.
+    If all texts together have more than limits.MAX_WARNINGS characters, truncate each text to limits.MAX_WARNING
+    characters. Omit the rest once the truncated texts reach limits.MAX_WARNINGS characters. If more than
+    limits.WARNING_LINES texts remain, the last value is the number of omitted texts. As upstream, texts with control
+    characters are omitted.
     """
     shown = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:

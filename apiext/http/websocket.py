@@ -16,7 +16,7 @@ from apiext.meta.status import StatusError
 
 # Seconds between pings of a watch over WebSocket.
 WEBSOCKET_PING = 30.0
-# Bytes that each frame of a client uses up of limits.WEBSOCKET_INPUT, besides its payload.
+# Bytes that each frame of a client counts for limits.WEBSOCKET_INPUT, in addition to its payload.
 WEBSOCKET_FRAME = 64
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
@@ -65,7 +65,7 @@ def is_foreign(exchange: Exchange) -> bool:
 
 
 def no_token(origin: str) -> StatusError:
-    """Return the 403 of a page of another origin without a bearer token."""
+    """Return the 403 for a page of another origin that sends no bearer token."""
     return StatusError(403, "Forbidden", f"forbidden: a WebSocket from the origin {origin} needs a bearer token")
 
 
@@ -193,7 +193,7 @@ class WebSocketSink(WatchSink):
         return frame(TEXT, payload.replace(NO_COLUMNS, columns, 1)) + rest
 
     def _finished(self) -> bool:
-        """Send the close frame; the connection cannot be reused."""
+        """Send the close frame; return False, since the connection cannot be reused."""
         self.write(frame(CLOSE, NORMAL.to_bytes(2, "big")))
         return False
 

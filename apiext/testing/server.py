@@ -1,4 +1,4 @@
-"""Start a server for tests, apply manifests, reset it, and stop it."""
+"""Start a server for tests, apply manifests to it, delete the objects of the tests, and stop it."""
 
 import json
 import os

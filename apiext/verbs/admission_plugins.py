@@ -65,7 +65,7 @@ async def _amend(
     entry: Entry,
     change: Callable[[Document], Document],
 ) -> Entry | None:
-    """Change and store the status of an object, as this server's manager (apiext.admission.plugin_services.Amend)."""
+    """Change and store the status of an object, as the server's field manager (admission.plugin_services.Amend)."""
     with translated():
         return await amendments.amend(store, catalog, resource, entry, change, STATUS_MANAGER)
 

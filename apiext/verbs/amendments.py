@@ -28,7 +28,7 @@ async def amend(
     """Store the result of ``amendment`` if the object still has the revision of ``entry``; return the stored entry.
 
     Return None if the amendment returns None, or after a conflict; return ``entry`` if its bytes stay the same.
-    ``manager`` owns the changed fields. Raises the other store errors.
+    ``manager`` owns the changed fields. Raise all other store errors.
     """
     found, collection = live.current.resource(resource.group, resource.resource), store.collection(resource)
     assert found is not None

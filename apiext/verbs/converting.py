@@ -34,7 +34,7 @@ STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
 class Needed(NeedsConversion):
-    """A conversion that a step of a write needs; ``doing`` is the beginning of the error if it fails."""
+    """A conversion that a step of a write needs; ``doing`` begins the error text if the conversion fails."""
 
     __slots__ = ("doing",)
 
@@ -89,7 +89,7 @@ def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
 
 
 def _is_about(error: Exception, entry: Entry) -> bool:
-    """Return whether an error is about this object, since a definition may raise the same exception."""
+    """Return whether an error is about this object, not about another object or a definition."""
     return isinstance(error, Unreadable) and _identity(error.stored) == _identity(orjson.loads(entry.raw))
 
 
@@ -240,7 +240,10 @@ def stage(
 def route(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> ConvertedRoute | None:
-    """Return the route of a watch by converted objects, or None if the terms on stored objects suffice."""
+    """Return the condition by which changes are routed to a watch after their conversion (storage/converted_routes.py).
+
+    Return None if changes are routed by their stored objects.
+    """
     term = selection.route
     if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
         return None

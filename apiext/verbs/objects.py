@@ -49,7 +49,7 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 
 
 def accepted(call: Call, new: Document) -> Document:
-    """Prune an object that no decoder has pruned, if it has the storage version."""
+    """Prune an object that no decoder has pruned, if the call uses the storage version; else return it unchanged."""
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
 
@@ -89,7 +89,7 @@ async def without_managed_fields(call: Call, new: Document) -> bytes | None:
 def absent(call: Call) -> status.StatusError:
     """Return the 404 for the call's object.
 
-    The caller raises it ``from`` an error of the store if the store has confirmed that the object does not exist.
+    If the store has confirmed that the object does not exist, the caller raises the 404 ``from`` the store's error.
     """
     return status.not_found(call.served.names.group_resource, call.name)
 

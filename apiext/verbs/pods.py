@@ -38,6 +38,7 @@ _VIOLATED = "Cannot evict pod as it would violate the pod's disruption budget."
 _TWO_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
 Permit = Callable[[View], Awaitable[None]]
+"""Calls the validating admission plug-ins for a Binding or Eviction; raises StatusError if one denies it."""
 Change = Callable[[Document], None]
 """Changes a pod in place; raises StatusError to reject the write."""
 

@@ -1,6 +1,6 @@
 """Label and field selectors as conditions on stored entries; for some conditions, an index finds the entries.
 
-The rows SEL-… in BEHAVIOUR.md describe them.
+A term is one condition of a selector (storage/indexes.py). The rows SEL-… in BEHAVIOUR.md describe the selectors.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ class Selection(Struct, frozen=True):
     """The selection of a list, watch or collection delete: all ``terms`` must hold.
 
     ``matches`` tests an entry, and is None if all objects are selected. ``name`` and ``namespace`` are set if only
-    objects with exactly this name or namespace are selected. Selections with an equal ``key`` are equal.
+    objects with exactly this name or namespace are selected. Selections of a version with equal
+    keys select the same objects.
     """
 
     matches: Predicate | None
@@ -88,7 +89,7 @@ async def selected(served: ServedVersion, options: ListOptions, name: str) -> Se
 
 
 def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
-    """Return both selectors; raise a 400 if a selector is invalid."""
+    """Return the label selector and the field selector; raise a 400 if one is invalid."""
     try:
         return LabelSelector.parse(options.label_selector), FieldSelector.parse(options.field_selector)
     except SelectorError as error:

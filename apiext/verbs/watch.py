@@ -42,7 +42,7 @@ class Frames(Protocol):
 
     @property
     def bookmark(self) -> Callable[[int, bool], bytes]:
-        """Return the function (revision, end of the initial events) → bytes on the wire."""
+        """Return the function (revision, True for the bookmark after the initial events) → bytes on the wire."""
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
@@ -58,7 +58,7 @@ class Frames(Protocol):
 
     @property
     def stage(self) -> Stage | None:
-        """Return the stage that prepares large objects for their frames, or None if frames are encoded fast."""
+        """Return the stage (storage/staging.py) that prepares large objects; None if their encoding is fast."""
 
     @property
     def second(self) -> Callable[[], int] | None:
@@ -165,7 +165,10 @@ async def _opened(
 
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
-    """Return the initial objects of a watch that accepts old states; None if every object can be read."""
+    """Return the initial objects of a watch that accepts old states; None if every object can be read.
+
+    An unreadable object is in its last readable state.
+    """
     revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:
         return None

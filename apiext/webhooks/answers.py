@@ -15,7 +15,7 @@ _FIELDS = re.compile(  # one pattern for all header fields that the client uses
     rb"\r\n(content-length|transfer-encoding|content-type|connection|retry-after):((?:(?!\r\n).)*)", re.I | re.S
 )
 _NO_FIELD = re.compile(rb"\r\n((?:(?!\r\n)[^:])*)(?=\r\n|\Z)", re.S)
-_INFORMATIONAL = 5  # 1xx heads before the final head (upstream: Go's max1xxResponses)
+_INFORMATIONAL = 5  # maximal number of 1xx heads before the final head (upstream: Go's max1xxResponses)
 _CHUNK_LINE = 4096  # bytes of the line with the size of a chunk (upstream: Go's maxLineLength)
 # bytes of overhead, besides the overhead that is free for each chunk (upstream: Go's chunkedReader)
 _CHUNK_EXCESS = 16 * 1024
@@ -96,7 +96,7 @@ class Buffer:
         return memoryview(self.data)[self.start : end].tobytes()
 
     def find(self, mark: bytes) -> int:
-        """Return the position of a mark, or -1; the next search continues where this search ended."""
+        """Return the position of ``mark``, or -1; then the next search skips the bytes already searched."""
         found = self.data.find(mark, self.start + self._searched, self.end)
         self._searched = max(self.size - len(mark) + 1, 0) if found < 0 else 0
         return found

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class ResolverError(ValueError):
-    """A map file that is missing or invalid."""
+    """The error of a map file that is missing or invalid."""
 
 
 Address = tuple[str, int]

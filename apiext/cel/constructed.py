@@ -235,9 +235,9 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 def natural(value: Value) -> Any:
     """Return the Go data of a value (upstream: Value()).
 
-    Go data is decoded JSON, or a Native if JSON has no equivalent. A list or map that is neither a Joined nor another
-    View becomes a Native whose elements stay CEL values. ``natural_fields`` also converts the elements of the lists and
-    maps that are fields of an open object.
+    Go data is decoded JSON, or a Native (a wrapper of the value) if JSON has no equivalent. A list or map that an
+    expression has made becomes a Native whose elements stay CEL values; only a Joined becomes a list of Go data.
+    ``natural_fields`` also converts the elements of the lists and maps that are fields of an open object.
     """
     kind = type(value)
     if kind in (str, int, bool, float):

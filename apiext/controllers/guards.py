@@ -21,7 +21,7 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A stored guard: uid and generation of the definition, and the ``revision`` that puts of objects compare."""
+    """A stored guard: uid and generation of the definition. Each put of an object compares its ``revision``."""
 
     uid: str
     state: str

@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Protection:
-    """The controller of a row. It reads the possible users only while a protected object waits for its deletion."""
+    """The controller of a row. It reads the objects of ``users`` only while a protected object waits for deletion."""
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
         """``name`` is the name of the controller in ``--controllers``."""

@@ -95,7 +95,10 @@ _WATCH_ONE = Action(
 
 
 class Operation(Struct, frozen=True):
-    """An operation of a path. ``gvk`` is (group, version, kind), None for paths of discovery."""
+    """An operation of a path. ``gvk`` is (group, version, kind), None for paths of discovery.
+
+    A model is a schema of OpenAPI, given by its name.
+    """
 
     method: str
     action: str

@@ -1,4 +1,8 @@
-"""Routes changes to the watch groups of one collection, by namespace and by the values of selectors."""
+"""Route changes to the watch groups of one collection, by namespace and by the values of selectors.
+
+A term is one condition of a selector; its dimension is the label or field that it tests (indexes.py). A position is the
+place of a change in the history of the collection.
+"""
 
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar

@@ -4,8 +4,8 @@
 CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: the client aborts them.
 CLOSE_BUDGET = 2.0
-# Seconds since the last response with the head revision (the newest revision of the store). Beyond: the client
-# requests the head revision.
+# Seconds since the last response with the head revision (the newest revision of the store), and since the last byte on
+# the connection for watches. Beyond: the client requests the head revision, or reads a key on this connection.
 PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to a request for the head revision. Beyond: etcd counts as unavailable.
 PROBE_TIMEOUT = 2.0
@@ -28,17 +28,20 @@ RELIST_GAP = 10_000
 RECEIVE_WINDOW = 1 << 24
 # Seconds that each open call still has after the event loop was blocked. Beyond: the call fails.
 GRACE = 2.0
-# Seconds without progress of a large call past its deadline. Beyond: the call fails.
+# Seconds of extra time for a call past its deadline whose bytes are still sent or received. Beyond: the call gets extra
+# time again if it has progressed, else it fails.
 STALL = 5.0
 # Seconds without a received byte while calls are open. Beyond: the client sends a PING.
 PING_EVERY = 10.0
 # Seconds without a received byte after a PING. Beyond: the client closes the connection.
 PING_WAIT = 5.0
-# Seconds of pause after all endpoints have failed once. Beyond: each further pause is twice as long.
+# Seconds of the first pause: before a retry of a call or watch, or after all endpoints have refused a connection.
+# Beyond: each further pause is twice as long.
 FIRST_PAUSE = 0.02
-# Seconds of the longest pause between two rounds of endpoints. Beyond: the pause grows no more.
+# Seconds of the longest pause between two attempts to connect or to open a watch. Beyond: the pause grows no more.
 LAST_PAUSE = 2.0
-# Seconds of a connection that ended so early that it counts as failed. Beyond: the next pause is FIRST_PAUSE again.
+# Seconds of a connection or watch that ended so early that it counts as failed. Beyond: the next pause is FIRST_PAUSE
+# again.
 SHORT_LIFE = 1.0
 # Bytes of the payload of a frame. Beyond: the client closes the connection.
 MAX_FRAME = 16_384

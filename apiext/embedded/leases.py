@@ -20,7 +20,7 @@ class Lease:
 class Leases:
     """All leases (``known``: id → lease).
 
-    When a lease expires, ``expire(id, keys)`` is called. It must drop the lease.
+    When a lease expires, ``expire(id, keys)`` is called. This function must drop the lease.
     """
 
     def __init__(self, expire: Callable[[int, list[bytes]], None]) -> None:
@@ -39,7 +39,7 @@ class Leases:
         self._wait()
 
     def drop(self, lease: int) -> Lease | None:
-        """Drop a lease without a deletion of its keys. Return the lease, None if it does not exist."""
+        """Drop a lease, but do not delete its keys. Return the lease, None if it does not exist."""
         return self.known.pop(lease, None)
 
     def move(self, key: bytes, before: Record | None, after: Record | None) -> None:

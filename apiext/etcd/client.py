@@ -105,7 +105,7 @@ class Etcd:
     async def start(self, within: float = inf) -> None:
         """Open both connections; raise Unavailable or AuthError.
 
-        For each of them, wait ``within`` seconds, or the budget of a call if this is shorter.
+        Wait for each connection at most ``within`` seconds, or the budget of a call if this is shorter.
         """
         budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
         self._loop = asyncio.get_running_loop()  # cached, since asyncio.get_running_loop() makes a system call

@@ -1,4 +1,4 @@
-"""Reads of the head revision of the store. Callers that wait at the same time share a read."""
+"""Reads of the head revision, which is the newest one of the store. Callers that wait at the same time share a read."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class HeadProbe:
         self._on_response = on_response
         self._request = messages.RangeRequest(key=key, count_only=True).SerializeToString()
         self._probing: list[Waiter] | None = None  # callers that wait for the running probe, None if no probe runs
-        self._waiting: list[Waiter] = []  # callers that came after the running probe was sent; the next one is theirs
+        self._waiting: list[Waiter] = []  # callers that wait for the next probe
         self._probed_at = self._answered_at = 0.0  # event loop times of the last probe and of the last response
         self._failed = False  # True if the last completed probe failed
         self._loop: asyncio.AbstractEventLoop

@@ -131,7 +131,8 @@ class Collection:
         are not in memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection.
         ``initial``: send the current objects as ADDED events first, and ignore ``start``. ``announce``: send a bookmark
         after the initial events; None means the value of ``bookmarks`` (RV-009, RV-012, RV-013). ``selected``: send
-        this result of ``select`` as the initial events; raises Compacted if later changes are not in memory.
+        this result of ``CachedState.select`` as the initial events; raises Compacted if later changes are not in
+        memory.
 
         Raises NotReady if the collection is not filled. With ``initial`` and without ``selected``, raises Malformed if
         an object of the namespace cannot be read.
@@ -196,7 +197,7 @@ class Collection:
     async def entry_prepared(self, key: str, revision: int, value: bytes) -> Entry:
         """Return the entry of a stored value as ``entry_of`` does.
 
-        Before, call a plug-in for a missing data key, and decrypt a large value in a thread.
+        First call a plug-in for a missing data key, and decrypt a large value in a thread.
         """
         await self.values.prepare([(key, value)])
         return self.entry_of(key, revision, value)
@@ -272,7 +273,7 @@ class Collection:
     # -- filled by the store
 
     def load(self, entries: Snapshot | list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
-        """Replace the state, end watches with 410, and return the changes for ``announce``."""
+        """Replace the state, end watches with 410, and return the changes for ``announce``; [] without listeners."""
         state, listeners = self.state, self.feed.listeners
         before = state.last_states() if listeners or state.broken else {}
         self.feed.restart(revision)

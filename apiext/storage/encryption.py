@@ -72,7 +72,7 @@ class Encryption(Protocol):
         """Encrypt the value of an etcd key; raise EncryptionError."""
 
     def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value of an etcd key, and the key that decrypted it; raise EncryptionError."""
+        """Return the decrypted value of an etcd key, and the Secret that decrypted it; raise EncryptionError."""
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Call plug-ins to decrypt the missing data keys of these values. Do nothing if ``waits`` is false."""
@@ -104,7 +104,7 @@ class Decrypted(NamedTuple):
 def decrypt_all(
     encryption: Encryption, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
 ) -> list[Decrypted]:
-    """Decrypt and decode the values of keys. ``values`` are pairs of key and value; a key lacks the ``prefix``."""
+    """Decrypt and decode values. ``values`` are pairs of etcd key and value; the etcd keys lack the ``prefix``."""
     found = []
     for key, value in values:
         try:

@@ -7,8 +7,8 @@ FRESH_WAIT = 3.0
 EVENT_RING = 4_096
 # Bytes of events of one resource in memory, for resumed watches. Beyond: the oldest events are dropped.
 EVENT_RING_BYTES = 32 * 1024 * 1024
-# Bytes of events of all resources in memory, for resumed watches. Beyond: events of the resource without changes for
-# the longest time are dropped.
+# Bytes of events of all resources in memory, for resumed watches. Beyond: the server keeps only the last event of the
+# resource that has not changed for the longest time.
 HISTORIES_BYTES = 64 * 1024 * 1024
 # Bytes of events of one resource that stay in memory at any age. Beyond: events older than two bookmark periods are
 # dropped.
@@ -32,16 +32,16 @@ FORMS = 2
 HISTORY_BYTES = 64 * 1024 * 1024
 # Objects of a new list segment. Beyond: another segment begins; a segment is split above twice this number.
 SEGMENT = 100
-# Bytes of each part of a list segment that the server splits, since the segment has more than twice this size. Beyond:
-# the next part begins.
+# Bytes of a list segment after a split; the server splits segments of more than twice this size. Beyond: another
+# segment begins.
 SEGMENT_BYTES = 1024 * 1024
 # Bytes of memory that stay free for running requests, but at most an eighth of the control group's memory limit.
 # Beyond: the server refuses requests that would need this memory.
 MEMORY_RESERVE = 48 * 1024 * 1024
 # Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
-# Remembered labels and fields of a collection that a selector has tested without an index. Beyond: the oldest is
-# evicted.
+# Labels and fields of a collection that selectors have tested without an index; a second test builds an index. Beyond:
+# the oldest one loses its first test.
 INDEX_CANDIDATES = 256
 # Indexes read for one selector. Beyond: the remaining conditions are tested for each object.
 INDEXES_AT_ONCE = 3
@@ -71,8 +71,8 @@ FILL_PARALLEL = 8
 ENCRYPT_INLINE = 32 * 1024
 # Bytes encrypted or decrypted without a release of the interpreter lock. Beyond: another block follows.
 ENCRYPTED_AT_ONCE = 64 * 1024
-# Fraction of the quota of a store in this process that is used. Beyond: the server logs a warning, and a store that was
-# out of space does not allow writes again.
+# Used fraction of the quota, for a store in this process. Beyond: the server logs a warning, and a store that was out
+# of space still refuses writes.
 ETCD_NEARLY_FULL = 0.9
 # Unreadable objects that the error of a list names. Beyond: further objects are left out. Upstream: the same.
 ERRORS_LISTED = 100
@@ -86,10 +86,11 @@ ETCD_FIRST_PAGE = 16
 PART_BYTES = 4 * 1024 * 1024
 # Bytes of stored objects of a list that one call converts. Beyond: another call converts the remaining objects.
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
-# Fraction of the time to live: objects written within this time share an etcd lease. Beyond: objects get another
-# lease. Upstream: the same.
+# Fraction of the time to live: objects that are written within this time share an etcd lease, see also LEASE_SHARED.
+# Beyond: objects get another lease. Upstream: the same.
 LEASE_SHARE = 0.05
-# Seconds: objects written within this time share an etcd lease. Beyond: objects get another lease. Upstream: the same.
+# Maximal seconds between writes of objects that share an etcd lease, if LEASE_SHARE allows more. Beyond: objects get
+# another lease. Upstream: the same.
 LEASE_SHARED = 60
 # Objects of one etcd lease. Beyond: objects get another lease. Upstream: the same.
 LEASE_OBJECTS = 1_000

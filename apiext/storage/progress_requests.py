@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class ProgressRequests:
     """Requests the progress of the root watch if etcd has a revision that a reader waits for, but the cache lacks it.
 
-    If etcd leaves several requests unanswered, or its progress responses are unreliable, this class writes a key below
-    the root. The event of this write reports the progress.
+    If etcd leaves several requests unanswered, or its progress responses are unreliable, this class writes a key that
+    the root watch includes. The event of this write reports the progress.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class ProgressRequests:
         self._watch = watch
         self._spawn = spawn
         self._requesting = False
-        self._touched = (0, 0)  # epoch of the watch and revision of the last write
+        self._touched = (0, 0)  # at the last write: (number of the root watch, revision of the write)
 
     def request(self, revision: int, times: int) -> None:
         """Start a task that requests progress up to a revision, unless such a task runs or the watch is not open.

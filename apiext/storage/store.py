@@ -1,6 +1,8 @@
 """Types of the store: entries with their cached views, guards, and the errors of reads and writes.
 
-Keys are etcd keys as strings. A revision is etcd's mod_revision, which is the resourceVersion.
+A view is the JSON of an object as clients of one version get it. Joined views (joined_views.py) are the views of
+several listed objects in one byte string. A guard is a key which a write requires to be unchanged. Keys are etcd keys
+as strings. A revision is etcd's mod_revision, which is the resourceVersion.
 """
 
 import asyncio
@@ -68,8 +70,8 @@ class Entry(Struct, eq=False, gc=False):
     def view(self, viewer: Viewer) -> bytes:
         """Return the view of a viewer, and cache it. An entry has at most one cached view.
 
-        A view that joined views contain is not cached. A small view that only adds a resourceVersion to the stored
-        bytes is not cached either, since making it again is as fast.
+        If the view is part of joined views, it is not cached. A small view that only adds a resourceVersion to the
+        stored bytes is not cached either, since making it again is as fast.
         """
         cached = self._cached
         if cached is not None and cached[0] is viewer:
@@ -106,7 +108,7 @@ class Entry(Struct, eq=False, gc=False):
     def copy_out(self, of: JoinedViews | None = None) -> JoinedViews | None:
         """Give the entry its own bytes, copied out of its joined views. Return these joined views.
 
-        Return None, and copy nothing, if the entry has its own bytes, or joined views other than ``of``.
+        Return None, and copy nothing, if the entry has its own bytes, or joined views other than ``of`` (None: any).
         """
         raw = self._raw
         if isinstance(raw, bytes) or (of is not None and of is not raw):
@@ -256,8 +258,9 @@ class ViewedEntry(Entry, gc=True, kw_only=True):
 class ConvertedEntries:
     """Cache of converted entries for watches with selectors, so that an entry is converted once for all watches.
 
-    The views have at most limits.CONVERTED_CACHE_BYTES in total. The least recently used view is evicted first. The
-    cache is cleared limits.CONVERTED_CACHE_SECONDS seconds after its first entry.
+    The views have at most limits.CONVERTED_CACHE_BYTES in total, but one view is cached even if it is larger. The least
+    recently used view is evicted first. The cache is cleared limits.CONVERTED_CACHE_SECONDS seconds after its first
+    entry.
     """
 
     __slots__ = ("_bytes", "_entries")
@@ -295,7 +298,7 @@ class ConvertedEntries:
 
 
 def with_views(entries: Sequence[Entry], viewer: Viewer, made: Sequence[ViewSource]) -> list[Entry]:
-    """Return entries with these views."""
+    """Return a ViewedEntry for each entry: the n-th entry has the n-th view of ``made``."""
     return [ViewedEntry.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
@@ -360,7 +363,7 @@ class RevisionChanged(StoreError):
 
 
 class GuardChanged(StoreError):
-    """The definition or the namespace of the written object changed. ``key`` is the key of its guard."""
+    """The definition or the namespace of the written object changed. ``key`` is the guard's key."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -379,7 +382,7 @@ class Compacted(StoreError):
 class FutureRevision(StoreError):
     """The requested revision is newer than the newest revision.
 
-    ``current`` is the newest revision, 0 if it is unknown. ``retry_after`` is in seconds.
+    ``current`` is the newest revision, 0 if it is unknown. The client may retry after ``retry_after`` seconds.
     """
 
     def __init__(self, requested: int, current: int, retry_after: int = 1) -> None:

@@ -61,7 +61,7 @@ class WorkerProgress:
         return bool(self._opened[0])
 
     def behind(self, revision: int) -> dict[int, int]:
-        """Return number → revision of the workers that have not reached a revision."""
+        """Return number → revision of each worker whose revision is lower than ``revision``."""
         return {number: own for number, own in enumerate(self._revisions, 1) if own < revision}
 
 

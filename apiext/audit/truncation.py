@@ -14,7 +14,10 @@ TOO_LARGE = "event is too large even after truncating"
 
 
 def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], bytes] = Event.line) -> bytes | None:
-    """Return the line of an event, truncated if necessary; None if the event is too large even without its objects."""
+    """Return the rendered event, truncated if necessary; None if it is too large even without its objects.
+
+    The limit applies to ``Event.line``, also if ``render`` is another function.
+    """
     if not delivery.truncated:
         return render(event)
     # `>=`: upstream counts the newline at the end, which line() does not have

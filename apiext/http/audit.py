@@ -1,4 +1,7 @@
-"""The audit events of a request: before authorization, at the start of its response, and at its end (AUD-001)."""
+"""The audit events of a request: before authorization, at the start of its response, and at its end (AUD-001).
+
+A trail (audit/events.py) holds the data of one request; each stage of the request makes an event from it.
+"""
 
 import time
 import zlib
@@ -234,7 +237,7 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of a response of the media type ``kind``, compressed if ``packed``.
+    """The body of a response. ``kind`` is its media type; it is compressed with gzip if ``packed``.
 
     A thread decodes it later.
     """

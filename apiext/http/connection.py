@@ -91,7 +91,8 @@ class ApiHandler(Incoming):
         chain = verified_chain(found) if found is not None else ()
         if found is not None and chain:
             self._certificate = _Certificate(found, chain, self._service.proxies)
-        # With this option, Linux also closes connections whose client acknowledges but does not read: so it is minutes.
+        # With this option, Linux also closes connections whose client acknowledges but does not read. So the limit is
+        # minutes.
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         self.close_within(limits.HEAD_TIMEOUT)
 
@@ -251,7 +252,7 @@ class ApiHandler(Incoming):
         message = request.message
         # the parser drops the bytes after a request for an unknown upgrade
         lost = message.upgrade and not self.is_upgraded and not self.is_alone
-        # before HTTP/1.1, a proxy in front of this server may compute another end of a chunked body
+        # if the version is lower than 1.1, a proxy before this server may compute another end of a chunked body
         faulty = message.chunked and message.version < HttpVersion11
         ends = lost or faulty or self.is_large(message)
         return self._leave_body(request) or message.should_close or ends

@@ -1,4 +1,7 @@
-"""Watch streams: the frames of each representation, encoded once for each group of watchers (RV-010…014)."""
+"""Watch streams: the frames of each representation, encoded once for each group of watchers (RV-010…014).
+
+A frame is the bytes of one event in a response. The pump (storage/pump.py) writes frames to the watchers.
+"""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -47,7 +50,7 @@ class EncodedAhead:
         return True
 
     def now(self, entry: Entry) -> Entry | None:
-        """Return the entry if it is small, or encoded already."""
+        """Return the entry if it is small or already encoded, else None."""
         return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._encoded else None
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
@@ -110,7 +113,7 @@ class Frames(Struct):
 
     ``first(entry)`` returns the frame of an initial event; it is None if initial events equal later events. ``stage``
     encodes large objects in advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second
-    of the wall clock, None for representations without ages.
+    of the wall clock; ``second`` is None for representations without ages (only Tables contain ages).
     """
 
     key: Hashable

@@ -1,4 +1,8 @@
-"""Normalize a decoded body, and report its unknown and duplicate fields as requested (WRI-013)."""
+"""Normalize a decoded body, and report its unknown and duplicate fields as requested (WRI-013).
+
+A note is the text about an unknown or duplicate field; it becomes a warning or a part of the error. Notes of a patch
+are errors of the patch.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -81,7 +85,10 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
 
 def _with_nulled(body: Body) -> Document:
-    """Decode a body with duplicate fields so that a later null does not replace an earlier value of a Go type."""
+    """Decode a body with duplicate fields. A Nulled stands for a null after an earlier value of the same field.
+
+    Metadata has no Nulled: fields in _NEVER_NULL keep the earlier value, other fields become null.
+    """
     document: Document = decode_nulled(body.raw)
     metadata = document.get("metadata")
     if metadata is not None:
@@ -134,8 +141,8 @@ def normalize_patched(
 ) -> Document:
     """Normalize the result of a patch; its errors are errors of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` returns the text of the result for an error. ``aside`` is normalized metadata of the object that
-    ``patched`` does not contain. ``beyond`` is true if the patch has numbers over the range of float64.
+    ``quoted()`` returns the text of the result for an error. ``aside`` has the fields of metadata which ``patched``
+    lacks, already normalized. ``beyond`` is true if the patch has numbers over the range of float64.
     """
     if not identity.has_usual_type(call, patched):
         _settle_type(call, patched, quoted)
@@ -163,7 +170,7 @@ def normalize_patched(
 
 
 def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
-    """Return the error to report for the result of a patch: for a Go type the first error in the encoded text.
+    """Return the error to report for a patch: for a Go type the first error in the result's text, else ``found``.
 
     The apiVersion and kind are those of ``patched``.
     """
@@ -187,6 +194,7 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())
     if fault:  # upstream: fields on the path to a change are sorted, and the first error is reported
+        # The object itself is on this path, so its fields are read again in sorted order.
         _, fault = identity.read_type(sorted(patched.items()))
     if not fault and model.typed:
         patched["kind"] = patched.get("kind") or kind
@@ -224,8 +232,8 @@ def restore_patched(
 ) -> Document:
     """Normalize the result of a strategic merge patch, as ``normalize_patched`` does.
 
-    ``with_floats`` is the same result with its integral floats, for errors. As upstream, the result is converted to the
-    Go type without JSON text, whatever its apiVersion and kind are.
+    ``with_floats`` is the same result, but floats such as 1.0 are not converted to integers; it is used for error
+    texts. As upstream, the result is converted to the Go type without JSON text, whatever its apiVersion and kind are.
     """
     own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)

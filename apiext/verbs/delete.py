@@ -1,4 +1,8 @@
-"""Delete objects: preconditions, finalizers, propagation, kinds with their own deletion, collections."""
+"""Delete objects: preconditions, finalizers, propagation, kinds with their own deletion, collections.
+
+To mark an object is to set its deletionTimestamp, because finalizers or its kind delay the deletion. The marker of a
+kind is the function that marks its objects (``MARKERS``; for most kinds ``_mark``).
+"""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -77,7 +81,7 @@ class Deletion:
     async def marked_state(self) -> State:
         """Return the object with its deletionTimestamp as the state for the delete that follows."""
         if self._decided is not None and self._marked is not None:
-            self._decided = None  # this request itself has changed the object
+            self._decided = None  # this request itself has changed the object, which is no conflict
             if self._options.resource_version is not None:
                 self._options = replace(self._options, resource_version=str(self._marked.revision))
         return State(self._marked, confirmed=False)
@@ -134,7 +138,7 @@ class Deletion:
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
         """Reload the changed definition, and return the Decide of a retry.
 
-        If ``changed`` is None, return None without a check: no error of a delete depends on the definition.
+        If ``changed`` is None, return None, that is, no retry: no error of a delete depends on the definition.
         """
         if changed is None:
             return None
@@ -161,7 +165,7 @@ class Deletion:
         """Return only the metadata, without managedFields, or None if the delete needs the object.
 
         The metadata is enough for a custom object whose metadata ``decode_metadata`` can read, if no admission plug-in
-        applies, and this delete leaves no finalizer.
+        applies, and the object has no finalizers after this delete.
         """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):
@@ -289,7 +293,8 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 def _fault(old: View, options: DeleteOptions) -> str:
     """Return the error text of a failed precondition, or an empty string (DEL-002).
 
-    Namespaces, definitions and the store have the same text; for definitions it begins in lower case.
+    Upstream has this text for namespaces, for definitions (there the caller makes the first letter a small one), and in
+    its store.
     """
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     if options.uid is not None and options.uid != uid:
@@ -304,7 +309,7 @@ def _fault(old: View, options: DeleteOptions) -> str:
 
 Marked = tuple[Document | None, Guard | None]
 Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
-"""Returns (object with its deletionTimestamp, or None to delete the object now; an additional guard, or None)."""
+"""Returns (object with its deletionTimestamp, or None to delete it now; guard of the write, None for the usual one)."""
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
@@ -355,7 +360,7 @@ def _remaining_finalizers(now: Sequence[str], options: DeleteOptions) -> list[st
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
     """Set the deletionTimestamp of a definition, which stays until its objects are deleted (DEL-001).
 
-    Change the guard of the definition first.
+    Before the first mark, change the guard key of the definition, unless the delete is a dry run.
     """
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)

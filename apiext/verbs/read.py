@@ -133,7 +133,8 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
         if not plan.after:
             raise
         raise _expired_continue(plan) from error
-    # The cache does not have revisions from before the last change of the definition.
+    # Upstream's cache lacks revisions from before the last change of the definition. For them, the token has the form
+    # that upstream's store uses.
     cached = call.resource.cached and plan.revision >= call.resource.definition.guard_revision
     token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
     return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))

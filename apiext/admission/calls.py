@@ -1,4 +1,7 @@
-"""One call of one webhook: matching, the request, and the handling of its response or failure (ADM-005…012)."""
+"""One call of one webhook: matching, the request, and the handling of its response or failure (ADM-005…012).
+
+A Form (attributes.py) is the group and version in which a plug-in receives a write.
+"""
 
 import asyncio
 import logging
@@ -76,7 +79,7 @@ def is_review(attributes: Attributes) -> bool:
 
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
-    """Return the labels that namespaceSelectors match; raise 404 for a missing namespace, 500 without a name."""
+    """Return the labels to which namespaceSelectors apply; raise 404 for a missing namespace, 500 without a name."""
     # upstream: a custom resource with the plural name "namespaces" is selected by its own labels, too
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)

@@ -334,4 +334,4 @@ _EVALUATORS: Mapping[GroupResource, Evaluator] = {
     SERVICES: Evaluator(lambda one: not one.subresource, _OF_SERVICES.__contains__, _usage_of_service),
     CLAIMS: Evaluator(_handles_claim, _tracks_of_claims, _usage_of_claim, _claim_in_scope),
 }
-"""Resource → its evaluator. Of all other resources, quotas only count the objects."""
+"""Resource → its evaluator. For all other resources, quotas only count objects."""

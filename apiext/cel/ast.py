@@ -86,7 +86,7 @@ class ObjectOf(Node, eq=False):
 
 
 class Fold(Node, eq=False):
-    """A loop over a list or map with an accumulator: the expansion of a macro such as ``all``."""
+    """The expansion of a macro such as ``all``: a loop over a list or map, whose steps compute an accumulator."""
 
     over: Node
     var: str
@@ -105,8 +105,8 @@ MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
 class Parsed(Struct, eq=False):
     """A parsed expression.
 
-    ``offsets`` contains the offset in the text of each node, by its id. ``macros`` maps the id of a node to the macro
-    call from which the parser created the node: (function, target, arguments).
+    ``offsets[id]`` is the offset of a node in ``text``. ``macros`` maps the id of a node to the macro call from which
+    the parser created the node: (function, target, arguments).
     """
 
     text: str

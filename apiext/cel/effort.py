@@ -77,7 +77,7 @@ def left() -> int:
 def take_time(elements: int) -> None:
     """Count work without allocation that takes as long as reading this number of elements. Raise Cancelled.
 
-    Under a brief limit, the work also counts as touched elements.
+    If the limit is ``brief`` (see limit.py), the work also counts as touched elements.
     """
     limit = _effort.limit
     limit.time += elements

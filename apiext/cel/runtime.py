@@ -1,4 +1,4 @@
-"""Functions that generated code calls."""
+"""Functions that generated code calls. The generated code of an expression is Python code (writer.py)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -67,7 +67,7 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 class _Names:
     """The frame of an interpreted step.
 
-    It has the variables that generated code has read, then those of ``outer``.
+    It finds the variables ``names`` of the generated code, then those of ``outer``.
     """
 
     __slots__ = ("names", "outer")

@@ -20,7 +20,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def told(api: Client, place: str) -> list[int]:
-    """Return for each of FAULTS how many errors the answer to an update with this metadata reports."""
+    """Patch the metadata with each of FAULTS (dry runs); return the number of errors in each response."""
     counts = []
     for fault in FAULTS:
         answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")

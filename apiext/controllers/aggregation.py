@@ -1,4 +1,4 @@
-"""The controller of aggregated cluster roles. Their rules are the rules of all roles that their selectors match."""
+"""The controller of aggregated cluster roles. Such a role has the rules of all roles that its selectors match."""
 
 import asyncio
 import logging

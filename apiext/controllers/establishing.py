@@ -21,7 +21,7 @@ BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion 
 
 
 class Establishing:
-    """The controller. It sets Established on definitions with accepted names whose resource is in the catalog."""
+    """Sets Established on a definition whose names are accepted, as soon as the catalog has its resource."""
 
     def __init__(
         self,

@@ -88,8 +88,8 @@ class Controllers:
     async def start(self, group: asyncio.TaskGroup, builtin: Sequence[ServedResource]) -> None:
         """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise StoreErrors.
 
-        Call this method after the start of the store and ``add_collections``. Then call ``wait_synced`` to wait until
-        all stored definitions are processed.
+        Call this method after ``add_collections`` and after the start of the store. Then call ``wait_synced`` to wait
+        until all stored definitions are processed.
         """
         self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
@@ -191,7 +191,7 @@ class Controllers:
         self._start(objects, group)
 
     def has_roles(self) -> bool:
-        """Report whether the default cluster roles exist or are not needed."""
+        """Report whether the default cluster roles exist or are not needed; False before ``start_roles``."""
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:

@@ -1,7 +1,7 @@
 """Validate a definition on create, on update, and on writes of its status (CRD-020…040, UPD).
 
-This module validates the stored form, since upstream's errors contain the paths of this form (CRD-005). Of the metadata
-it validates only the approval annotation and the name, which must consist of plural and group.
+This module validates the stored form (v1beta1, see encoding.py), since upstream's errors contain the paths of this form
+(CRD-005). In metadata, it validates only the approval annotation and the name, which must consist of plural and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -265,7 +265,7 @@ def _has_status(subresources: View | None) -> bool:
 
 
 def _subresources(spec: View) -> Mapping[str, View | None]:
-    """Return name of a version → its subresources; as in upstream, the first version with a name counts."""
+    """Return name of a version → its subresources; as upstream, use the first of versions with the same name."""
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
     if all(given is None for _, given in own):
         return {name: spec.get("subresources") for name, _ in own}

@@ -25,7 +25,10 @@ _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 
 
 class _Page(Struct, frozen=True):
-    """The content of a document: resources (``served``), paths that serve no resource (``own``), (title, version)."""
+    """The content of a document: resources (``served``) and paths that serve no resource (``own``).
+
+    ``about`` is its (title, version).
+    """
 
     served: Sequence[Published]
     own: Sequence[PathItem]

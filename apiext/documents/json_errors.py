@@ -138,7 +138,10 @@ def _key(raw: bytes, at: int, stack: list[int]) -> int:
 
 
 def _value(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read a value up to its first scalar or empty container; push each other opening bracket on the stack."""
+    """Read a value as far as its first scalar or empty container; return the next index.
+
+    Push the brackets that open before it on the stack.
+    """
     while True:
         char = _char(raw, at)
         if char == ord('"'):

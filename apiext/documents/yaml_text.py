@@ -55,7 +55,7 @@ _UNREADABLE_16 = {  # Python's errors of decoding UTF-16 → Go's texts
 }
 _TRAILING = bytes(range(0x80, 0xC0))
 _FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # first byte → smallest second byte that is not an overlong encoding
-_CONVERTED, _WRITTEN = range(2)  # stages of upstream after it has decoded a text: keys become strings, JSON is written
+_CONVERTED, _WRITTEN = range(2)  # upstream's stages after decoding: first keys become strings, then JSON is written
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
@@ -83,7 +83,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _text(raw: bytes) -> str:
-    """Decode the bytes of a YAML text by its byte order mark."""
+    """Decode the bytes of a YAML text in the encoding of its byte order mark; without a mark, as UTF-8."""
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(encoding)
@@ -129,7 +129,7 @@ def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
     """Yield the pieces of a part of a text, with placeholders for colons.
 
     Only colons that the parser treats specially get a placeholder. The pattern sees at most _CONTEXT characters before
-    ``begin``. So it may decide wrongly on a colon after an anchor, a tag or white space of more characters.
+    ``begin``. So it may decide wrongly on a colon after an anchor, a tag or white space that is longer than this.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -199,7 +199,8 @@ def _not_json_values(value: Any) -> Iterator[_NotJson]:
 class _Anchored(NamedTuple):
     """An anchored value, with the data that each alias adds again.
 
-    These are its numbers of nodes and characters, its steps (see _Construction), and its notes on duplicate keys.
+    These are the value's numbers of nodes and characters, its steps (see _Construction), and its notes on duplicate
+    keys.
     """
 
     value: Any
@@ -513,8 +514,8 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
     """Return (number at the start of a text or 0, number of its digits).
 
     If ``inside`` is true, a digit 1 is put before the number. As upstream, the caller requests this if one of the
-    compared texts begins with 0 after a digit from 1 to 9. As in upstream, the number is an int64 that overflows, so
-    only its last 64 bits count.
+    compared texts begins with 0, and the digits directly before it are not all 0. As in upstream, the number is an
+    int64 that overflows, so only its last 64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
     value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END

@@ -1,4 +1,4 @@
-"""A dict that grows without a pause."""
+"""A dict that grows without a long pause."""
 
 from collections.abc import Iterator
 from itertools import chain

@@ -46,8 +46,8 @@ async def in_thread(work: Callable[[], T], *holders: str) -> T:
     def ended(done: asyncio.Future[T]) -> None:
         _release(known, taken)
         if not done.cancelled():
-            # asyncio logs an exception that no code retrieves. ``shield`` retrieves the exception, unless all callers
-            # were cancelled.
+            # asyncio logs an exception that no code retrieves. ``shield`` retrieves the exception, unless the caller
+            # was cancelled.
             done.exception()
 
     working.add_done_callback(ended)

@@ -62,7 +62,7 @@ def upstream_estimate(program: Program, declared: Declared) -> int:
 
 
 def close_estimate(program: Program, declared: Declared) -> int:
-    """Return an estimate with the true sizes of printed numbers and times (DIS-19)."""
+    """Return an estimate with the maximal lengths of printed numbers and times (DIS-19)."""
     return _CloseEstimator(program.checked, declared).run()[1]
 
 

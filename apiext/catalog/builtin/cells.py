@@ -1,4 +1,4 @@
-"""Functions that compute cells of Tables of built-in kinds; rows of go_types/types/*.yaml name them."""
+"""Functions that compute cells of Tables of built-in kinds; go_types/types/*.yaml refers to them by name."""
 
 from typing import Any
 
@@ -137,7 +137,7 @@ def migrated(document: View) -> str:
 
 
 def migration(document: View) -> str:
-    """Return the state of a migration: the last of its conditions with status True, or ``Unknown``."""
+    """Return the last of the conditions Running, Succeeded and Failed that is True, or ``Unknown``."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
     return next((kind for kind in reversed(true) if kind in ("Running", "Succeeded", "Failed")), "Unknown")

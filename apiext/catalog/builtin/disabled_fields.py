@@ -65,7 +65,7 @@ TABLES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "DRAPartitionableDevicesType": ["partitionTypeAttribute"],
     },
 }
-"""Table → feature → paths of its fields. Rows of kinds name tables.
+"""Table → feature → paths of its fields. The data of built-in kinds (go_types/types) refers to tables by name.
 
 A path continues in the items of a list; ``*`` stands for each value of a map.
 """
@@ -92,7 +92,7 @@ def drop(tables: Mapping[str, str], new: Document, old: View | None) -> None:
 
 
 def _drop_empty_lifecycles(spec: Document) -> None:
-    """Drop each lifecycle that is empty after its stop signal was dropped, as upstream does."""
+    """Drop each empty lifecycle, such as one whose stop signal was dropped, as upstream does."""
     for container in (one for name in _CONTAINERS for one in spec.get(name) or ()):
         if container.get("lifecycle") == {}:
             del container["lifecycle"]

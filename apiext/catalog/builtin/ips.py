@@ -1,6 +1,6 @@
 """IP addresses and CIDRs in fields of built-in kinds (upstream: apimachinery/util/validation/ip.go).
 
-Stored values may violate these strict rules, and an update may keep them.
+A stored value may violate these strict rules, and an update may keep such a value.
 """
 
 import re
@@ -25,7 +25,7 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid address; ``kept`` are values of the stored object, which are always valid."""
+    """Yield the error of an invalid address; ``kept`` are values of the stored object, which cause no error."""
     address = None if text in kept else address_of(text)
     if text not in kept and address is None:
         yield invalid(path, text, _NO_ADDRESS)
@@ -36,7 +36,7 @@ def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
 
 
 def special_errors(path: str, text: str) -> Iterator[FieldError]:
-    """Yield the errors of an address that is unspecified, loopback or link-local."""
+    """Yield the errors of an address that is invalid, unspecified, loopback or link-local."""
     address = address_of(text)
     if address is None:
         yield invalid(path, text, "must be a valid IP address")
@@ -68,7 +68,7 @@ def address_warnings(path: str, text: str) -> Iterator[str]:
 
 
 def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which are always valid."""
+    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which cause no error."""
     if text in kept:
         return
     network = _network_of(text)

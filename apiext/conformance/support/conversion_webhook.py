@@ -1,4 +1,7 @@
-"""Webhooks that convert CronTabs between hostPort and host/port, and webhooks that fail."""
+"""Webhooks that convert CronTabs between hostPort and host/port, and webhooks that fail.
+
+An answer function (``Answer`` in admission_webhook.py) makes the response of a webhook from a request.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,7 @@ def slowly(seconds: float, then: Answer) -> Answer:
 
 
 def first_metadata(**values: Any) -> Spoil:
-    """Return the function that changes the metadata of the first object."""
+    """Return a function that sets fields in the metadata of the first object, for ``spoiled``."""
 
     def spoil(objects: list[dict[str, Any]]) -> None:
         objects[0]["metadata"] = {**objects[0]["metadata"], **values}
@@ -113,7 +116,7 @@ def first_metadata(**values: Any) -> Spoil:
 
 
 def first_field(**values: Any) -> Spoil:
-    """Return the function that changes fields of the first object; None deletes a field."""
+    """Return a function that sets fields of the first object, for ``spoiled``; None deletes a field."""
 
     def spoil(objects: list[dict[str, Any]]) -> None:
         for name, value in values.items():
@@ -232,7 +235,7 @@ def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definit
 
 @contextmanager
 def in_another_process(convert: Convert = renamed) -> Iterator[tuple[dict[str, Any], Callable[[], int]]]:
-    """Run a webhook in another process; yield its clientConfig, and a function that counts its reviews."""
+    """Run a webhook in another process; yield its clientConfig, and a function that returns its number of reviews."""
     ours, theirs = multiprocessing.Pipe()
     with tempfile.TemporaryDirectory() as directory:
         process = multiprocessing.Process(target=_serve, args=(Path(directory), convert, theirs), daemon=True)

@@ -67,7 +67,7 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 class _Names:
     """The frame of an interpreted step.
 
-    It finds the variables ``names`` of the generated code, then those of ``outer``.
+    It finds a variable in ``names``, the variables of the generated code, else in ``outer``.
     """
 
     __slots__ = ("names", "outer")

@@ -121,7 +121,7 @@ class Controllers:
         self._emptying.start(group, self._namespaces.terminating)
 
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Before each publication of this worker's revision, also wait for ``settled()``."""
+        """Wait also for ``settled()`` each time before this worker publishes its revision (worker_progress.py)."""
         if self.serving.peers is not None:
             self.serving.peers.add_settled(settled)
 

@@ -68,7 +68,7 @@ def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return the same document as protobuf, with the same ETag."""
+    """Return a document as protobuf, with the ETag of its JSON; None if it does not exist."""
     page = _pages(catalog, version).get(path)
     if page is None:
         return None

@@ -514,8 +514,8 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
     """Return (number at the start of a text or 0, number of its digits).
 
     If ``inside`` is true, a digit 1 is put before the number. As upstream, the caller requests this if one of the
-    compared texts begins with 0, and the digits directly before it are not all 0. As in upstream, the number is an
-    int64 that overflows, so only its last 64 bits count.
+    compared texts begins with 0, and the digits directly before it include a digit from 1 to 9. As in upstream, the
+    number is an int64 that overflows, so only its last 64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
     value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END

@@ -291,7 +291,7 @@ class Etcd:
         return watch
 
     def discard(self, watch: Watch) -> None:
-        """Forget a watch that has ended."""
+        """Remove a watch that has ended from the watches of this client."""
         self._watches.discard(watch)
 
     def observe(self, revision: int) -> None:

@@ -59,7 +59,7 @@ class PluginError(Exception):
 def socket_of(endpoint: str) -> str:
     """Return the socket path of an endpoint, ``@name`` for an abstract socket, "" if there is none.
 
-    The result is equal to the result of Go's url.Parse, but ``unix:@name`` is also accepted.
+    Parse the endpoint as Go's url.Parse does, but also accept ``unix:@name``.
     """
     rest = endpoint.partition(":")[2].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):

@@ -50,7 +50,7 @@ class _CloseEstimator(Estimator):
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return (cost of one overload, size of its result or None)."""
+        """Return (cost of a call of one overload, size of its result). The size is None if it is unknown."""
         cost, size = super().function(node, overload, target, parts, costs)
         longest = _TEXT_SIZES.get(overload.id)
         return cost, (1, longest) if size is None and longest is not None else size

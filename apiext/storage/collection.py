@@ -1,4 +1,8 @@
-"""A cached resource: its objects, its changes and watches, and its stored values."""
+"""A cached resource: its objects, its changes and watches, and its stored values.
+
+A fill reads all objects of a collection from the store. Later changes come from the root watch, which is the etcd watch
+of all keys below the prefix, and from writes of this server.
+"""
 
 import asyncio
 import logging

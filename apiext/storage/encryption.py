@@ -1,7 +1,7 @@
 """Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
 
-Entries in memory have decrypted bytes. An entry of an encrypted resource also has the key of its stored value. If this
-is not the current key, even a write that does not change the object encrypts and stores the value again.
+Entries in memory have decrypted bytes. An entry of an encrypted resource also has the encryption key of its stored
+value. If this is not the current key, even a write that does not change the object encrypts and stores the value again.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence

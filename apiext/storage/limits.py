@@ -41,7 +41,7 @@ MEMORY_RESERVE = 48 * 1024 * 1024
 # Bytes of the indexes of all collections. Beyond: unused indexes are dropped, and no new index is built.
 INDEXES_BYTES = 64 * 1024 * 1024
 # Labels and fields of a collection that selectors have tested without an index; a second test builds an index. Beyond:
-# the oldest one loses its first test.
+# the first test of the oldest one no longer counts.
 INDEX_CANDIDATES = 256
 # Indexes read for one selector. Beyond: the remaining conditions are tested for each object.
 INDEXES_AT_ONCE = 3
@@ -51,7 +51,7 @@ INDEX_IDLE = 10
 INDEX_VALUES = 5_000
 # Keys sorted in one iteration of the event loop. Beyond: all objects are filtered in key order instead.
 INDEX_SORTED = 2_000
-# Values of a selector's condition in the routing table of events. Beyond: each event is tested.
+# Values of a selector's condition in the routing table of events. Beyond: each event is tested with the selector.
 ROUTE_VALUES = 16
 # Writes to watchers in one iteration of the event loop. Beyond: the work continues in the next iteration.
 PUMP_SLICE = 64

@@ -24,9 +24,9 @@ class Progress:
     """The revision of the cache.
 
     If a caller has waited PROGRESS_AFTER seconds for a revision, ``request(revision, times)`` is called, and again
-    while callers wait; ``times`` is 1 for the first of these calls. The first call is made at once if the revision last
-    increased during such a wait by a progress response, not by an event. Requests are necessary after a write of a key
-    outside of the prefix, since the root watch gets no event of this write.
+    while callers wait; ``times`` is 1 for the first of these calls. The first call is made at once if a progress
+    response, not an event, caused the last increase of the revision while callers waited. Requests are necessary after
+    a write of a key outside of the prefix, since the root watch gets no event of this write.
     """
 
     __slots__ = ("_foreign", "_order", "_request", "_timer", "_waiters", "revision")

@@ -35,7 +35,7 @@ class ProgressRequests:
         self._watch = watch
         self._spawn = spawn
         self._requesting = False
-        self._touched = (0, 0)  # at the last write: (number of the root watch, revision of the write)
+        self._touched = (0, 0)  # at the last write: (RootWatch.epoch, revision of the write)
 
     def request(self, revision: int, times: int) -> None:
         """Start a task that requests progress up to a revision, unless such a task runs or the watch is not open.

@@ -68,7 +68,7 @@ class Entry(Struct, eq=False, gc=False):
         return raw.size(relative(self.namespace, self.name), self.revision)
 
     def view(self, viewer: Viewer) -> bytes:
-        """Return the view of a viewer, and cache it. An entry has at most one cached view.
+        """Return the view that ``viewer`` makes, and cache it. An entry has at most one cached view.
 
         If the view is part of joined views, it is not cached. A small view that only adds a resourceVersion to the
         stored bytes is not cached either, since making it again is as fast.
@@ -303,7 +303,7 @@ def with_views(entries: Sequence[Entry], viewer: Viewer, made: Sequence[ViewSour
 
 
 class _CachedViews:
-    """The entries with a cached view, oldest first. Their views have at most limits.VIEW_BYTES in total."""
+    """The entries with a cached view, in the order of caching. Their views have at most limits.VIEW_BYTES in total."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, int] = OrderedDict()

@@ -1,7 +1,7 @@
 """Normalize a decoded body, and report its unknown and duplicate fields as requested (WRI-013).
 
-A note is the text about an unknown or duplicate field; it becomes a warning or a part of the error. Notes of a patch
-are errors of the patch.
+A note is the text about an unknown or duplicate field. In the mode Strict, notes become an error; in the mode Warn,
+warnings.
 """
 
 from collections.abc import Callable, Sequence

@@ -293,8 +293,8 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 def _fault(old: View, options: DeleteOptions) -> str:
     """Return the error text of a failed precondition, or an empty string (DEL-002).
 
-    Upstream has this text for namespaces, for definitions (there the caller makes the first letter a small one), and in
-    its store.
+    Upstream has this text for namespaces, for definitions, and in its store. For definitions it begins with a small
+    letter, which the caller writes.
     """
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     if options.uid is not None and options.uid != uid:

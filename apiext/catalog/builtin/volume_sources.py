@@ -53,7 +53,7 @@ class Source(NamedTuple):
     """A source of a volume: its field and its type.
 
     ``at`` is the field name in the paths of its errors. A volume may have only one source: ``second`` is the field name
-    in the error of a source that follows another source. If ``at`` or ``second`` is empty, that name is ``field``. If
+    in the error of a source that follows another source. If ``at`` or ``second`` is empty, ``field`` is used. If
     ``beside`` is true, the source may follow another source, since upstream does not deny this.
     """
 

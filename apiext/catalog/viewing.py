@@ -1,8 +1,9 @@
 """Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
 The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path only inserts the
-resourceVersion into the stored bytes. The fast path is for bytes that this version has encoded, and for bytes of which
-an earlier read by the slow path has changed nothing else (Splices).
+resourceVersion into the stored bytes. It is for bytes that this version has encoded, and for bytes to which an earlier
+read by the slow path added nothing but the resourceVersion. ``Splices`` records these bytes, with the offset of the
+resourceVersion.
 """
 
 from collections.abc import Callable
@@ -110,8 +111,8 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the codec of one version of a custom resource.
 
     ``exact`` is true if decoding changes nothing in the bytes that this version has encoded, so that the fast path may
-    read them. With a webhook, ``view``, ``decode``, ``encode`` and ``to_store`` raise NeedsConversion for an object
-    that needs a conversion until the converted object is cached.
+    read them. If a webhook converts objects, ``view``, ``decode``, ``encode`` and ``to_store`` raise NeedsConversion
+    while the converted object is not in the cache.
     """
     splices = Splices()
     cache = ConversionCache(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
@@ -226,7 +227,7 @@ def _cached_first(codec: Codec, cache: ConversionCache) -> Codec:
 def _shown_without_revision(
     decode: Callable[[bytes, int], Document], splices: Splices, raw: bytes
 ) -> tuple[bytes, int]:
-    """Return the JSON of an object in its stored version without a resourceVersion, and the offset for it.
+    """Return the JSON of an object without resourceVersion, and the offset at which it belongs.
 
     For most objects, the JSON is the stored bytes. The offset is -1 if it is unknown.
     """

@@ -1,4 +1,8 @@
-"""Create nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error."""
+"""Create nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error.
+
+``recovery.py`` builds the tree; each of its nodes is a ``Context``. This module makes the nodes of ``ast.py`` from it.
+A part that is missing in the tree becomes a node ``Broken``.
+"""
 
 from typing import Any
 

@@ -1,4 +1,8 @@
-"""Compile the YAML files of built-in kinds; ``scripts/gen-proto`` calls this module."""
+"""Compile the YAML files of built-in kinds; ``scripts/gen-proto`` calls this module.
+
+In YAML, the row of a kind is a flat mapping; its keys are called words (see ``types/README.md``). The compiled row is
+divided into the parts of the class ``Row``, such as ``published``; most words belong to a part.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping

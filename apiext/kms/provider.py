@@ -1,4 +1,9 @@
-"""A KMS provider: its current data key, the data keys of stored values, and the health of its plug-in."""
+"""A KMS provider: its current data key, the data keys of stored values, and the health of its plug-in.
+
+A plug-in encrypts data keys with its own key, which has an id. A stored value consists of the encrypted data and a
+tail: the encrypted data key, the id of the plug-in's key, and annotations. Values with the same data key have the same
+tail. A data key is a key (KEY), or a seed from which the key of each value is derived (SEED). New data keys are seeds.
+"""
 
 import asyncio
 import logging
@@ -76,7 +81,7 @@ class PluginCalls(Protocol):
 
 
 class DataKey(Struct, frozen=True):
-    """A decrypted data key (``key``), the id of the plug-in's key, and the hash of this id."""
+    """A decrypted data key of a ``kind`` (KEY or SEED), the id of the plug-in's key, and the hash of this id."""
 
     kind: int
     key: bytes
@@ -88,7 +93,7 @@ class DataKey(Struct, frozen=True):
 
 
 class CurrentKey(Struct, frozen=True):
-    """The seed that encrypts values until the time ``until``. ``tail`` is stored with each value."""
+    """The data key for new values until the time ``until``. ``tail`` is stored with each value."""
 
     seed: bytes
     key_id: str
@@ -130,8 +135,8 @@ class Provider:
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running_calls: dict[bytes, asyncio.Task[None]] = {}
-        self._keys: dict[bytes, DataKey] = {}
-        self._aliases: dict[bytes, DataKey] = {}
+        self._keys: dict[bytes, DataKey] = {}  # ``Envelope.digest`` → data key
+        self._aliases: dict[bytes, DataKey] = {}  # digest of a tail as it is stored → its data key
         self._refused: dict[bytes, _Refused] = {}
         self._down: _Refused | None = None
 

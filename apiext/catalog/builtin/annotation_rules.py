@@ -1,4 +1,4 @@
-"""Validation of the annotations of pods and nodes that Kubernetes interprets (upstream: apis/core/validation)."""
+"""Validation of the annotations that Kubernetes interprets, on pods and nodes (upstream: apis/core/validation)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Build served resources from the rows of built-in kinds; the types of a kind are loaded at its first use."""
+"""Build served resources from the rows of built-in kinds; the types of a kind are loaded at its first use.
+
+A row describes one built-in kind; go_types/rows.py reads the rows from YAML files.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -149,7 +152,7 @@ def kinds(
 
 
 def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
-    """Set ``equivalents`` of resources that share their stored objects with a resource of another group."""
+    """Set ``equivalents`` of resources whose objects another group serves, too, such as events."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)
@@ -366,7 +369,7 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
 
 
 def _connecting(main: Endpoint, subresource: Mapping[str, Any]) -> Endpoint:
-    """Return an endpoint whose requests upstream forwards to a node, a pod or a service."""
+    """Return an endpoint such as pods/exec. Upstream forwards its requests to a node, a pod or a service."""
     model = replace(main.model, kind=subresource["kind"]) if "kind" in subresource else main.model
     return replace(
         main, name=subresource["name"], verbs=tuple(subresource["verbs"]), model=model, connects=subresource["connects"]

@@ -1,4 +1,4 @@
-"""Validation of ingresses and network policies (upstream: apis/networking/validation)."""
+"""Validation of ingresses, ingress classes, network policies, endpoints, endpoint slices and API services."""
 
 import re
 from collections.abc import Iterator
@@ -250,7 +250,7 @@ def path_errors(path: str, value: str) -> Iterator[FieldError]:
 
 
 def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an ingress class; a rule of its row makes the controller immutable."""
+    """Return the validation errors of an ingress class; a rule in networking.yaml makes the controller immutable."""
     spec = new.get("spec") or {}
     errors = Errors(path_errors("spec.controller", spec.get("controller") or ""))
     parameters, path = spec.get("parameters"), "spec.parameters"

@@ -200,7 +200,10 @@ def _url(text: str) -> Value:
 
 
 def refusal(text: str) -> str:
-    """Return Go's error for a text that is not a request URL, or "". Raise Cancelled over the time budget."""
+    """Return Go's error for a text that is not a request URL, or "".
+
+    Raise Cancelled if the time budget is exhausted.
+    """
     take_time(len(text) // 2)
     try:
         parse(text)

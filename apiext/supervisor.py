@@ -38,7 +38,7 @@ EXITS: launch.Exits = (
     (ConfigError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
-_POLL_EVERY = 0.005  # seconds between polls whether a worker that closed its channel has ended
+_POLL_EVERY = 0.005  # seconds between checks for the end of a worker, after its channel was closed
 
 
 def run(config: Config, warn: cli.Warn) -> int:
@@ -178,7 +178,7 @@ class Supervisor:
 class Slot:
     """A worker process and its replacements.
 
-    ``ready`` is a future of [URL, kubeconfig] of the first process that serves; of [] if the server stops before.
+    The result of ``ready`` is [URL, kubeconfig] of the first process that serves, or [] if the server stops earlier.
     """
 
     def __init__(
@@ -304,10 +304,10 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 def reserved(listening: Listening) -> Iterator[int]:
     """Reserve the address for the workers, and yield its port. Raises the errors of ``launch.refused``.
 
-    The workers listen at the address with SO_REUSEPORT. Bound sockets that do not listen keep programs without
-    SO_REUSEADDR from the address, and find a free port for port 0. Supervisors set SO_REUSEADDR, so two supervisors of
-    one user would not notice each other before their workers listen. So each of them also binds a name of a Unix
-    socket, which only one process can have.
+    The workers listen at the address with SO_REUSEPORT. The supervisor only binds sockets to the address: programs
+    without SO_REUSEADDR then cannot use it, and port 0 becomes a free port. Supervisors set SO_REUSEADDR, so two
+    supervisors of one user would not notice each other before their workers listen. So each of them also binds a name
+    of a Unix socket, which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:

@@ -13,7 +13,7 @@ IsDeleted = Callable[[str, str], bool]
 """Reports whether the metrics of a group and resource may be dropped."""
 
 Lasting = Callable[[], Callable[[Labels], bool]]
-"""Returns a function that reports whether the object that a label set names exists now."""
+"""Returns a function: label set → whether the object with these names exists now."""
 
 STRETCH = 1_000  # label sets checked between two yields to the event loop
 

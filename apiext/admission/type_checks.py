@@ -68,7 +68,7 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 
 
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
-    """Return the kinds that the rules of a policy name, sorted.
+    """Return the kinds of the resources in the rules of a policy, sorted.
 
     Skip subresources and resources with wildcards, and rules with a wildcard in a group or version. Stop at MOST kinds
     of one rule, or after limits.ADMISSION_TYPES combinations of group, version and resource.

@@ -1,4 +1,4 @@
-"""Fixtures of all conformance tests; a plug-in provides the fixture ``server``, a Target or a similar value."""
+"""Fixtures of all conformance tests; a pytest plug-in provides the fixture ``server``, which has ``client()``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,13 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 def _judged(request: pytest.FixtureRequest) -> None:
     """Skip a test that the server of --server cannot pass.
 
-    The reasons: The test or its parameter is marked ``differs``, and the server is another implementation. The server
-    lacks a path that the test's area or mark ``needs`` names, or a fact (see ``Look``) that the mark ``has`` names. The
-    test has an admission webhook, and the server does not serve the configurations of webhooks, or runs on another
-    machine.
+    The reasons are:
+
+    - the test or its parameter is marked ``differs``, and the server is another implementation;
+    - the server does not serve a path in the mark ``needs`` of the test, or in ``needs`` of its area;
+    - the server lacks a fact (see ``Look``) in the mark ``has`` of the test;
+    - the test has an admission webhook, and the server does not serve the configurations of webhooks, or runs on
+      another machine.
     """
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):

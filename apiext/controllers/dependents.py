@@ -1,4 +1,4 @@
-"""The graph of owners and dependents. Each change of an object updates it.
+"""The graph of owners and dependents for the garbage collector. Each change of an object updates it.
 
 It contains objects with owners, objects in foreground or orphaning deletion, and deleted owners that have dependents.
 """

@@ -197,8 +197,8 @@ class Migrations:
     async def _set_checkpoint(self, migration: _Migration) -> None:
         """Set the checkpoint: the revision after which no server writes another version.
 
-        At this revision, this server has the current definition. Other servers must use it, too, since each put
-        compares the guard of the definition (see ``guards``).
+        At this revision, this server has the current definition. Other servers must use it, too, since each write
+        compares the guard key of the definition (see ``guards``).
         """
         group, resource = migration.resource.group, migration.resource.resource
         found = self._find(migration) and await self._serving.refresh(group, resource)
@@ -370,7 +370,7 @@ class Migrations:
     async def _fail_if_old(self, migration: _Migration, message: str) -> None:
         """Fail a migration of an unserved resource if the migration is older than limits.MIGRATE_WAIT seconds.
 
-        Else retry at this age.
+        Else retry when the migration has this age.
         """
         age = (time.parse(self._verbs.clock()) - time.parse(migration.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:

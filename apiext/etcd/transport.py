@@ -105,4 +105,4 @@ def parse_endpoint(text: str) -> Endpoint:
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 Dial = Callable[[Endpoint, TLS, Spawn], Awaitable[Transport]]
-"""Opens a connection within the timeout of the implementation; raises EtcdError with ``sent=False``."""
+"""Opens a connection, with a timeout. Raises EtcdError with ``sent=False``, since no request has been sent."""

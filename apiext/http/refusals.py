@@ -57,7 +57,7 @@ class HeadTooLong(Exception):
 
 
 def unparsed(code: int, error: BaseException | None) -> StatusError:
-    """Return the StatusError of a request whose head is invalid, or whose handling by the connection has failed."""
+    """Return the StatusError for an invalid request head, or for a request that the connection failed to handle."""
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):

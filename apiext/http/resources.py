@@ -42,8 +42,8 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
-# Bytes that may wait in the transport of any watch, even if its user has so many watches that an equal part of
-# limits.UNREAD_OF_A_USER is less.
+# Bytes that may wait in the transport of each watch. A watch may always have these bytes, even if its share of
+# limits.UNREAD_OF_A_USER is smaller.
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")

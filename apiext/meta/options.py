@@ -59,7 +59,7 @@ def parse_int(text: str) -> int:
 
 
 def _bool(query: Query, name: str) -> bool | None:
-    """Return a boolean parameter, None if absent; all values except ``0`` and ``false`` (in any case) are true."""
+    """Return a boolean parameter, None if absent; all values but ``0`` and ``false`` (in any letter case) are true."""
     values = query.get(name)
     return truth(values) if values else None
 
@@ -83,7 +83,7 @@ class ListOptions(Struct, frozen=True):
 
     @property
     def kind(self) -> GroupKind:
-        """Return the kind that validation errors name."""
+        """Return the kind for the texts of validation errors."""
         return GroupKind(GROUP, "ListOptions")
 
     @classmethod
@@ -180,7 +180,7 @@ class WriteOptions(Struct, frozen=True):
 
     @property
     def kind(self) -> GroupKind:
-        """Return the kind that validation errors name."""
+        """Return the kind for the texts of validation errors."""
         return GroupKind(GROUP, self.name)
 
     @property
@@ -268,7 +268,7 @@ class DeleteOptions(Struct, frozen=True):
 
     @property
     def kind(self) -> GroupKind:
-        """Return the kind that validation errors name."""
+        """Return the kind for the texts of validation errors."""
         return GroupKind(GROUP, "DeleteOptions")
 
     @property

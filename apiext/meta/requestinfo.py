@@ -25,8 +25,8 @@ class RequestInfo(NamedTuple):
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
     this server does not support) or empty (an unknown method). For other requests, ``verb`` is the method in lower
     case. ``namespace`` is None if the path has no namespace or an empty one, and for the core resource ``namespaces``.
-    Without a name in the path, ``name`` is the name that the field selector of a list requires, or of a watch with the
-    parameter ``watch``. ``named`` is true if the path contains the name. ``rest`` are the path segments after the
+    If the path contains no name, ``name`` is the name that the field selector requires, for lists and for watches with
+    the parameter ``watch``. ``named`` is true if the path contains the name. ``rest`` are the path segments after the
     subresource.
     """
 
@@ -65,7 +65,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     namespace: str | None = None
     if parts[first] == "namespaces" and len(parts) > first + 1:
         inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
-        # In /apis, also if no resource follows. In /api, the path then names an object of the resource ``namespaces``.
+        # /api/v1/namespaces/x is an object of the resource ``namespaces``. In /apis, x is a namespace here, too.
         if inside or prefix == "apis":  # upstream: the segment after namespaces is always a namespace
             namespace = parts[first + 1] or None
         first += 2 * inside
@@ -108,5 +108,5 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 
 
 def truth(values: Sequence[str] | None) -> bool:
-    """Parse a boolean parameter as upstream does: true unless absent, ``0`` or ``false`` in any case (RV-016)."""
+    """Parse a boolean parameter as upstream: true unless absent, ``0`` or ``false`` in any letter case (RV-016)."""
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

@@ -22,7 +22,7 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        # The 410 with a new continue token for a list (RV-007) and a webhook's denial may have metadata.
+        # Two errors may have metadata: the 410 of a list, with a new continue token (RV-007), and a webhook's denial.
         self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # true: the response gets X-Content-Type-Options: nosniff
 
@@ -115,8 +115,8 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
     """Return the first errors, at least one, since the size of a response is limited.
 
-    There is room for one error over MAX_FIELD_ERRORS, and for twice MAX_FIELD_ERROR_BYTES characters: ``fields.Errors``
-    contains the first error over these limits, too.
+    Return at most MAX_FIELD_ERRORS + 1 errors, with at most twice MAX_FIELD_ERROR_BYTES characters. The limits are
+    higher here, since ``fields.Errors`` contains the first error over its limits, too.
     """
     if len(errors) < 2:
         return errors

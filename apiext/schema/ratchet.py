@@ -1,4 +1,7 @@
-"""Find the old value that corresponds to each new value of an update, and compare the two (RAT-001, RAT-004)."""
+"""Find the old value that corresponds to each new value of an update, and compare the two (RAT-001, RAT-004).
+
+Ratcheting needs this: an update may keep an invalid value that it does not change.
+"""
 
 from time import perf_counter
 from typing import Any, Union

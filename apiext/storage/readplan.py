@@ -43,7 +43,8 @@ class ReadPlan(Struct, frozen=True):
     """The source of a list.
 
     ``cache`` reads the cache without waiting, ``fresh`` after CachedStore.fresh, and ``at_least`` after
-    CachedStore.at_least. ``exact`` calls CachedStore.at_revision. ``after`` is the first key, as in continue tokens.
+    CachedStore.at_least. ``exact`` calls CachedStore.at_revision. The list begins at the key ``after``. It is empty if
+    the list begins at the first key.
     """
 
     source: Source

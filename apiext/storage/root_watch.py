@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class RootWatch:
-    """The watch of all keys below the root. Each end except by ``close`` increments ``epoch``.
+    """The watch of all keys below the root; it is complete while it is open, since the cache then gets each change.
 
-    While the watch is open, the cache gets each change: the watch is complete. After such an end, all filled
-    collections must be read again at one revision. Then the watch opens again at this revision.
+    If the watch ends other than by ``close``, ``epoch`` increases by one. All filled collections must then be read
+    again at one revision. Then the watch opens again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:

@@ -25,7 +25,8 @@ Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
     """Raise a 403 for a role or binding with permissions that the user may not grant; ``old`` is None on create.
 
-    The user may grant own permissions, and with the verb escalate or bind any permission.
+    Users may grant the permissions that they have. With the verb escalate (for roles) or bind (for bindings), they may
+    grant all permissions.
     """
     check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:

@@ -1,4 +1,7 @@
-"""Guard puts: a put commits only if the definition and the namespaces that it read are unchanged (decisions/0010)."""
+"""Guards: a write (Put) commits only if the definition and the namespaces that it read are unchanged.
+
+See decisions/0010.
+"""
 
 import asyncio
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ WEBHOOK_STATUS = 64 * 1024
 WEBHOOK_BUFFER = 256 * 1024
 # Bytes of a response that an error quotes. Beyond: the text is truncated. Upstream: maxUnstructuredResponseTextBytes.
 WEBHOOK_ERROR_TEXT = 2_048
-# Seconds of a second TLS handshake, which finds why a certificate is invalid. Beyond: the error has OpenSSL's reason.
+# Seconds for another TLS handshake, which finds why a certificate is invalid. Beyond: the error has OpenSSL's reason.
 WEBHOOK_LOOK = 1.0
 # Attempts of a call whose response is 429 or 5xx with Retry-After. Beyond: the call fails. Upstream: maxRetries 10.
 WEBHOOK_TRIES = 11

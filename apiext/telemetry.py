@@ -167,7 +167,7 @@ class HistogramFamily(_Expiring):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Use a distribution of another family for these label values, but show only this family's buckets."""
+        """Show a distribution of another family under these label values, with the buckets of this family only."""
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
@@ -372,7 +372,7 @@ class Telemetry:
         return "\n".join(self.lines()) + "\n"
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the Prometheus text; values observed meanwhile may be included."""
+        """Yield the lines of the Prometheus text. Values that are observed during the iteration may be included."""
         for fill in self.on_scrape:
             fill(self)
         for family in self.families():

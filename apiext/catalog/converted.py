@@ -1,4 +1,4 @@
-"""Cache of converted objects: hash of stored bytes → converted object; all versions share one bound (VER-012)."""
+"""Cache of converted objects: hash of stored bytes → converted object; all caches share one limit (VER-012)."""
 
 import re
 from collections import deque

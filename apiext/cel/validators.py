@@ -15,7 +15,7 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 def validate(checked: Checked, issues: Issues) -> None:
     """Report the invalid literals of an expression: inner nodes before outer nodes, calls of ``format`` last.
 
-    Lists and maps inside a call of ``format`` may be mixed.
+    Lists and maps inside a call of ``format`` may contain values of different types.
     """
     formats: list[Call] = []
     for node, exempt in _inside_out(checked.root):

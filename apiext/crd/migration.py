@@ -13,6 +13,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.equality import same
 
 REWRITTEN, ALREADY, CHANGED, GONE, FAILED = "rewritten", "already", "changed", "gone", "failed"
+"""Outcomes for an object. ALREADY: its bytes did not change. CHANGED: a conflict. GONE: it does not exist."""
 _TOO_MANY = 429
 
 

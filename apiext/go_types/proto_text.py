@@ -38,8 +38,8 @@ Text = tuple[str, ...]
 def proto_text(files: Mapping[str, Types]) -> str:
     """Return the text of proto/k8s.proto; ``files`` is file → its types.
 
-    Raises ValueError if two types with the same message name have different fields; then one of the types needs a
-    ``message``.
+    Raises ValueError if two types with the same message name have different fields. Then ``message`` must give one of
+    the types another message name.
     """
     found: dict[str, Text] = {}
     for file, types in files.items():

@@ -170,7 +170,7 @@ class _WithHeaders:
 
     @property
     def waiting(self) -> asyncio.Future[None] | None:
-        """The future that the request awaits while the client is connected."""
+        """The future that the request awaits; it fails if the client disconnects."""
         return self._inner.waiting
 
     @waiting.setter

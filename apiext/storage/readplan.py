@@ -98,7 +98,8 @@ def parse_revision(text: str) -> int:
 def next_part(size: int, entries: Sequence[Entry]) -> int:
     """Return the number of objects to read next: at most twice the ``size`` of the last read.
 
-    ``entries`` are the objects of the last read; the selectors of the request select too few of them.
+    ``entries`` are the objects of the last read. Another read is needed if the selectors of the request select too few
+    of them.
     """
     average = bytes_of(entries) // len(entries) if entries else 0
     return max(1, min(2 * size, limits.ETCD_PAGE, limits.PART_BYTES // (average + 1)))

@@ -62,7 +62,7 @@ class RootWatch:
             self._watch = None
 
     def request_progress(self) -> bool:
-        """Request the progress of the watch. Return False if responses are unreliable, or if there is no connection."""
+        """Request progress from etcd. Return False if etcd's responses are unreliable, or if there is no connection."""
         return self._watch is not None and self._watch.request_progress()
 
     async def wait_open(self) -> int:

@@ -1,6 +1,7 @@
 """The objects of one write in the versions that webhooks and policies (hooks) match.
 
-They are converted once for each version, until a hook changes them (ADM-005).
+They are converted once for each version, until a hook changes them (ADM-005). A Form says in which group and version a
+hook receives the objects (see attributes.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -90,8 +91,8 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
     """Return the version of a custom object in a webhook's response, None if it is the version of the Form.
 
-    Also return None for a built-in kind, a Scale and another group. Raise StatusError (500) for a version that the
-    definition does not have.
+    Also return None for a built-in kind, a Scale, and an object of another group. Raise StatusError (500) for a version
+    that the definition does not have.
     """
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")

@@ -1,5 +1,6 @@
 """Generate a Python function from steps; it returns the same values and costs as the interpreter.
 
+A step is a node of the plan that the planner makes from a checked expression. A fault is a CEL error as a value.
 The function raises an error for a fault, a missing field, or data that does not have its declared type. The interpreter
 then evaluates the steps. So the generated code needs no texts of faults and no partial costs.
 """

@@ -1,4 +1,7 @@
-"""The grammar of expressions as a network of states; syntax errors list the tokens that a state expects."""
+"""The grammar of expressions as a network of states; syntax errors list the tokens that a state expects.
+
+recovery.py parses an expression with this network if the usual parser (parser.py) finds a syntax error.
+"""
 
 from typing import Any, TypeAlias
 
@@ -33,7 +36,7 @@ class Tok(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """The call of a rule; the parser stores the result under a label, with ``many`` in a list.
 
-    ``precedence`` is that of the call: it excludes alternatives of the called rule (see Way).
+    ``precedence`` excludes those alternatives of the called rule whose own precedence is lower, but not 0 (see Way).
     """
 
     name: str
@@ -57,8 +60,8 @@ class Choice(Struct, frozen=True):
 class Way(Struct, frozen=True):
     """An alternative: a sequence of parts.
 
-    ``makes`` is the name of its node, or "". ``precedence`` is the highest precedence of a call of the rule that allows
-    the alternative; 0 means that each call allows it.
+    ``makes`` is the name of its node, or "". A call of the rule allows the alternative if ``precedence`` is 0, or at
+    least the precedence of the call.
     """
 
     parts: "tuple[Part, ...]"

@@ -1,4 +1,4 @@
-"""The limits of evaluations: maximal cost, touched elements, and work without allocation."""
+"""The limits of evaluations: maximal cost, number of elements, and work without allocation."""
 
 from apiext.cel import effort, limits
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
@@ -15,8 +15,8 @@ class Limit:
 
     ``max_cost`` is the maximal cost of one evaluation in CEL cost units. A ``brief`` limit bounds the time, so the cost
     of interpreted steps counts INTERPRETED times, and an element costs ELEMENT. ``effort`` is the number of elements
-    that one evaluation may touch, if a brief limit does not allow fewer. ``time`` is the work without allocation of all
-    evaluations so far, in elements. ``longest`` is the maximum of ``time``, unless the limit is brief.
+    that one evaluation may read or create; a brief limit may allow fewer. ``time`` is the work without allocation (see
+    effort.py) of all evaluations so far, in elements. ``longest`` is the maximum of ``time``; a brief limit ignores it.
     """
 
     __slots__ = ("brief", "cancelled", "effort", "longest", "max_cost", "time")
@@ -46,7 +46,7 @@ class Limit:
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:
-        """Return the elements that this thread's last evaluation under this limit has touched."""
+        """Return the number of elements that this thread's last evaluation with this limit read or created."""
         return max(0, min(self.effort, self._elements() - effort.left()))
 
     def cancel(self) -> None:

@@ -18,8 +18,8 @@ MAX_TEXT = 1_000_000
 MAX_ELEMENTS = 5_000_000
 # Elements of the values that one mutation creates. Beyond: the evaluation fails.
 MAX_CREATED = 500_000
-# Elements that all evaluations under one limit visit without allocation (about a second). Beyond: the evaluation
-# fails.
+# Work without allocation (see effort.py), in elements, of all evaluations with one Limit (about a second). Beyond: the
+# evaluation fails.
 MAX_TIME = 2_500_000
 # Characters of an expression. Beyond: 422. Upstream: expressionSizeCodePointLimit.
 MAX_CHARACTERS = 100_000
@@ -31,7 +31,8 @@ MAX_REPORTED = 100
 MAX_SKIPPED = 256
 # Syntax errors after which the parser continues. Beyond: the parser stops. Upstream: errorRecoveryLimit.
 MAX_RECOVERIES = 30
-# Configurations that the parser tries for one token of a decision after a syntax error. Beyond: it ignores the rest.
+# Configurations (see recovery.py) that the parser tries for one token of a decision after a syntax error. Beyond: the
+# parser ignores the rest.
 MAX_LOOKAHEAD = 100_000
 # Nested grammar rules in one decision after a syntax error. Beyond: the decision ignores them.
 MAX_STACK = 40

@@ -1,4 +1,8 @@
-"""Check the types of objects that a mutation constructed, and convert them to JSON."""
+"""Check the types of objects that a mutation constructed, and convert them to JSON.
+
+An open object may have any fields. Native (raw.py) holds a value without JSON. Go data
+is decoded JSON that may contain Natives.
+"""
 
 import math
 from base64 import b64encode

@@ -17,7 +17,10 @@ _OWN = (
     "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
-"""The groups of built-in kinds, in the order of upstream's priorities. Clients use the first group that matches."""
+"""The groups of built-in kinds, in the order of upstream's priorities.
+
+If several groups have a resource of the same name, clients take the first of these groups.
+"""
 
 
 class Published(Struct, frozen=True):

@@ -1,4 +1,7 @@
-"""Writes with guards, and the outcome of writes whose response was lost."""
+"""Writes with guards, and the outcome of writes whose response was lost.
+
+A guard is another key and its expected revision: etcd stores the write only if the key has this revision.
+"""
 
 import asyncio
 

@@ -68,7 +68,7 @@ class Decoding(msgspec.Struct):
     custom_decoded: list[Path] = msgspec.field(default_factory=list)  # paths of values whose type has its own decoder
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
-        """Record the error for a value of a wrong type if it is the first error; ``form`` as in DecodeError.misfit."""
+        """Record the error for a value of a wrong type if it is the first error (``form``: see DecodeError.misfit)."""
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
@@ -286,9 +286,9 @@ class Map(msgspec.Struct, frozen=True):
 
 
 def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
-    """Return the entries of a map, with None for each ``Nulled``.
+    """Return the entries of a map, with None for each ``Nulled``, a null that follows an entry of the same key.
 
-    As upstream, a null entry is not merged with a previous entry of the same key.
+    As upstream, this null replaces the earlier entry. For fields of a struct, see _left_by_null.
     """
     if not any(item.__class__ is Nulled for item in value.values()):
         return value.items()

@@ -32,7 +32,7 @@ EVALUATING = 30  # units for the overhead of one evaluation
 def compiling(text: str) -> int:
     """Return the units for parsing, checking and planning an expression.
 
-    ``grow`` counts the nodes that macros copy.
+    They do not include the nodes that macros copy; callers of ``grow`` subtract these.
     """
     return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 

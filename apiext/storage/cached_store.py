@@ -1,4 +1,8 @@
-"""The store. It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates."""
+"""The store. It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates.
+
+This watch is the root watch. A guard is another key and its expected revision. It holds if the key has this revision
+when the write commits.
+"""
 
 import asyncio
 import logging

@@ -17,7 +17,7 @@ Listener = Callable[[Change], None]
 
 
 class ChangeFeed:
-    """The recent changes of one resource, its watches, and its listeners in this server.
+    """The recent changes of one resource, its watches, and its listeners (functions in this server).
 
     ``floor`` is the revision at which the collection was last filled. ``undelivered`` is the revision of the last
     change that no watch received, since its value, or the object that it deleted, could not be read. The functions in

@@ -13,7 +13,7 @@ from apiext.storage.progress import Progress
 
 
 class Dispatcher:
-    """The dispatcher of changes below a root. ``spawn`` runs a coroutine as a task.
+    """The dispatcher of changes below the watched prefix. ``spawn`` runs a coroutine as a task.
 
     While a thread decrypts the values of a batch, later batches are buffered. A write of this server may apply its own
     change in the meantime; the dispatcher then skips this change.

@@ -28,7 +28,7 @@ def _secret(provider: str, kind: int, key_id: str) -> Secret:
 
 
 class SecretsOfProvider:
-    """Contains all secrets of one KMS provider, for the operator ``in``."""
+    """Stands for the set of all secrets of one KMS provider: ``secret in …`` is true for each of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name

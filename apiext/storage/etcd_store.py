@@ -1,4 +1,7 @@
-"""Reads and writes of objects in etcd. Translates keys and guards to those of etcd, and errors to StoreErrors."""
+"""Reads and writes of objects in etcd. Translates keys and guards to those of etcd, and errors to StoreErrors.
+
+A guard is another key and its expected revision. It holds if the key has this revision when the write commits.
+"""
 
 import asyncio
 from functools import lru_cache

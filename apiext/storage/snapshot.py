@@ -44,7 +44,8 @@ class Chunk:
     place, since a copy of the chunk costs time for each entry.
 
     ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` has the bytes of entries that have no bytes
-    of their own. ``joined`` are the views of ``viewer`` joined by commas. ``ends`` are the offsets of the ends of these
+    of their own. A view is the JSON of an entry for one version (see segments.py). ``joined`` is one byte string: the
+    views that ``viewer`` makes, joined by commas. ``ends`` are the offsets of the ends of these
     views. ``block`` is (joined, deflate block, crc32). ``base`` is an earlier chunk whose joined views this chunk may
     reuse, None as soon as this chunk has joined views. ``forms`` is form → encoded entries; an example of a form is
     table rows.

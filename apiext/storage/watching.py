@@ -35,10 +35,10 @@ class WatchGroup(Struct, frozen=True):
     - ``frame(type, entry)`` returns the bytes of an event.
     - ``bookmark(revision, end of initial events)`` returns the bytes of a BOOKMARK event.
     - ``expired(requested, oldest)`` returns the bytes of the ERROR 410 that ends a watch whose changes were dropped.
-    - ``version`` is the watched version. If it changes, the server ends all its groups together.
-    - ``route`` is a condition that holds for every selected object, as stored. By it, the fan-out finds the groups of a
-      change; if it is None, each change in the namespace of the group is tested.
-    - ``converted`` is a narrower condition, which holds for the selected objects after their conversion.
+    - ``version`` is the name of the watched version. If its definition changes, the server ends all its watches.
+    - ``route`` is a condition that holds for every selected object in its stored form. The fan-out uses it to find
+      the groups of a change; if it is None, the fan-out tests each change in the namespace of the group.
+    - ``converted`` is a narrower condition, which holds for every selected object after its conversion.
     - ``first(entry)`` returns the bytes of an initial event; None: ``frame`` returns them.
     - ``stage`` prepares entries for ``frame``, for example by a conversion; None if they need no preparation.
     - ``fault(exception)`` returns the bytes of the ERROR event for an exception of ``frame``, b"" for a bug.

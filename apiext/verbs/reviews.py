@@ -120,7 +120,7 @@ def _decision(verbs: Verbs, user: User, spec: View) -> Document:
 
 
 def _ignored(asked: View) -> list[str]:
-    """Return the errors of invalid selectors; as upstream's RBAC, the authorizer ignores all selectors."""
+    """Return the errors of invalid selectors. The decision ignores all selectors, as upstream's RBAC does."""
     errors: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
@@ -432,4 +432,4 @@ REVIEWS: Mapping[str, Answer] = {
     "self": _self,
     "token_request": _token_request,
 }
-"""``review`` of an endpoint → the function that handles its requests."""
+"""Value of ``Endpoint.review`` → the function that handles the requests of this endpoint."""

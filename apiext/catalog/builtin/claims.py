@@ -28,8 +28,8 @@ def claim_errors(spec: View, path: str, *, groups: bool = True, template: bool =
     """Yield the validation errors of the spec of a claim.
 
     With ``groups``, validate the API groups of data sources. With ``template``, which means the template of a claim,
-    validate the namespace of dataSourceRef. From a claim itself, the server has dropped a dataSourceRef with a
-    namespace, as upstream.
+    validate the namespace of dataSourceRef. For a claim itself, the server drops such a dataSourceRef
+    before the validation, as upstream (see workloads.py).
     """
     modes = spec.get("accessModes") or ()
     if not modes:

@@ -154,6 +154,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
         map(_size, binary.values())
     )
     if size > limits.MAX_SECRET:
+        # so the field of this error is [], which is how upstream prints an empty path
         errors.append(too_long("[]", limits.MAX_SECRET))  # upstream: ConfigMaps have the path of the whole object
     return errors
 

@@ -117,7 +117,7 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return the duration of a job, the time since its start if it has not completed; empty before the start."""
+    """Return the duration of a job: until it completes, the time since its start; empty before the start."""
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None
@@ -258,7 +258,7 @@ def _ending(state: View) -> str:
 
 
 def pod_ready(document: View) -> str:
-    """Return the number of ready containers of a pod, and of all its containers and sidecars: ``1/2``."""
+    """Return ``1/2`` for a pod with one ready container of two; sidecars count, other init containers do not."""
     pod = _Pod(document)
     return f"{pod.ready}/{pod.containers}"
 

@@ -220,9 +220,9 @@ class _Answers:
     def revision(self, text: str, listed: bool) -> str:
         """Return the symbol of a revision.
 
-        A revision that an object had has a symbol of its own. For a list, and for any other revision, the symbol is
-        that of the highest known revision that is not higher, followed by ~; without such a revision, it is rv~. The
-        text 0 and texts that are not numbers stay unchanged.
+        Each revision of an object is known and has its own symbol. For a list, and for an unknown revision, return the
+        symbol of the nearest known revision that is equal or lower, followed by ~. If no known revision is equal or
+        lower, return rv~. The text 0 and texts that are not numbers stay unchanged.
         """
         if not text.isdigit() or int(text) == 0:
             return text

@@ -17,7 +17,7 @@ from apiext.auth.user import ACCOUNT_PREFIX, User
 from apiext.documents.document import View
 from apiext.text.quotes import go_quote
 
-# Estimated memory of a group besides its name, in bytes.
+# Estimated memory of one group of a user besides the group's name, in bytes.
 GROUP_OVERHEAD = 64
 
 GROUP = "rbac.authorization.k8s.io"
@@ -331,7 +331,7 @@ class Policy:
         self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # namespace → (user, groups) → grants
         self._cached = 0
         self.settled: Callable[[], Awaitable[None]] = _at_once
-        """Waits until all cached changes are applied, since a thread decodes large roles."""
+        """Waits until this policy has applied all changes in the cache; a thread may still decode a large role."""
 
     # -- changes
 
@@ -381,7 +381,7 @@ class Policy:
     # -- decisions
 
     def names_group(self, group: str, namespace: str) -> bool:
-        """Report whether a binding of a namespace, or of the cluster, has a group as its subject."""
+        """Report whether a group is a subject of a binding of a namespace or of a cluster role binding."""
         token = f"{USERS}/{group}"
         return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
@@ -522,7 +522,7 @@ def role_in(document: View) -> Role:
 
 
 def reference_in(document: View, namespace: str) -> Reference:
-    """Return the role that a binding's document refers to."""
+    """Return the reference to the role in a binding's document."""
     given = document.get("roleRef") or {}
     kind = _text(given, "kind")
     return Reference(kind, _text(given, "name"), namespace if kind == "Role" else "")

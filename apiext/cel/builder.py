@@ -145,7 +145,8 @@ class Builder:
             value = b""
         return Literal(self.id(offset), value)
 
-    # Parts of expanded macros. They have the position of the macro call, but a copied node has that of its original.
+    # Parts of expanded macros. They have the position of the macro call. Only copied nodes, but not copied entries of
+    # maps and objects, have the position of their originals.
 
     def copy(self, call: int, node: Node) -> Node:
         """Return a copy of a node with new ids. Raise TooLarge, and the errors of ``weigh``."""

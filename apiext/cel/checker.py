@@ -255,7 +255,8 @@ class Checker:
             known = self.base.resolved.get(key)
             if known is not None:
                 self.types[node.id], self.calls[node.id], fresh = known
-                self.known.number += fresh  # error texts contain the numbers of type parameters
+                # Use up as many numbers of type parameters as without this cache: error texts contain the numbers.
+                self.known.number += fresh
                 return
         before = self.known.number
         found: list[Overload] = []

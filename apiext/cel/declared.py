@@ -51,7 +51,7 @@ class Declared(Struct, frozen=True, eq=False):
         return _TYPES[self.kind]
 
     def objects(self) -> "dict[str, Declared]":
-        """Return all object types in this type, including itself: name → type."""
+        """Return this type and all types in it that are objects: name → type."""
         found: dict[str, Declared] = {}
         waiting = [self]
         while waiting:

@@ -1,4 +1,9 @@
-"""Estimate the minimal and maximal cost of an expression, from its types and their declared sizes."""
+"""Estimate the minimal and maximal cost of an expression, from its types and their declared sizes.
+
+A size is the number of characters, elements or entries of a value. Costs and sizes are ranges: (minimum, maximum). The
+estimator takes the size of a value from the expression itself, or from the declared type at the path of the value: the
+fields that lead from a variable to the value. ``Entries`` are the sizes of the keys and values of a list or map.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -334,7 +339,7 @@ _BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
     "logical_and": _logic,
     "conditional": _conditional,
 }
-"""Id of an operator that evaluates only some operands → the function that estimates its cost with its operands."""
+"""Overload of an operator that may skip operands → the function that estimates its cost, including the operands."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:

@@ -1,4 +1,8 @@
-"""Parse a text to nodes in one pass; ``recovery`` reports the errors of an invalid text."""
+"""Parse a CEL expression to nodes (ast.py) in one pass.
+
+This parser stops at the first syntax error. Then ``recovery.py`` parses the expression again as upstream's generated
+parser does, and reports the syntax errors. A node gets a new id for each part of the text, in upstream's order.
+"""
 
 from apiext.cel import lexer as t
 from apiext.cel import limits
@@ -98,7 +102,7 @@ class _Parser:
             self.too_deep = True
 
     def expression(self, level: int) -> Node:
-        """Return an expression of operators that bind tighter than ``level``; 0 allows all operators."""
+        """Return an expression of operators that bind tighter than ``level``; 0 allows all operators, and ``?:``."""
         if level == 0:
             self.nesting += 1
             if self.nesting > limits.MAX_NESTING:

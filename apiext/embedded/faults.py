@@ -74,7 +74,7 @@ def no_auth() -> EtcdError:
 
 
 def unimplemented(what: str) -> EtcdError:
-    """Return the error of a call, or of a form of a call, that this server never uses."""
+    """Return the error of a call, or of an option of a call, that the embedded store does not have."""
     return EtcdError(UNIMPLEMENTED, f"{what} is not part of the embedded store")
 
 

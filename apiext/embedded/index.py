@@ -1,4 +1,7 @@
-"""The index of the store: the records of all keys, in memory. The back end has the values."""
+"""The index of the embedded store, in memory: the records of all keys.
+
+A Record (wire.py) describes one change of a key, without the value. The back end (backend.py) stores the values.
+"""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -140,7 +143,7 @@ class Index:
         return found, keys[-1] + b"\0"
 
     def touched(self) -> list[bytes]:
-        """Return the keys that may have records which a compaction drops."""
+        """Return the keys with earlier records or a deletion; a compaction drops records of these keys only."""
         return list(self._past)
 
     def drop_before(self, key: bytes, revision: int) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""The back end of servers: a SQLite file. One thread writes it, another thread reads it.
+"""The back end of the embedded store in a SQLite file. One thread writes the file, another thread reads it.
 
 SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log if two connections write or checkpoint at the same time. So only
 the connection of the writing thread writes and checkpoints.
@@ -43,12 +43,12 @@ FORMAT = 1  # the format of the file, in SQLite's user_version
 APPLICATION = 0x61706578  # "apex", in SQLite's application_id
 INSERTED = 64  # maximum number of changes of one INSERT
 SELECTED = 250  # maximum number of rows of one SELECT or DELETE
-HISTORY = 200  # number of changes after which a read of changes ends
-HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends
+HISTORY = 200  # number of changes after which a read of changes ends, at the next revision
+HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends, at the next revision
 MEASURE_EVERY = 256 << 10  # bytes that are written between two measurements of the file
 LOG = 1001 * 4120  # bytes of the write-ahead log between two checkpoints: 1,001 pages with their headers
-VACUUMED = 128  # number of pages that one statement releases
-FREE_KEPT = 4  # shrinking leaves about a quarter of the pages free for new values, unless it releases all
+VACUUMED = 128  # maximum number of pages that one statement releases
+FREE_KEPT = 4  # ``shrink`` leaves a quarter of the pages free for new values, unless it must release all free pages
 RECIPE = "docs/recipes/repair-a-store.md"
 
 _SCHEMA = (
@@ -66,7 +66,11 @@ _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
 class SqliteBackend:
-    """A store in a file. ``load`` locks the file. ``close`` or the end of the process unlocks it."""
+    """A store in a file. ``load`` locks the file. ``close`` or the end of the process unlocks it.
+
+    The reserve file next to it only occupies disk space. If the disk is full, the back end deletes the reserve file, so
+    that deletions and compactions still fit.
+    """
 
     def __init__(self, path: Path, reserve: int = limits.RESERVE) -> None:
         self.path = path.absolute()
@@ -116,7 +120,7 @@ class SqliteBackend:
         """Fill the write-ahead log with zeros up to its usual size. SQLite reads zeros as the end of the log.
 
         The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. So
-        the log gets its size once, at the start. It shrinks only at the end of the store, in a defragmentation, or on a
+        the log gets its size once, at the start. It shrinks only when the store closes, in a defragmentation, or on a
         full disk. The writing thread calls this method, so SQLite does not write at the same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")

@@ -163,7 +163,7 @@ def read_txn(raw: bytes) -> Txn:
 
 
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Decode the reads after a failed compare to (key, True if the value is not requested)."""
+    """Decode the reads of a transaction whose compare failed: (key, True if the value is not requested) for each."""
     found = []
     for operation in otherwise:
         fields = dict(_fields(operation))

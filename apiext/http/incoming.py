@@ -15,8 +15,8 @@ from apiext.scheduling.slices import Slices
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# If the first piece of a head has at most this number of bytes, it is parsed at once. All other pieces are collected
-# until the head is complete.
+# A piece is the bytes that one read of the connection returns. If the first piece of a head has at most this number of
+# bytes, it is parsed at once. All other pieces are collected until the head is complete.
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
@@ -115,7 +115,7 @@ class Incoming(HttpProtocol):
         self.queue(messages)
 
     def _take(self, data: bytes) -> None:
-        """Parse bytes that arrive while ``parses_next`` is false, as aiohttp does; usually a request runs.
+        """Parse bytes as aiohttp does, while ``parses_next`` is false, usually since a request runs.
 
         A connection that closes after this request still reads the request's body. Any connection closes immediately if
         an unfinished head or unfinished trailers after the body exceed the limit.

@@ -1,4 +1,4 @@
-"""Issuer and public keys of service account tokens, for servers that verify them (OpenID Connect Discovery 1.0)."""
+"""Issuer and public keys of service account tokens (OpenID Connect Discovery 1.0), for servers that verify tokens."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -29,7 +29,7 @@ class Issuer(Struct, frozen=True):
 
     @property
     def is_published(self) -> bool:
-        """Report whether the issuer is an https URL (OpenID Connect); upstream does not publish other issuers."""
+        """Report whether the issuer is an https URL without query and fragment; upstream publishes only these."""
         try:
             parts = urlsplit(self.tokens.issuer)
         except ValueError:

@@ -16,9 +16,10 @@ _ANCIENT = "ancient-changes"
 
 
 class Manager(NamedTuple):
-    """The identity of a manager. Only the identity of an updater contains the API version.
+    """The identity of a manager. An applier has the operation Apply, an updater the operation Update.
 
-    Managers compare by these fields in turn, as upstream sorts updaters whose times are equal.
+    Only the identity of an updater contains the API version. The order of these fields is upstream's order of updaters
+    whose times are equal.
     """
 
     name: str

@@ -16,10 +16,10 @@ _NONE: dict[str, Any] = {}
 def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet) -> Document:
     """Return the new object with the hidden fields of the stored object: fields that ``shown`` lacks.
 
-    ``shown`` is the stored object in the version of the write. ``new`` is the object that the client sends. ``type_``
-    is the merge type of the stored object. A hidden field stays if ``new`` still has the object around the field, or if
-    this object is empty in ``shown``. The metadata of ``new`` stays unchanged. ``deleted`` are the paths of hidden
-    fields to delete. The function changes no argument.
+    ``shown`` is the stored object in the version of the write. ``new`` is the object after the write, in this version.
+    ``type_`` is the merge type of the stored object. A hidden field stays if ``new`` still has the object around the
+    field, or if this object is empty in ``shown``. The metadata of ``new`` stays unchanged. ``deleted`` are the paths
+    of hidden fields to delete. The function changes no argument.
     """
     before, seen, wanted = (
         {name: item for name, item in document.items() if name not in _OF_THE_SERVER}

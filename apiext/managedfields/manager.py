@@ -52,7 +52,7 @@ class _TooDeep(ValueError):
 
 
 class Writer(Struct, frozen=True):
-    """The client of a write, the endpoint and its versions, and the time (RFC 3339 in seconds)."""
+    """The field manager of a write, the endpoint and its versions, and the time (RFC 3339 in seconds)."""
 
     versions: Versions
     api_version: str
@@ -108,7 +108,10 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
 
 
 _CREATED: dict[Any, tuple[FieldSet, Document]] = {}
-"""Cache: (manager, version, subresource, merge type, shape of a new object) → (ignored paths, managedFields entry)."""
+"""Cache: (manager, version, subresource, merge type, shape of a new object) → (reset fields, managedFields entry).
+
+The reset fields are those that the endpoint resets (Versions.reset): no manager can own them.
+"""
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 _CONTAINERS = frozenset((dict, list))
@@ -260,7 +263,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
 
 
 def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
-    """Return the managers of an object without managers: one updater owns all its fields (SSA-006)."""
+    """Return the managers of an object without managers: ``before-first-apply`` owns all its fields (SSA-006)."""
     writer = replace(writer, name=_BEFORE_APPLY)
     try:
         write, before, after, changes = _compared(writer, empty, live)
@@ -270,7 +273,10 @@ def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
 
 
 def _are_readable(given: Any) -> bool:
-    """Return whether managedFields can be decoded; as upstream, the caller ignores managedFields that cannot."""
+    """Return whether managedFields can be decoded.
+
+    As upstream, the server refuses an apply with managedFields, but ignores managedFields that cannot be decoded.
+    """
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         return False
     try:

@@ -21,10 +21,11 @@ _RULES = "x-kubernetes-validations"
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
     """Return the errors of a version's schema, with upstream's texts and order (SCH-001…014, STR-001…012).
 
-    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. A schema that is nested too deeply
-    or has too many patterns gets only this error. Structural errors come first; they prevent the validation of defaults
-    and of rules (STR-011). Keywords that no structural schema may contain prevent all these checks; their error is
-    returned only if there is no other error (STR-012). Errors of defaults prevent the validation of rules.
+    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. If the schema is nested too deeply,
+    or its patterns are too large, the error about this limit is the only one. Structural errors come first; they
+    prevent the validation of defaults and of rules (STR-011). Keywords that no structural schema may contain prevent
+    these three checks; their error is returned only if there is no other error (STR-012). Errors of defaults prevent
+    the validation of rules.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -142,7 +143,7 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return a warning about sets of objects and one about sets of arrays, unless ``old`` has the same (UPD-009)."""
+    """Return the warnings about sets of objects and sets of arrays that are not in the ``old`` schemas (UPD-009)."""
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"

@@ -109,7 +109,7 @@ _CONTAINERS = frozenset((dict, list))
 
 
 def leave(value: Any) -> Removed | None:
-    """Return None: a pruner that deletes no field."""
+    """Delete no field and return None: the pruner of values whose fields all stay."""
     return None
 
 

@@ -1,6 +1,10 @@
-"""The watchers of one collection. Watchers with equal WatchGroups form a group.
+"""The watchers of one collection. Watchers with equal WatchGroups (watching.py) form a group.
 
-A group encodes each event once: its watchers share the frames (the bytes of events).
+A group encodes each event once: its watchers share the frames (the bytes of events). Each watcher has a sink, which
+writes to its connection, and is paused while the client reads too slowly. The pump (pump.py) calls the groups that have
+work. A pass of a group writes the next frames to its synced watchers, which have all events of earlier passes. Other
+watchers first get the events that they have missed. Some groups need prepared entries, for example converted by a
+webhook; staging.py prepares them.
 """
 
 import asyncio
@@ -106,7 +110,10 @@ class Watcher:
             self.sink.write(self._group.spec.bookmark(self.revision, False))
 
     def send_initial(self, pieces: list[Piece], announce: int, selected_only: bool = False) -> None:
-        """Send these entries as ADDED events first, then a bookmark with the revision ``announce`` (0: no bookmark).
+        """Send the entries of pieces (snapshot.py) as ADDED events first, then a bookmark of revision ``announce``.
+
+        If ``announce`` is 0, send no bookmark.
+
 
         ``selected_only``: the pieces contain only objects that the group selects, and no other watcher uses the pieces.
         """
@@ -305,7 +312,7 @@ class Group:
         return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
-        """Write the frames of the pass and these bytes to all synced watchers, and end all watches."""
+        """Write the frames of the pass to the synced watchers; then write these bytes, and end all watches."""
         for watcher in list(self._synced):
             self.flush(watcher)
         self.end(data)
@@ -322,7 +329,7 @@ class Group:
     def bookmark_soon(self) -> None:
         """Write a bookmark to synced watchers whose bookmarks are due, after the current pass.
 
-        End watches whose next change the history no longer has.
+        End each watch whose next change is no longer in the history.
         """
         self._bookmark_due = True
         self._initial.clear()
@@ -488,7 +495,7 @@ class Group:
         return block
 
     def _second(self) -> int:
-        """Return the time in whole seconds for which frames are valid, 0 if they contain no ages."""
+        """Return the second of the clock in which frames with ages (of Table rows) are valid; 0 without ages."""
         return self.spec.second() if self.spec.second is not None else 0
 
     def _change(self, position: int, positions: Iterable[int]) -> Change | None:

@@ -1,7 +1,7 @@
 """Delete pods gracefully (upstream: rest.BeforeDelete).
 
-A running pod on a node stays stored until a delete with a grace period of 0. Its kubelet sends this delete once the pod
-has stopped.
+A running pod on a node stays stored until a delete with a grace period of 0. The kubelet of the node sends this delete
+once the pod has stopped.
 """
 
 from datetime import timedelta
@@ -23,8 +23,8 @@ class Grace:
 
     def __init__(self) -> None:
         self._current_period = 0  # deletionGracePeriodSeconds of a deletion in progress, else 0
-        # true if ``marked`` has set a grace period of 0, and the pod has no finalizers: the server stores its
-        # deletionTimestamp, then deletes it
+        # true if ``marked`` has set a grace period of 0, and the pod has no finalizers: the server stores the pod with
+        # its deletionTimestamp, then deletes the pod
         self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
@@ -39,7 +39,7 @@ class Grace:
         """Return the pod with its new deletionTimestamp and grace period.
 
         Return None if the pod already has a deletionTimestamp with a grace period of 0, and has no finalizers.
-        ``kept`` is the pod with its finalizers, or None if it has none. Call ``is_pending`` first.
+        ``kept`` is the pod with its finalizers, None if the pod has no finalizers. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
         current = self._current_period

@@ -337,7 +337,7 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
-    """Return the kind that errors about an object name; for a custom object, the kind in the object."""
+    """Return the kind to show in errors about an object: for a custom object, the kind in the object itself."""
     if served.model.typed:
         return served.names.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))
@@ -356,7 +356,7 @@ def settle_names(call: Call, document: Document) -> None:
 
 
 def nameless(call: Call) -> status.StatusError:
-    """Return the 400 of an object without a name, if the URL has one (ERR-13)."""
+    """Return the 400 of an object without a name, although the URL has a name (ERR-13)."""
     return status.bad_request(
         f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
     )

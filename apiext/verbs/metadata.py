@@ -31,7 +31,7 @@ def fill_on_create(document: Document, now: str) -> None:
 
 
 def fill_on_update(document: Document, old: View) -> None:
-    """Copy fields from the stored object that an update may omit or must not change (WRI-004)."""
+    """Set the fields that an update may omit, or must not change, to their stored values (WRI-004)."""
     metadata = document.setdefault("metadata", {})
     before = old["metadata"]
     metadata.pop("selfLink", None)

@@ -14,6 +14,7 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)
     # upstream: metadata and values of an object of another kind are not validated
+    # So only ``structure`` (catalog/served.py), the metadata of an update, and the rules are validated in this case.
     if errors:
         errors += validation.structure(new, old, call.endpoint.name)
         # upstream: metadata of an update is validated for all resources, before the validation of the kind

@@ -54,7 +54,7 @@ class Update(Struct):
     creation: Callable[[], Document] | None = None  # returns the object that an apply or a PUT creates
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the update of an object in this state.
+        """Decide on the update of the object that is stored as ``entry``.
 
         If ``entry`` is None, decide on the create of the object, or raise a 404 if ``creation`` is None.
         """
@@ -75,6 +75,7 @@ class Update(Struct):
             return Outcome(200, stored) if shown is None else Outcome(200, document=_at(shown, stored.revision))
 
         # upstream: a write without a change keeps the resourceVersion
+        # Such a write stores nothing, unless the stored value is stale: then it must be encrypted with the newest key.
         if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).values.stale(entry)):
             return Unconfirmed(answer(entry))
         smaller = None if self.applied else partial(without_managed_fields, call, new)
@@ -83,8 +84,8 @@ class Update(Struct):
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
         """Reload the changed definition or namespace, and return the Decide of a retry.
 
-        Return None if ``changed`` is None and the definition has not changed. For a PUT, ``api`` uses a function that
-        also decodes the body again.
+        Return None if ``changed`` is None and the definition has not changed. For a PUT, ``verbs/api.py`` uses another
+        function, which also decodes the body again.
         """
         return self.decide if await renewed(self.verbs, self.call, changed) else None
 
@@ -112,7 +113,8 @@ class Update(Struct):
         attributes.new, attributes.old = call.endpoint.project(new), part.review(call, old, shown_before)
         await verbs.admission.review(attributes)
         new, raw = await threads.run(call, self._final, part, old, new, entry.raw)
-        if call.served.codec.converts and raw is not None:  # an object that the webhook cannot convert is not written
+        # This raises if the webhook cannot convert the object, so that such an object is not stored.
+        if call.served.codec.converts and raw is not None:
             await threads.run(call, call.served.codec.view, raw, 0)
         return new, raw
 
@@ -138,6 +140,7 @@ class Update(Struct):
         part.settle(call, shown)
         new = self._whole_object(part, old, shown)
         validation.validate(call, new, old)  # upstream: a change by a Scale is validated before defaults are set
+        # So ``complete`` sets these defaults afterwards.
         return part.complete(call, new)
 
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
@@ -199,7 +202,7 @@ class Update(Struct):
 
 
 def _waits_only_for_finalizers(old: View) -> bool:
-    """Return whether only finalizers delay the deletion of an object; a pod may also wait for its node."""
+    """Return whether only finalizers delay the deletion of an object; a pod may also have a grace period."""
     before = old["metadata"]
     return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 

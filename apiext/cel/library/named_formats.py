@@ -54,7 +54,10 @@ _is_qualified = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatc
 
 
 def _is_subdomain(text: str) -> bool:
-    """Return whether a text consists of labels and dots; a regular expression would take 130 bytes for each label."""
+    """Return whether a text consists of labels with dots between them.
+
+    A regular expression would need 130 bytes of memory for each label.
+    """
     if not _is_of_labels(text) or text[0] in "-." or text[-1] in "-.":
         return False
     return ".." not in text and ".-" not in text and "-." not in text

@@ -370,8 +370,9 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     """Join a flag with its value by ``=`` if argparse would parse the value as a flag.
 
     In Go, the argument after a flag is its value, even if it begins with a dash. But a boolean flag does not take the
-    next argument. If a flag with two dashes follows, this function appends ``=true`` to the boolean flag. Otherwise
-    argparse would use a following flag with a blank, such as ``--feature-gates=A=true, B=true``, as the value.
+    next argument. If a flag with two dashes follows, this function appends ``=true`` to the boolean flag. Otherwise, if
+    the following argument contains a blank, such as ``--feature-gates=A=true, B=true``, argparse would parse it as the
+    value of the boolean flag.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}

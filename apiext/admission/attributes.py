@@ -33,7 +33,10 @@ class Requester(Protocol):
 
 
 class Form(NamedTuple):
-    """The group and version in which a plug-in receives a write; the group, version and kind of the objects in it."""
+    """The form of a write that a plug-in receives: group and version of the request; group, version, kind of objects.
+
+    The forms differ if the plug-in's rules name another version than the request, and the server converts the objects.
+    """
 
     group: str
     version: str
@@ -102,7 +105,7 @@ class Attributes(Struct):
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
-        """Begin a round of a mutating plug-in; return the rounds of the write, and the state of this plug-in."""
+        """Begin a round of calls of a mutating plug-in. Return the rounds of the write (rounds.py), and its state."""
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)

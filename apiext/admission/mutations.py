@@ -26,7 +26,7 @@ from apiext.managedfields.types import Type
 from apiext.meta import status
 from apiext.text.quotes import go_quote
 
-# Work of one operation of a policy's JSON patch, in bytes: the size of an object that costs as much work.
+# Work of one operation of a policy's JSON patch, as a number of bytes: an object of this size costs as much work.
 JSON_PATCH_OPERATION = 64
 
 
@@ -83,7 +83,7 @@ class Mutation(Struct, frozen=True):
         return value
 
     def weight(self, value: Value) -> int:
-        """Return the work of applying the result, in bytes: the size of an object that costs as much work."""
+        """Return the work of applying the result, as the bytes of an object that costs as much work."""
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def apply(self, kind: Kind, original: View, value: Value) -> Document:
@@ -118,7 +118,7 @@ def _content(spec: View, environment: EnvironmentFactory) -> Mutations:
 
 
 def _apply(kind: Kind, original: View, value: Value) -> Document:
-    """Merge an apply configuration into the object by its schema, without field ownership."""
+    """Merge an apply configuration into the object, with the list types of its schema, without field ownership."""
     if not isinstance(value, Constructed):
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
     _check_types(value)
@@ -127,6 +127,7 @@ def _apply(kind: Kind, original: View, value: Value) -> Document:
         _check_size(config)
         config = printable(config)
     except NotFinite as error:  # upstream: this error is reported only when the object is stored
+        # So the write fails, even if the failurePolicy ignores errors of the policy.
         raise status.unknown(str(error)) from error
     except ValueError as error:
         raise Refused(str(error)) from error

@@ -39,7 +39,7 @@ _TEMPLATES: Mapping[GroupResource, tuple[str, ...]] = {
 """Resource → the path of the pod template in its objects."""
 _APPLIES = frozenset((NAMESPACES, PODS, *_TEMPLATES))
 _IGNORED = frozenset(("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"))
-"""Subresources that do not change the spec of a pod."""
+"""Subresources of pods that the plug-in does not evaluate, since they do not change the containers of a pod."""
 
 
 class Level(NamedTuple):

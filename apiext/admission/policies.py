@@ -1,4 +1,4 @@
-"""Shared parts of the two policy plug-ins: matching and denials (upstream: plugin/policy/generic)."""
+"""Shared parts of the plug-ins for mutating and validating policies (upstream: plugin/policy/generic)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -54,7 +54,7 @@ class Policies(Generic[C]):
         self._policies.follow(changed)
 
     async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
-        """Begin to apply the policies to a write; return None if the write is exempt or no policy may match it."""
+        """Begin to apply the policies to a write; return None if no policy may apply to it."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None

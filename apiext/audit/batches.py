@@ -11,7 +11,8 @@ from apiext.audit.counters import Counters
 from apiext.audit.events import Event
 from apiext.config import AuditDelivery
 
-# Seconds that an audit event waits for further events, if no request waits for it.
+# Seconds that an event for the log file waits for further events, so that one write has several events. An event does
+# not wait if a request waits until the event is written.
 AUDIT_LINGER = 0.005
 
 log = logging.getLogger(__name__)

@@ -41,7 +41,7 @@ def created(document: View) -> Any:
 
 
 def created_at(document: View) -> Any:
-    """Return metadata.creationTimestamp, Go's zero time if it is unset, as in the Table row of a bookmark."""
+    """Return metadata.creationTimestamp, or Go's zero time if it is unset; it is unset in bookmarks."""
     return created(document) or ZERO_TIME
 
 
@@ -165,6 +165,7 @@ _CELLS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _scale_cell(part: str) -> Callable[[View], Any]:
+    # If the field is omitted, the cell is null.
     return lambda scale: (scale.get(part) or {}).get("replicas")  # upstream: the spec of a Scale omits zero
 
 

@@ -47,7 +47,7 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller has written the field that ``settles`` of the kind names.
+    """Return the object after a controller has written the field whose path is in the kind's ``settles``.
 
     Return it at once if the kind has no ``settles``, or if an earlier call found that no controller writes the field.
     """
@@ -262,6 +262,7 @@ GIVEN = {"roleRef": {"kind": "X"}, "subjects": [{}, {"kind": "User"}, {"kind": "
 
 
 # upstream: errors of declarative validation come last
+# Here these are the errors of missing verbs, names and roleRef.name.
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize(
     ("resource", "body", "fields"),

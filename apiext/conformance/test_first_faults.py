@@ -38,7 +38,7 @@ def test_api_version_and_kind_must_be_strings(api: Client, widgets: Resource, na
         assert refused["message"].startswith("the object provided is unrecognized (must be of type ")
         assert unreadable(name, kind) in refused["message"]
     patched = api.request("PATCH", widgets.path("there"), {name: value}, headers={"Content-Type": MERGE})
-    if value != {}:  # a merge patch with an object turns the value into an object
+    if value != {}:  # this merge patch puts an empty object in place of the string; its error is not tested
         assert unreadable(name, kind) in patched.expect(422)["message"]
     operations = [{"op": "replace", "path": f"/{name}", "value": value}]
     patched = api.request("PATCH", widgets.path("there"), operations, headers={"Content-Type": JSON_PATCH})
@@ -214,8 +214,8 @@ def test_an_apply_owns_fields_that_are_pruned(api: Client) -> None:
 @pytest.mark.rows("SSA-013")
 def test_a_put_in_v1_drops_the_owner_of_the_status_in_v2(api: Client) -> None:
     # upstream: reset fields of custom objects (here: the status) are known only for the version of the request
-    # This PUT is in v1. So the missing status of its body counts as a removal in v2, and the manager that applied the
-    # status in v2 loses it.
+    # This PUT is in v1, and its body has no status. For the manager that applied the status in v2, the missing status
+    # counts as a removal: this manager no longer owns the status. The stored status itself does not change.
     wanted = definition(fresh_group(), subresources={"status": {}})
     wanted["spec"]["versions"].append({**wanted["spec"]["versions"][0], "name": "v2", "storage": False})
     group = establish(api, wanted)["spec"]["group"]

@@ -1,4 +1,7 @@
-"""Fields that a write changes and its writer owns, by kind, endpoint and method; compared with kube-apiserver."""
+"""The fields that a write changes, and the fields that its writer then owns, for each kind, endpoint and method.
+
+The expected fields in reset_fields.yaml are those of kube-apiserver.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
-    """Write all fields to an endpoint; return the changed parts, and the parts that the writer owns."""
+    """Write all fields to an endpoint; return the changed parts (see parts_of), and the parts that the writer owns."""
     path, about = made(api, case["of"])
     before = api.get(path).expect(200)
     wanted = AFTER[case["of"].split(maxsplit=1)[0]]

@@ -1,4 +1,4 @@
-"""Tables, which kubectl prints: columns, cells, paths of columns, and metadata alone."""
+"""Tables, which kubectl prints: columns, cells, and paths of columns; also objects reduced to their metadata."""
 
 from __future__ import annotations
 

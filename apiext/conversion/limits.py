@@ -8,9 +8,10 @@ REVIEW_OBJECTS = 100
 REVIEW_BYTES = 1024 * 1024
 # Concurrent ConversionReviews for one list. Beyond: further reviews wait.
 REVIEWS_AT_ONCE = 4
-# Bytes of the response to a ConversionReview. Beyond: the call fails.
+# Bytes of the response to a ConversionReview. Beyond: the conversion fails.
 REVIEW_ANSWER = 8 * 1024 * 1024
-# Requests that wait for the webhook of one definition. Beyond: the server refuses further requests.
+# Requests that wait for the webhook of one definition. Beyond: the conversions for further requests fail.
 CONVERSIONS_WAITING = 100
-# Cache lookups of a list between two checks of its time slice. Beyond: the list yields to the event loop if necessary.
+# Objects of a list that are looked up in the cache of conversions before the list checks its time slice. Beyond: the
+# list yields to the event loop if the slice is used up.
 LOOKUPS_PER_CHECK = 16

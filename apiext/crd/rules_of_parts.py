@@ -34,7 +34,7 @@ _NOT_SELECTABLE = (
 
 
 def invalid_json(path: str, text: str, detail: str) -> FieldError:
-    """Return the error of an invalid value; ``text`` is its JSON."""
+    """Return the error of an invalid value; ``text`` is the JSON of this value."""
     return FieldError(INVALID, path, f"Invalid value: {text}: {detail}")
 
 

@@ -129,7 +129,7 @@ def shared_types(*, scale: bool) -> Mapping[str, View]:
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return name → type of ``openapi_own.yaml``, with the types to which these types refer.
+    """Return the types of ``openapi_own.yaml`` with these names, and the types to which they refer: name → type.
 
     Ignore names that are not in this file.
     """

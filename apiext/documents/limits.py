@@ -4,7 +4,8 @@
 MAX_BODY = 3 * 1024 * 1024
 # Nesting of a request body. Beyond: 400; orjson cannot encode more than 254. Upstream: 10,000.
 MAX_DEPTH = 250
-# Opening brackets of a JSON document, also in strings; an object or array takes 64 bytes or more. Beyond: 400.
+# Opening brackets of a JSON document, also in strings. An object or array takes 64 bytes of memory or more. Beyond:
+# 400.
 MAX_CONTAINERS = 400_000
 # Aliases of a YAML body. Beyond: 400.
 MAX_YAML_ALIASES = 1_000
@@ -18,7 +19,8 @@ MAX_JSON_PATCH_MOVED = 10_000_000_000
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024
 # Characters of an object key in the path of an error. Beyond: the key is cut.
 MAX_PATH_NAME = 1_024
-# Values that one step of a JSONPath selects. Beyond: the column is empty.
+# Values that one step of a JSONPath selects. Beyond: the cell of this column is empty in this row.
 JSONPATH_VALUES = 100_000
-# Values that all JSONPaths of one Table row visit, 0.3 seconds of work. Beyond: the column is empty.
+# Values that all JSONPaths of one Table row visit, 0.3 seconds of work; the columns that need a search share them
+# equally. Beyond the share of a column: its cell is empty in this row.
 JSONPATH_WORK = 2_000_000

@@ -49,7 +49,7 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 
     Upstream: DefaultPodLevelResources of api/pod. A pod without pod-level resources gets none. The default request for
     CPU or memory is the sum of the containers' requests, else the pod-level limit. If all containers have a limit for a
-    requested resource, its default limit is the sum of these limits, or the request if it is higher. For huge pages
+    requested resource, its default limit is the larger of the request and the sum of these limits. For huge pages
     without a request, the default limit is the sum of the containers' limits, and the default request is the limit.
     """
     resources: dict[str, Any] = dict(spec.get("resources") or {})
@@ -82,8 +82,8 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
     """Return the sums of all containers and sidecars, or the largest init container if it needs more.
 
-    An init container needs also the amounts of the sidecars before it. A pod-level amount replaces the sum if its name
-    begins with one of ``of_pod``.
+    Sidecars are init containers with the restartPolicy Always. An init container needs also the amounts of the sidecars
+    before it. A pod-level amount replaces the sum if the name of the resource begins with one of ``of_pod``.
     """
     total: dict[str, str] = {}
     for container in spec.get("containers") or ():

@@ -279,7 +279,7 @@ def _fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-# a list or watch parses its selector twice: for the name in RequestInfo, and to select objects
+# Cached, since a list or watch parses its selector twice: for the name in RequestInfo, and to select objects.
 _known_fields = lru_cache(limits.SELECTORS_SEEN)(_fields)
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)

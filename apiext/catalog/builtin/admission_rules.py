@@ -96,7 +96,8 @@ def expression(
 ) -> Program | FieldError:
     """Return the program of an expression, or its error.
 
-    The error shows ``shown`` instead of the expression, unless ``shown`` is None.
+    ``wanted`` are the types that the result may have. The error shows ``shown`` instead of the expression, unless
+    ``shown`` is None.
     """
     found = compiled(text, within, wanted)
     if not isinstance(found, str):

@@ -1,7 +1,7 @@
 """Validation of events in both versions, and functions for the cells of their Tables.
 
-Rows of go_types/types/*.yaml name these functions. All functions except validate_core and validate_v1 accept both
-versions. They use the field names of core/v1, in which events are stored.
+The files go_types/types/*.yaml contain the names of these functions. All functions except validate_core and validate_v1
+accept events of both versions: ``_get`` finds a field of core/v1 also by its name in events.k8s.io/v1.
 """
 
 from collections.abc import Mapping

@@ -8,7 +8,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
-    """Yield the errors of an operator and its number of values.
+    """Yield the errors of an operator, and of the number of its values.
 
     An unknown operator is an error only if ``operators`` is true.
     """

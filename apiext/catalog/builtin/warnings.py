@@ -515,7 +515,7 @@ def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
 
 
 def csi_driver_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a CSIDriver that receives tokens in volume attributes.
+    """Return the warning about a CSIDriver with tokenRequests but without serviceAccountTokenInSecrets.
 
     An update gets it only if it changes ``tokenRequests``.
     """
@@ -530,7 +530,7 @@ def csi_driver_warnings(new: View, old: View | None) -> list[str]:
 
 
 def node_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about removed and deprecated fields, and about the pod networks of a Node."""
+    """Return the warnings about removed or deprecated fields of a Node, and about its pod CIDRs."""
     spec, found = _spec(new), []
     if spec.get("configSource") is not None:
         found.append("spec.configSource: the feature is removed")
@@ -637,7 +637,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data.
+    """Return the warning about a TLS secret without the PEM block of a certificate or of a private key.
 
     Unlike upstream, the server neither parses the certificate and the key nor compares them (DIF-023).
     """

@@ -57,7 +57,7 @@ def prepare_pod(new: Document, old: View | None) -> Document:
 
 
 def _keep_resources(new: Document, old: View) -> None:
-    """Restore the stored pod-level resources if an update omits them, as clients do that do not know this field."""
+    """Restore the stored pod-level resources if an update omits them: its client may not know this field."""
     if new["spec"].get("resources") is None and old["spec"].get("resources") is not None:
         new["spec"]["resources"] = clone(old["spec"]["resources"])
 
@@ -89,7 +89,7 @@ def _select_by_label_keys(spec: Document, labels: View) -> None:
 def _copy_app_armor(spec: Document, annotations: View) -> None:
     """Set appArmorProfile of containers without this field from their deprecated annotations.
 
-    A container does not get the profile that its pod has. Pods for Windows stay unchanged.
+    The field stays unset if the annotation's profile equals that of the pod. Pods for Windows stay unchanged.
     """
     if (spec.get("os") or {}).get("name") == "windows":
         return
@@ -122,7 +122,7 @@ def quality_of(spec: View) -> str:
 
 
 def _quality(resources: View) -> str:
-    """Return the quality of service class that one set of resources has."""
+    """Return the quality of service class for the resources of one container or of the pod."""
     requests, limits = _asked(resources.get("requests")), _asked(resources.get("limits"))
     if not requests and not limits:
         return "BestEffort"
@@ -234,8 +234,8 @@ def prepare_job(new: Document, old: View | None) -> Document:
 def name_job(new: Document) -> Document:
     """Set the selector of a new job and the labels of its pods.
 
-    A job with ``manualSelector`` stays unchanged. The server calls this again if the first generated name already
-    exists.
+    A job without labels also gets the labels of its pods. A job with ``manualSelector`` stays unchanged. The server
+    calls this again if the first generated name already exists.
     """
     spec = new["spec"]
     if spec.get("manualSelector"):
@@ -259,7 +259,10 @@ def name_job(new: Document) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the deprecated topology of new or changed endpoints, as upstream does in v1."""
+    """Drop ``deprecatedTopology`` of all endpoints of a new or changed slice, as upstream does in v1.
+
+    An update that does not change the endpoints keeps it.
+    """
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)
@@ -279,7 +282,7 @@ def prepare_volume(new: Document, old: View | None) -> Document:
 def time_phase(new: Document, old: View, now: str) -> None:
     """Set the time of the last phase change if the phase of a volume changes, unless the write has a new time.
 
-    If the phase does not change, restore the stored time that the write omits.
+    If the phase does not change and the write omits the time, restore the stored time.
     """
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
@@ -324,7 +327,7 @@ _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSn
 
 
 def prepare_limit_range(new: Document, old: View | None) -> Document:
-    """Give a limit range without a name a UUID as its name."""
+    """Set a UUID as the name of a limit range that has neither name nor generateName."""
     metadata = new["metadata"]
     if not metadata.get("name") and not metadata.get("generateName"):
         metadata["name"] = _UIDS.next()
@@ -338,7 +341,7 @@ _UIDS = Uids()
 
 
 def prepare_request(new: Document, old: View | None) -> Document:
-    """Restore the spec of a stored request, which is immutable."""
+    """Restore the stored spec of a certificate request: an update cannot change it."""
     if old is not None and "spec" in old:
         new["spec"] = clone(old["spec"])
     return new

@@ -114,7 +114,6 @@ class Watcher:
 
         If ``announce`` is 0, send no bookmark.
 
-
         ``selected_only``: the pieces contain only objects that the group selects, and no other watcher uses the pieces.
         """
         self._initial = deque(pieces)

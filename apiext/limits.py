@@ -2,9 +2,9 @@
 
 # Seconds of work in one iteration of the event loop. Beyond: the rest waits for the next iteration.
 LOOP_BUDGET = 0.005
-# Bytes of a body or object normalized and validated on the event loop. Beyond: a thread does this.
+# Bytes of a body or object that is normalized and validated on the event loop. Beyond: a thread does this.
 WORK_INLINE = 16 * 1024
-# Service accounts and objects that tokens are bound to, in a cache. Beyond: the cache is cleared.
+# Cached service accounts, and cached objects to which tokens are bound. Beyond: the cache is cleared.
 BOUND_OBJECTS = 1024
 # Threads that work on large objects. Beyond: work waits.
 THREADS = 3
@@ -26,7 +26,7 @@ WORKERS = 64
 WORKER_NAMES = 16
 # Seconds in which workers must end, besides --shutdown-delay-duration. Beyond: they are killed.
 WORKER_STOP = 20.0
-# Seconds of the longest pause before a worker is restarted. Beyond: the pause does not grow.
+# Seconds that the growing pause before the restart of a worker can reach. Beyond: the pause does not grow.
 WORKER_LAST_PAUSE = 10.0
 # Seconds in which workers of a killed supervisor must release the port. Beyond: the start of the next supervisor fails.
 WORKER_LEAVE = 3.0

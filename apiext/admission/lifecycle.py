@@ -30,8 +30,8 @@ class NamespaceLifecycle:
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Deny creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        As upstream, the plug-in runs only in the mutating phase, before the other plug-ins. The namespace's revision
-        becomes a premise of the write (see Traces).
+        As upstream, the plug-in runs only in the mutating phase, before the other plug-ins. The transaction of a create
+        fails if the namespace has another revision than here (``Traces.premises``).
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:

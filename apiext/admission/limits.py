@@ -28,8 +28,8 @@ ADMISSION_MESSAGE = 5 * 1024
 ADMISSION_ANNOTATION = 10 * 1024
 # Failed validations in one audit annotation. Beyond: the rest is omitted. Upstream: maxValidationFailures.
 ADMISSION_FAILURES = 50
-# Combinations of group, version and resource in the rules of a policy, for whose kinds the server checks the types of
-# expressions. Beyond: the server does not check further combinations.
+# Combinations of group, version and resource in the rules of a policy. For the kind of each, the server checks the
+# types of the policy's expressions. Beyond: the server does not check further combinations.
 ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the failurePolicy decides whether the write is denied.
 ADMISSION_PARAMS = 1_000

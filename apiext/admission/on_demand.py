@@ -19,7 +19,7 @@ class _OnDemand(Generic[P]):
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
         """Store ``load``, which imports the modules and returns the function that creates the plug-in.
 
-        A thread calls ``load``, once a webhook or policy is configured.
+        The first write after a webhook or policy is configured calls ``load`` in a thread.
         """
         self.name = name
         self._live = live

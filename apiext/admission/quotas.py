@@ -111,7 +111,10 @@ class ResourceQuota:
                 del self._written[oldest]
 
     def wrote(self, revision: int) -> bool:
-        """Report whether this server wrote a quota at this revision; true for at least QUOTA_SETTLES seconds."""
+        """Report whether this server wrote a quota at this revision.
+
+        The result is false again some time after limits.QUOTA_SETTLES seconds.
+        """
         return revision in self._written
 
     async def review(self, attributes: Attributes) -> None:

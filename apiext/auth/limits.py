@@ -19,5 +19,5 @@ PERMISSIONS_COMPARED = 16_384
 OWN_KUBECONFIG = 1024 * 1024
 # Characters of a service account token. Beyond: 401.
 MAX_TOKEN = 8 * 1024
-# Service account tokens with a verified signature in a cache. Beyond: the oldest is evicted.
+# Cached service account tokens whose signature was verified. Beyond: the oldest is evicted.
 TOKENS_CACHED = 1_024

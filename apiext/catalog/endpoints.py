@@ -14,7 +14,7 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
-# replicas in the Scale to which a patch or apply is applied, if the object has no replicas (see with_replicas)
+# an apply also starts from such a Scale; ``embed`` refuses a Scale that still has this number (see with_replicas)
 _UNSET_REPLICAS = -(2**31)  # upstream: in a patch, the Scale of an object without replicas has this number
 _MAX_INT32 = 2**31 - 1
 

@@ -98,7 +98,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def wrapper_of(value: Type) -> Type:
-    """Return the wrapper type of a type, which adds null to the values of the type.
+    """Return the wrapper type of a type: its values are those of the type, and null.
 
     The wrapper type and the inner type are assignable to each other.
     """

@@ -1,6 +1,7 @@
-"""Views: CEL values of declared types over decoded JSON.
+"""Views: CEL lists, maps and objects that wrap decoded JSON, such as the object that a rule validates.
 
-The caller of the evaluation passes the JSON. An element or field is converted each time an expression reads it.
+A view converts an element or field to a value of its declared type each time an expression reads it. A fault
+(values.Fault) is an error as a CEL value.
 """
 
 from collections.abc import Callable, Iterator
@@ -282,7 +283,7 @@ class KeyedView(ListView):
         return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare the objects with equal keys, in any order. Raise Broken for an unhashable key."""
+        """Compare the objects with equal keys, in any order. Raise values.Broken for an unhashable key."""
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):

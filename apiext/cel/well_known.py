@@ -97,7 +97,7 @@ def _single(value: float) -> float:
 
 
 def _json(value: Value) -> Value:
-    """Return a value as a structpb.Value. Raise ValueError."""
+    """Return the CEL value of a value after its conversion to a structpb.Value. Raise ValueError."""
     spend(5)  # counts the copy of the value
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")
@@ -134,7 +134,10 @@ _TIME: Mapping[str, _Field] = {"seconds": _INT64, "nanos": (types.INT, _scalar("
 
 
 def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Value]) -> Shape:
-    """Return the shape of a message; ``become`` converts its set fields, in the message's order, to a CEL value."""
+    """Return the Shape (constructed.py) with which expressions construct a message.
+
+    ``become`` converts the set fields, in the order of the message, to a CEL value.
+    """
 
     def make(name: str, given: dict[str, Value]) -> Value:
         found: dict[str, Any] = {}
@@ -217,7 +220,7 @@ _BY_TYPE: Mapping[Type, str] = {
 
 
 def message_of(named: Type, name: str) -> str | None:
-    """Return the message that an expression constructs with this name of a type.
+    """Return the name of the message that ``NAME{…}`` constructs, if ``name`` is a name of the type ``named``.
 
     Return None if the type is not a protobuf message.
     """

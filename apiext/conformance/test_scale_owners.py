@@ -1,4 +1,4 @@
-"""Owners of replicas: applies to a Scale, and the managedFields of a Scale in patches and in reviews of webhooks."""
+"""Owners of replicas: server-side apply to a Scale; managedFields of a Scale in patches and in webhook reviews."""
 
 from __future__ import annotations
 

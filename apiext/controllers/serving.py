@@ -1,4 +1,8 @@
-"""Builds the served catalog from stored definitions. No other module sets ``LiveCatalog.current``."""
+"""Build the catalog from stored definitions. No other module sets ``LiveCatalog.current``.
+
+``Facts`` (definitions.py) are the fields of a stored definition that controllers need. The guard of a definition is a
+key of the store that each write of its objects compares; a ``Permit`` (guards.py) is the content of a guard.
+"""
 
 import asyncio
 import logging
@@ -125,7 +129,9 @@ class Serving:
         self._loop = Loop("serving", self.reconcile, width=8)
         self._pending: set[str] = set()  # names of definitions that were not processed since the start
         self._synced = asyncio.Event()
-        self._awaited_deletions: dict[str, int] = {}  # name → revision of a terminating guard without deletionTimestamp
+        self._awaited_deletions: dict[
+            str, int
+        ] = {}  # name → revision of its terminating guard; no deletionTimestamp yet
         self._listeners: list[Callable[[str], None]] = []
         self.peers: Peers | None = None
 
@@ -294,7 +300,7 @@ class Serving:
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
         """Compile a stored definition. A thread may call this method.
 
-        A version for which the digest of ``streams`` is unchanged keeps its identity, so that its watches continue.
+        A version whose digest by ``streams`` (definitions.py) is unchanged keeps its identity, so its watches continue.
         """
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)

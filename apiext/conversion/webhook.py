@@ -1,4 +1,8 @@
-"""Calls of conversion webhooks. Requests that need the same object share a call (VER-004…012)."""
+"""Calls of conversion webhooks. Requests that need the same object share a call (VER-004…012).
+
+A NeedsConversion (catalog/converted.py), in short a need, is an object that a read or write needs in another version.
+A review is the request of one call; it contains several objects.
+"""
 
 import asyncio
 import logging
@@ -100,7 +104,7 @@ class Converter:
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[ViewSource]:
-        """Return the views of entries: their JSON in the version of the viewer.
+        """Return the views of entries: the JSON in one version that ``viewer`` makes of the stored bytes.
 
         Call the webhook for objects whose conversion is not cached.
 
@@ -141,16 +145,16 @@ class Converter:
         entries: Sequence[Entry],
         then: Callable[[Sequence[Entry] | Exception], None],
     ) -> None:
-        """Convert entries in a new task. After ``stop``, do nothing.
+        """Convert entries in a new task, which then calls ``then`` with the converted entries or with the error.
 
-        Then call ``then`` with the converted entries in the same order, or with the error.
+        The converted entries have the same order. After ``stop``, do nothing.
         """
 
         async def work() -> None:
             try:
                 made = await self.made(resource, viewer, entries, request=False)
                 found: Sequence[Entry] | Exception = with_views(entries, viewer, made)
-            except Exception as error:  # the caller handles the error
+            except Exception as error:  # ``then`` handles the error
                 found = error
             try:
                 then(found)

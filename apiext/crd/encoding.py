@@ -26,7 +26,7 @@ _HOISTED = (
 
 
 def to_storage(document: View) -> Document:
-    """Return the v1beta1 form of a decoded v1 definition; it shares unchanged parts with the document."""
+    """Return the v1beta1 form of a decoded v1 definition. Both share the unchanged parts."""
     return {**document, "apiVersion": V1BETA1, "spec": _hoisted(document["spec"])}
 
 
@@ -69,7 +69,7 @@ def _flat_conversion(conversion: View) -> Document:
 
 
 def from_stored_form(document: View) -> Document:
-    """Return the v1 form of a v1beta1 definition with set defaults; it shares unchanged parts with the document."""
+    """Return the v1 form of a v1beta1 definition whose defaults are set. Both share the unchanged parts."""
     spec = document["spec"]
     known = (*(above for _, above in _HOISTED), "versions", "version", "conversion", "preserveUnknownFields")
     found: Document = {name: value for name, value in spec.items() if name not in known}

@@ -150,7 +150,7 @@ def encode(document: View | list[Any]) -> bytes:
 def encode_with_float_flag(document: View) -> tuple[bytes, bool]:
     """Return (the JSON of ``encode``, whether it may contain a float).
 
-    ``-0`` in the JSON always stands for a float.
+    The float -0.0 becomes ``-0`` in the JSON: then the flag is true, too.
     """
     raw = orjson.dumps(document, option=_SORTED)
     if not _has_floats(raw):

@@ -4,9 +4,9 @@
 HUNG = 10.0
 # Bytes of a request. Beyond: the server responds with 500. Upstream: etcd's --max-request-bytes.
 MAX_REQUEST = 3 << 19
-# Seconds of the shortest time to live of a lease. Beyond: a shorter lease gets this time to live.
+# Minimum TTL of a lease in seconds. Beyond: a lease with a smaller TTL gets this TTL.
 SHORTEST = 1
-# Seconds of the longest time to live of a lease. Beyond: the grant fails.
+# Maximum TTL of a lease in seconds. Beyond: the grant fails.
 LONGEST = 9_000_000_000
 # Seconds that a server waits until another server has closed the file. Beyond: the start fails.
 LOCK_PATIENCE = 10.0
@@ -19,7 +19,7 @@ QUOTA = 8 << 30
 ROOMY = 0.95
 # Seconds between two attempts of a full store to free space. Beyond: the next attempt begins.
 RELIEF = 10.0
-# Seconds of one batch of writes. Beyond: the server treats the disk as hung, and is not ready.
+# Seconds that one batch of writes may take. Beyond: the server treats the disk as hung, and is not ready.
 STUCK = 5.0
 # Paged lists whose number of keys is cached, and parsed range requests. Beyond: the oldest is evicted.
 COUNTS_KEPT = 256

@@ -56,7 +56,8 @@ _USUAL = {
 def read(values: Mapping[str, str], warn: Callable[[str], None]) -> tuple[HeaderConfig, ProxyConfig]:
     """Parse the flags; raise ConfigError with all errors, mostly in upstream's words.
 
-    ``warn`` is called for a list of proxy headers without the usual header.
+    ``warn`` is called if a list of proxy headers lacks the usual header. A list of uid headers without X-Remote-Uid is
+    an error.
     """
     lists = {name: _listed(values[name]) for name, *_ in FLAGS if name not in ("goaway-chance", _CA)}
     faults = [

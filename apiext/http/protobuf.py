@@ -18,7 +18,7 @@ from apiext.text.quotes import go_quote
 
 PREFIX = b"k8s\x00"
 LENGTH = 4
-"""Size of the length before a watch event, in bytes."""
+"""The number of bytes before each watch event that contain the length of the event."""
 
 KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Namespace"): "Namespace",
@@ -61,7 +61,7 @@ def _item_message(api_version: str, kind: str) -> str | None:
 def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     """Decode an object in an envelope; raise DecodeError.
 
-    ``wanted`` are the apiVersion and kind for an envelope that does not have them.
+    ``wanted`` is (apiVersion, kind); the result gets those that the envelope lacks.
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]

@@ -80,11 +80,11 @@ def hash_of(text: str) -> str:
 
 
 def used(operation: str, provider: str, key_hash: str) -> None:
-    """Count the use of a key of a plug-in."""
+    """Count one use of a plug-in's key, and record its time. ``operation`` is FROM_STORAGE or TO_STORAGE."""
     USED.slot(operation, provider, key_hash, _NO_SERVER).value += 1
     USED_AT.slot(operation, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
 
 
 def status_seen(provider: str, key_id: str) -> None:
-    """Record that a status contained this key id now."""
+    """Set the time of the last status with this key id to the current time."""
     STATUS_AT.slot(provider, hash_of(key_id), _NO_SERVER).value = round(time.time(), 3)

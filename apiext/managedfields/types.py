@@ -1,4 +1,7 @@
-"""Merge types: the values that a field may have, and whether their parts have separate owners (SSA-010)."""
+"""Merge types: the values that a field may have, and whether their parts have separate owners (SSA-010).
+
+A path element is a step of a field path, such as ``f:spec`` (path.py). A set is a set of field paths (fieldset.py).
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +16,7 @@ STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()
 """The value of an absent field, which differs from null."""
 LEAF: dict[str, Any] = {}
-"""The node of a member without children. Sets may share this object, since sets never change."""
+"""The node of a path without longer paths in the set. Sets may share this object, since sets never change."""
 
 
 _CLASSES: Mapping[str, frozenset[type]] = {
@@ -77,14 +80,14 @@ class MapType(Struct, eq=False):
     fields: Mapping[str, Type] = field(default_factory=dict)
     element: Type | None = None
     granular: bool = True
-    deduced: bool = False  # no field is declared, any scalar is allowed, and upstream never reconciles the type
+    deduced: bool = False  # no field is declared, any scalar is allowed, and older sets are not adapted to it
     elements: Mapping[str, str] = field(default_factory=dict)  # computed from ``fields``
 
     def __post_init__(self) -> None:
         self.elements = _Elements(self.fields)
 
     def leaves(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the set of these fields without children. A loop in Python would be slower."""
+        """Return the set that contains the paths of these fields. A loop in Python would be slower."""
         return dict.fromkeys(map(self.elements.__getitem__, names), LEAF)
 
     def member(self, name: str) -> Type | None:
@@ -141,7 +144,7 @@ def item_element(type_: ListType, item: Any) -> str:
 def element_unchecked(type_: ListType, item: Any) -> str:
     """Return the path element of an item of a granular list, or an empty string for an invalid item.
 
-    Pruning makes an item null if no field remains, which is possible if all its keys are defaults.
+    An item may be invalid after pruning: an item becomes null if no field remains.
     """
     try:
         return item_element(type_, item)

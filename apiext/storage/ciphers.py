@@ -153,8 +153,8 @@ _CIPHERS: Mapping[str, Callable[[Secret], _Cipher]] = {AES_CBC: _AesCbc, AES_GCM
 class _Choice:
     """Several ciphers, each with a prefix of its values. The first cipher encrypts.
 
-    The ciphers whose prefix a value has try to decrypt it, in order, until one succeeds. If one raises MissingKey
-    without ``tried``, no further cipher tries, since the caller must call the plug-in first.
+    For a value, ``decrypt`` tries in order the ciphers whose prefix the value has, until one succeeds. A MissingKey
+    whose ``tried`` is false is raised at once, since the caller must call the plug-in first.
     """
 
     def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Cipher]], none: str) -> None:

@@ -1,4 +1,8 @@
-"""Routes changes to watch groups by labels or fields of converted objects. Groups of a version share a conversion."""
+"""Route changes to watch groups by labels or fields of converted objects. Groups of a version share a conversion.
+
+A watch group is a set of watchers with equal parameters. A term (indexes.py) is a condition of its selector: a
+dimension, which is a label or field, and the values that it may have.
+"""
 
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -25,7 +29,7 @@ class ConvertedRoute(NamedTuple):
 
 
 Condition = tuple[str | None, Hashable]
-"""A condition on stored changes: namespace (None: all), and (dimension, values) of a term (None: all changes)."""
+"""A condition on stored changes: (namespace or None for all, (dimension, values) of a term or None for any values)."""
 
 
 class _Needed:
@@ -43,9 +47,10 @@ class _Needed:
 
 
 class ConvertedRoutes:
-    """Routes to the watch groups of one version. The webhook converts both states of a change before it is delivered.
+    """The routes to the watch groups of one version.
 
-    ``stored`` delivers the positions of changes in the history. This class queues them until the changes are converted.
+    Before a change is delivered, a webhook converts the old and the new object. The routes ``stored`` deliver the
+    positions of changes in the history. This class queues the positions until the changes are converted.
     """
 
     def __init__(self, stored: Routes, history: History, pump: Pump, stage: Stage) -> None:
@@ -109,7 +114,7 @@ class ConvertedRoutes:
         return bool(self._pending) and not self._staging.waiting
 
     def step(self, budget: int) -> int:
-        """Deliver one change, or begin the conversion of the next changes. Return the cost in writes."""
+        """Deliver one change, or begin the conversion of the next changes. Return 1: it counts as one write."""
         if not self.busy:
             return 1
         position = self._pending[0]

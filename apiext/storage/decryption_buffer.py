@@ -1,7 +1,7 @@
 """Buffer for changes of one resource while a KMS plug-in decrypts their data key. Later changes wait, too.
 
 Other resources are not delayed. Reads of this resource return the state before the first buffered change. Consistent
-reads wait until the buffer is empty.
+reads wait until the buffer is empty. The root watch is the store's watch of all keys; a fill reads a collection anew.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ class DecryptionBuffer:
 
     @property
     def revision(self) -> int:
-        """The revision of the objects of the collection."""
+        """The revision up to which the collection has all changes."""
         return self.held_revision - 1 if self.held_revision else self._store.revision
 
     def buffer(self, change: EarlyChange) -> None:

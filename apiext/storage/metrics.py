@@ -11,7 +11,7 @@ _RESOURCE = ("group", "resource")
 _LABELS = (*_RESOURCE, "storage")
 _ETCD, _NO_INDEX = "etcd", ""
 
-# The process has one instance, since it has one store.
+# These families are global variables, since a process has only one store.
 TOTAL = Family(
     "apiserver_storage_list_total", "counter", "Number of LIST requests served from storage", (*_LABELS, "index")
 )

@@ -105,7 +105,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
 
 @lru_cache(16)
 def _lanes(count: int) -> tuple[int, int, int]:
-    """Return three integers. Their lanes contain the mask 0xFFFFFFFF, 1, and the number of the lane."""
+    """Return three integers: in each lane, the first has the mask 0xFFFFFFFF, the second 1, the third its number."""
     ones = int.from_bytes(b"\x01\0\0\0\0\0\0\0" * count, "little")
     counting = int.from_bytes(b"".join(number.to_bytes(8, "little") for number in range(count)), "little")
     return 0xFFFFFFFF * ones, ones, counting

@@ -1,4 +1,8 @@
-"""Preparation of entries for a watch, for example by a conversion webhook, and the buffer for prepared entries."""
+"""Preparation of entries for a watch, for example by a conversion webhook, and the buffer for prepared entries.
+
+A group is the set of watchers with equal resource, version, namespace, selectors and media type. It shares frames: the
+encoded events.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -12,7 +16,7 @@ class Stage(Protocol):
     """Prepares entries for the frames of a group, for example by conversion."""
 
     def may_select(self, entry: Entry) -> bool:
-        """Report whether the group may select an object, by the immutable fields of the object."""
+        """Report whether the selectors of the group may match an object, by the immutable fields of the object."""
 
     def now(self, entry: Entry) -> Entry | None:
         """Return the prepared entry; None if the caller must call ``prepare`` and wait."""
@@ -24,7 +28,7 @@ class Stage(Protocol):
         """
 
     def on_idle(self) -> None:
-        """Evict prepared frames, which may contain ages. Called when the group is idle."""
+        """Evict prepared frames: the ages in frames of Tables become wrong. Called when the group is idle."""
 
 
 class Staging:
@@ -43,7 +47,7 @@ class Staging:
         self.waiting = False
 
     def may_select(self, entry: Entry) -> bool:
-        """Report whether the group may select an object."""
+        """Report whether the selectors of the group may match an object (see Stage)."""
         return self._stage.may_select(entry)
 
     def prepared(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
@@ -65,9 +69,9 @@ class Staging:
         self._ready.update((entry, ready) for entry, ready in zip(entries, prepared, strict=True) if ready is not None)
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
-        """Return a change with prepared states; None while this change and the following changes are being prepared.
+        """Return a change whose entry is prepared; None while this and the following changes are being prepared.
 
-        If ``selective`` is true, the group has a selector, so the previous state is prepared, too.
+        If ``selective`` is true, the group has a selector, so the previous entry is prepared, too.
         """
         found = self._found(_states(change, selective))
         if found is None:

@@ -1,4 +1,4 @@
-"""Execute each verb: from a decoded request to its response. ``apiext.http`` calls these functions."""
+"""Execute each verb for ``apiext.http``: take a Call and the body, return the result of the request."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -38,9 +38,9 @@ _JSON, _YAML = "application/json", "application/yaml"
 
 
 async def settle(verbs: Verbs) -> None:
-    """Wait until the catalog reflects every stored definition, before the 404 of an unknown resource.
+    """Wait until the catalog has every definition that is stored now. Called before a 404 for an unknown resource.
 
-    This includes definitions up to the newest revision of the store. If the store does not respond, do not wait.
+    If the store does not respond, return without an error.
     """
     try:
         await verbs.definitions.seen(await verbs.definitions.fresh())
@@ -49,7 +49,7 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait until the catalog reflects every definition that another worker may already serve.
+    """Wait until the catalog has every definition that another worker may already serve.
 
     Wait at most storage_limits.FRESH_WAIT seconds.
     Without a connection to the store, no worker gets newer revisions, so do not wait.
@@ -120,7 +120,7 @@ def validate_watch(call: Call) -> None:
 class _RequestBody:
     """The body of a create or a PUT, which is decoded again after each change of the definition (decisions/0010).
 
-    ``begin(document)`` returns the Decide of a decoded body.
+    ``begin(document)`` returns the function ``decide`` for a decoded body, which ``commit`` calls (commit.Decide).
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class _RequestBody:
         self._warnings_before = len(call.warnings)
 
     async def decided(self) -> Decide:
-        """Return the Decide of the body. Raise the errors of the newest definition if the body is invalid."""
+        """Decode the body, and return its ``decide``. If it is invalid, raise the errors of the newest definition."""
         while True:
             body = await asyncio.to_thread(self._body.again) if self._decoded else self._body
             self._decoded = True
@@ -151,7 +151,7 @@ class _RequestBody:
         return self._begin(document)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the changed definition or namespace, and return the new Decide.
+        """Load the changed definition or namespace, decode the body again, and return the new ``decide``.
 
         Return None if ``changed`` is None and the definition has not changed.
         """
@@ -233,7 +233,7 @@ async def _make(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call
 
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
-    """Delete one object; ``document`` are the DeleteOptions of the body, or None without a body (WRI-020)."""
+    """Delete one object. ``document`` contains the DeleteOptions of the body, None without a body (WRI-020)."""
     converting.enable(verbs, call)
     return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 
@@ -249,6 +249,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     parsed(options)
     wanted = delete_options(call, document)
     # upstream: the list of a deletecollection always has a limit, which makes its resourceVersion an exact revision
+    # so a request without a limit gets the largest one here
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 

@@ -91,7 +91,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return notes about operations in Go's order, that of the patch text.
+    """Return the notes (texts of warnings or errors) in Go's order, that of the patch text.
 
     Drop notes about duplicate fields inside unknown fields.
     """
@@ -103,7 +103,7 @@ def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[
 
 
 def _checked(operations: list[object], prefix: str) -> list[str]:
-    """Return notes about unknown fields.
+    """Return a note for each unknown field of an operation.
 
     Raise a 400 for a malformed operation, and a 413 for too many operations (WRI-007).
     """
@@ -118,6 +118,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     beyond = False
+    # so a number over the range of float64 does not fail here, and an array has another error than below
     if validation == IGNORE:  # upstream: with Ignore, only the library that merges the patch decodes it
         patch, duplicates, beyond = _unread(raw)
         if isinstance(patch, list):
@@ -153,10 +154,10 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
-    """Return the normalized metadata that a patch does not change: usually all metadata, else managedFields.
+    """Return the metadata that a patch does not change, so that the caller need not normalize it again.
 
-    The result is empty for a built-in kind, and for a patch of managedFields. A read of a custom object normalizes its
-    stored metadata.
+    This is all metadata if the patch has none and the object is known to be normalized (``call.exact``), else only
+    managedFields. The result is empty for a built-in kind, and for a patch of managedFields.
     """
     given = patch.get("metadata", {})
     if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:

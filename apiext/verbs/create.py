@@ -48,7 +48,7 @@ class Creation:
         self._attempts = 1  # remaining attempts to create the object
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the create; ``entry`` is the object that has the name of the last attempt.
+        """Decide on the create; ``entry`` is the object that already has the name of the last attempt, or None.
 
         Raise a 409 if no attempts remain, and a 403 if the definition is terminating (DEL-004).
         """
@@ -85,7 +85,7 @@ class Creation:
 async def decide_at(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Decision:
     """Decide on an apply or a PUT that creates an object.
 
-    The document has its managedFields; its key is that of the URL.
+    The document already has its managedFields. The URL determines the namespace and name of the stored object.
     """
     attributes = attributes_of(call, "CREATE", options, document, None)
     new = await mutated(verbs, call, document, attributes, call.name)
@@ -96,10 +96,10 @@ async def decide_at(verbs: Verbs, call: Call, document: Document, options: Write
 
 
 async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
-    """Run the mutating half of a create: admission, system metadata, the endpoint's own rules.
+    """Run the mutating half of a create: mutating plug-ins, system metadata, ``Endpoint.prepare``.
 
-    For an apply or a PUT that creates, the system metadata that the client sent is deleted after admission (upstream:
-    Store.Update). For a POST it was deleted before.
+    ``place`` is the name in the URL of an apply or a PUT, empty for a POST. For an apply or a PUT, the system metadata
+    that the client sent is deleted after admission (upstream: Store.Update). For a POST it was deleted before.
     """
     owned = document
     document = await verbs.admission.mutate(attributes, document)
@@ -151,11 +151,11 @@ def _created(entry: Entry) -> Outcome:
 
 
 async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, str]) -> Unconfirmed:
-    """Return the response to a dry run; raise KeyExists if an object has the name."""
+    """Return the response to a dry run; raise KeyExists if an object with this name exists."""
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
-        # This server reports the conflict with and without dry run (DIF-070).
+        # A stored object that cannot be decoded is a conflict here, with and without dry run (DIF-070).
         # upstream: reports no conflict here, although a create without dry run has a conflict
         except Malformed as error:
             existing = Entry(*key, error.revision, b"")
@@ -173,6 +173,8 @@ def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
     else:
         error = status.already_exists(call.served.names.group_resource, current.name)
     metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # other programs may have stored any value
+    if isinstance(metadata, dict) and metadata.get(
+        "deletionTimestamp"
+    ):  # another program may have stored metadata of another type
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error

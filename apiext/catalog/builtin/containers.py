@@ -70,7 +70,7 @@ class Pod(NamedTuple):
 
     @property
     def grace(self) -> int | None:
-        """The seconds that the containers have to end after the deletion of the pod begins."""
+        """The pod's terminationGracePeriodSeconds, None if it is absent."""
         found: int | None = self.spec.get("terminationGracePeriodSeconds")
         return found
 
@@ -313,9 +313,10 @@ def _environment_sources(sources: Sequence[View], path: str) -> Iterator[FieldEr
 
 
 def _masked(name: str) -> str:
-    """Return a name to validate as the prefix of generated names.
+    """Return the text that is validated instead of a name.
 
-    As upstream, if the name ends with a dash, replace the dash and the character before it by ``a``.
+    Upstream validates the name as a prefix of generated names: a dash at the end and the character before it become
+    ``a``.
     """
     return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
 

@@ -19,7 +19,7 @@ class Refused(ValueError):
 
 
 def parse(text: str) -> tuple[Address, str]:
-    """Return an address and its zone. Raise Refused."""
+    """Return an address and its zone, "" without a zone. Raise Refused for an invalid text."""
     from ipaddress import IPv4Address, IPv6Address
 
     try:

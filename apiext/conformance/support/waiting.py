@@ -66,7 +66,7 @@ def busy() -> float:
 
 
 def slow() -> float:
-    """Return the factor by which this machine is now slower than the machine of the limits, at least 1."""
+    """Return how many times slower this machine is now than the machine for which limits are set, at least 1."""
     began, total = time.thread_time(), 0
     for number in range(_ROUNDS):
         total += number & 7

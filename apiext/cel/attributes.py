@@ -1,4 +1,8 @@
-"""Attributes: chains of selections and indexes that begin with a variable, a result or a conditional."""
+"""Attributes: chains of selections and indexes that begin with a variable, a result or a conditional.
+
+A step (evaluation.Step) evaluates a node of the expression. A frame finds variables. A tracker counts the cost, and has
+a stack of values, since the cost of a call depends on its arguments.
+"""
 
 import math
 from collections.abc import Mapping
@@ -152,7 +156,7 @@ def read_field(value: Value, name: str, test: bool) -> Value:
 
 
 class ByAttribute(Qualifier):
-    """A selection by the value of another attribute.
+    """A selection by the value of another attribute: ``b.c`` in ``a[b.c]``.
 
     The cost includes the selections of the other attribute, but not its variable. If ``drops`` is true, the value of
     the other attribute is removed from the stack of the tracker.

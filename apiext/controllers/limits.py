@@ -3,7 +3,7 @@
 # Observations that one long delay of the event loop adds to its histogram, one for each interval that it lasted.
 # Beyond: the histogram misses the rest of the delay.
 LAG_MISSED = 120
-# Seconds between retries of a failed run. Beyond: the pause grows no more.
+# Seconds that the growing pause between retries of a failed run can reach. Beyond: the pause does not grow.
 RETRY_LAST = 30.0
 # Conflicts of one write of a guard key. Beyond: the run fails, and the loop retries.
 GUARD_ATTEMPTS = 8
@@ -17,7 +17,7 @@ DELETION_ABANDONED = 3.0
 # Seconds of the deletion of all objects of a definition. Beyond: its condition says that objects remain. Upstream: one
 # minute.
 CLEANUP_WAIT = 60.0
-# Seconds from a change in a terminating namespace to the update of its conditions. Beyond: the conditions are updated.
+# Seconds by which a change in a terminating namespace delays its conditions. Beyond: the conditions are updated.
 REMAINING_AFTER = 1.0
 # Concurrent deletions of objects of one definition or namespace. Beyond: further deletions wait.
 DELETES_IN_FLIGHT = 32
@@ -50,8 +50,8 @@ MIGRATE_PAGE = 500
 MIGRATE_RATE = 500.0
 # Concurrent requests of a storage migration. Beyond: further requests wait.
 MIGRATE_PARALLEL = 8
-# Failed objects that a storage migration names. Beyond: `apiext migrate` only counts failures, and the controller
-# ends its pass over the objects.
+# Failed objects whose names a storage migration reports. Beyond: `apiext migrate` only counts failures, and the
+# controller ends its pass over the objects.
 MIGRATE_FAILURES = 20
 # Seconds that a StorageVersionMigration waits for its resource. Beyond: the migration fails. Upstream: one minute.
 MIGRATE_WAIT = 60.0

@@ -48,7 +48,7 @@ class Quotas:
         self._changes: dict[str, list[tuple[int, float]]] = {}
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the loop, and follow quotas."""
+        """Start the loop, and subscribe to changes of quotas."""
         self._loop.start(group, self._keys)
         self._collection.follow(self._changed)
         if self._plugin is not None:

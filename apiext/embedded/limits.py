@@ -21,7 +21,8 @@ ROOMY = 0.95
 RELIEF = 10.0
 # Seconds that one batch of writes may take. Beyond: the server treats the disk as hung, and is not ready.
 STUCK = 5.0
-# Paged lists whose number of keys is cached, and parsed range requests. Beyond: the oldest is evicted.
+# Entries of each of two caches: numbers of keys of paged lists, and parsed range requests. Beyond: the oldest entry is
+# evicted.
 COUNTS_KEPT = 256
 # Seconds without events for a watch. Beyond: the store sends a progress notification if the client has requested it.
 PROGRESS = 5.0

@@ -2,7 +2,8 @@
 
 The event loop decides the outcome of a transaction with the index, which also has changes that are not on disk yet.
 While the back end writes a batch, new transactions form the next batch. The store responds to a transaction when its
-batch is on disk. Reads and watches see the state at ``durable``, the last revision on disk.
+batch is on disk. Reads and watches see the state at ``durable``, the last revision on disk. The back end stores each
+change of a key as a row; a record is the entry of this change in the index.
 """
 
 import asyncio
@@ -170,8 +171,8 @@ class Store:
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
         if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
-            # the keys of guards (all compares but the first) do not count: kube-apiserver sends no guards, and the
-            # largest object must be the same as there (DIF-155)
+            # the keys of guards (all compares but the first) do not count: kube-apiserver sends no guards, and both
+            # servers must accept objects of the same size (DIF-155)
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
             if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
@@ -223,7 +224,7 @@ class Store:
         batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
 
     def _refuse(self, txn: Txn, answer: Answer) -> None:
-        """Respond to a failed compare with the current state, when this state is on disk."""
+        """Respond with the current values of keys after a failed compare, when these values are on disk."""
         reads = wire.read_reads(txn.otherwise)
         at = self._tip
         found = [(key, self.index.at(key, at), bare) for key, bare in reads]
@@ -327,7 +328,7 @@ class Store:
     def _answer(self) -> None:
         """Respond to some calls whose batch is on disk, and to more calls in the next iteration of the event loop.
 
-        After each response, its request runs for up to 1 ms. With many responses, timers and other requests would wait.
+        Each response lets a request run for up to 1 ms. With many responses at once, timers would wait too long.
         """
         for _ in range(min(ANSWERS, len(self._stored_calls))):
             _settle(*self._stored_calls.popleft())

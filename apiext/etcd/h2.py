@@ -1,4 +1,7 @@
-"""A gRPC client over HTTP/2, as an asyncio.Protocol. It has only the features that calls to etcd need."""
+"""A gRPC client over HTTP/2, as an asyncio.Protocol. It has only the features that calls to etcd need.
+
+Its classes implement the protocols Transport and Stream of transport.py.
+"""
 
 import asyncio
 import socket
@@ -63,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
         self._queued: deque[tuple[Call, bytes]] = deque()
-        self._waiting: list[Call] = []  # calls with bytes that the flow-control windows do not yet allow to send
+        self._waiting: list[Call] = []  # calls whose remaining bytes wait for more room in a flow-control window
         self._next_id = 1
         self._flushed_id = 1  # no byte of a stream with this id or a higher id was sent yet
         self._out: list[bytes] = []
@@ -366,7 +369,7 @@ class Connection(asyncio.Protocol):
     def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
         text = f"the server closes the connection: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
-        self.live = False  # set first, so that no queued call starts when the loop ends open calls
+        self.live = False  # set first, so that no queued call starts when an open call ends below
         for call in [call for call in self._calls.values() if call.stream > last]:
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
         self.drain()

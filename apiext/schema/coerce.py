@@ -1,4 +1,7 @@
-"""Normalize and validate apiVersion, kind and metadata of embedded resources (MET-004, MET-005)."""
+"""Normalize and validate apiVersion, kind and metadata of embedded resources (MET-004, MET-005).
+
+An embedded resource is a value whose schema has x-kubernetes-embedded-resource; a node is a part of the schema.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -153,5 +156,6 @@ def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
     except ValueError as error:
         return [invalid(path, metadata, str(error))]
     if not made.get("name"):
+        # a valid name, since ``validate`` would report a missing name
         made["name"] = "fakename"  # upstream: requires no name in an embedded resource
     return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

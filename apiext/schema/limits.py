@@ -1,10 +1,10 @@
 """Limits of schemas and validation."""
 
-# Characters of the paths of unknown fields of an object in an error or in warnings. Beyond: the rest is left out.
+# Characters of all paths of unknown fields in one error, or in the warnings. Beyond: further paths are left out.
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
-# Bytes that defaults of inner fields add to a cached default. Beyond: they are added for each object instead.
+# Bytes that defaults of inner fields add to a cached default. Beyond: the server adds these defaults to each object.
 MAX_KEPT_DEFAULT = 16 * 1024
 # Validations of values against branches of allOf, anyOf, oneOf and not, for one object. Beyond: 422.
 MAX_VALIDATION_STEPS = 500_000
@@ -13,8 +13,8 @@ MAX_VALIDATION_STEPS = 500_000
 MAX_PATTERN_PROGRAMS = 500_000
 # String bytes times pattern instructions for one object (matching them takes 2 seconds). Beyond: 422.
 MAX_PATTERN_STEPS = 1_000_000_000
-# Characters of an error inside allOf, anyOf, oneOf or not that cost one step of MAX_VALIDATION_STEPS. Beyond: they cost
-# more steps.
+# Characters of an error inside allOf, anyOf, oneOf or not that cost one step of MAX_VALIDATION_STEPS. Beyond: the error
+# costs more steps.
 STEP_TEXT = 256
 # Rules of one schema (compiling them takes half a second and 20 MB). Beyond: the definition is refused.
 MAX_RULES = 2_000

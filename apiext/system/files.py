@@ -16,7 +16,7 @@ _LINKS = 40  # maximum number of followed links, as in Linux
 
 
 def target(path: Path) -> Path:
-    """Return the path of a file after following links of this user and of root.
+    """Follow the links of this user and of root from a path; return the path of the file.
 
     Raise PermissionError for a link or pipe of another user, and OSError (ELOOP) for too many links. Links in the
     directories of the path are not resolved, since for example /proc/1/root/x is not /x.

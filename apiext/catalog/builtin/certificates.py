@@ -173,7 +173,7 @@ def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = Fa
 
 
 def validate_trust_bundle(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a trust bundle; with a signer, its name must begin with the signer's name."""
+    """Return the validation errors of a trust bundle. The name of a bundle with a signer begins with the signer's."""
     errors = Errors()
     spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
     signer = spec.get("signerName") or ""

@@ -1,4 +1,7 @@
-"""The sub-commands of ``apiext`` and ``python -m apiext``; a sub-command imports its modules when it runs."""
+"""The sub-commands of ``apiext`` and ``python -m apiext``.
+
+A sub-command imports its modules when it runs.
+"""
 
 import os
 import sys

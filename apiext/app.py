@@ -476,7 +476,10 @@ class Application:
     def _checks(
         self, store: CachedStore, control: startup.Controllers, encryption_reload: "EncryptionReload | None"
     ) -> dict[str, Callable[[], str]]:
-        """Return name of a health check → function that returns its error, empty if the check passes (HLT-002)."""
+        """Return name of a health check → function that returns its error.
+
+        The result is empty if the check passes. See HLT-002.
+        """
 
         def etcd() -> str:
             return "" if store.connected else "etcd does not answer"
@@ -521,7 +524,10 @@ def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
 
 
 def _encryption(path: str) -> "Loaded | None":
-    """Load the file of --encryption-provider-config; return None if the flag is not set. Raises ConfigError."""
+    """Load the file of --encryption-provider-config; return None if the flag is not set.
+
+    Raises ConfigError.
+    """
     if not path:
         return None
     from apiext.storage import encryption_config  # imports ciphers and KMS plug-ins: 60 ms
@@ -542,14 +548,20 @@ def _encryption_reload(config: Config, encryption: "Loaded | None", store: Cache
 
 
 async def _follow_accounts(store: CachedStore) -> None:
-    """Refresh the cached objects to which tokens are bound; keep the cache if the store does not respond."""
+    """Refresh the cached objects to which tokens are bound.
+
+    Keep the cache if the store does not respond.
+    """
     with contextlib.suppress(StoreError):
         for resource in ("serviceaccounts", *BOUND.values()):
             await store.fresh(store.collection(GroupResource("", resource)))
 
 
 def _find_in(store: CachedStore) -> Find:
-    """Return a function that finds the objects to which tokens are bound; it caches their records."""
+    """Return a function that finds the objects to which tokens are bound.
+
+    It caches their records.
+    """
     seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}  # (resource, namespace, name) → (entry, record)
 
     def find(resource: str, namespace: str, name: str) -> Record | None:

@@ -14,7 +14,10 @@ _FIELDS = {"apiVersion", "kind", "authorizers"}
 
 
 def read(path: str) -> tuple[str, ...]:
-    """Return the types of the authorizers in order; raise a ConfigError that names flag and field."""
+    """Return the types of the authorizers in order.
+
+    Raise a ConfigError that names flag and field.
+    """
     flag = f"--authorization-config {path}"
     try:
         document = yaml.safe_load(Path(path).read_bytes())

@@ -680,7 +680,10 @@ _HOUR = 3600.0
 
 
 def _longest_token(text: str) -> float:
-    """Return the longest life of a requested token in seconds, 0 for no limit (upstream: Authentication.Validate)."""
+    """Return the longest life of a requested token in seconds, 0 for no limit.
+
+    Upstream: Authentication.Validate.
+    """
     seconds = duration("service-account-max-token-expiration", text)
     if seconds and not _HOUR <= seconds <= 1 << 32:
         raise ConfigError("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")

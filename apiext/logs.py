@@ -46,7 +46,10 @@ def open_log(form: str = "", worker: int = 0) -> None:
 
 
 def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
-    """Return the formatter for ``text`` or ``json``; an empty form is text on a terminal, else JSON."""
+    """Return the formatter for ``text`` or ``json``.
+
+    An empty form is text on a terminal, else JSON.
+    """
     terminal = sys.stderr.isatty()
     if form == JSON or (not form and not terminal):
         return JsonLines({"worker": worker} if worker else {})
@@ -240,7 +243,10 @@ def _uncaught_in(where: str, hook: Any) -> None:
 
 
 class RateLimited:
-    """A log with at most one line in an interval; the next line has the number of omitted lines as ``leftOut``."""
+    """A log with at most one line in an interval.
+
+    The next line has the number of omitted lines as ``leftOut``.
+    """
 
     def __init__(self, every: float) -> None:
         self._every = every

@@ -302,12 +302,12 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 
 @contextlib.contextmanager
 def reserved(listening: Listening) -> Iterator[int]:
-    """Reserve the address for the workers, and yield its port. Raises the errors of ``launch.refused``.
+    """Reserve the address for the workers, and yield its port.
 
-    The workers listen at the address with SO_REUSEPORT. The supervisor only binds sockets to the address: programs
-    without SO_REUSEADDR then cannot use it, and port 0 becomes a free port. Supervisors set SO_REUSEADDR, so two
-    supervisors of one user would not notice each other before their workers listen. So each of them also binds a name
-    of a Unix socket, which only one process can have.
+    Raises the errors of ``launch.refused``. The workers listen at the address with SO_REUSEPORT. The supervisor only
+    binds sockets to the address: programs without SO_REUSEADDR then cannot use it, and port 0 becomes a free port.
+    Supervisors set SO_REUSEADDR, so two supervisors of one user would not notice each other before their workers
+    listen. So each of them also binds a name of a Unix socket, which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -320,10 +320,10 @@ def reserved(listening: Listening) -> Iterator[int]:
 
 
 def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
-    """Bind a name that only one process of this user can have; raise OSError if another process of this user has it.
+    """Bind a name that only one process of this user can have.
 
-    Any user can bind such a name. If a process of another user has bound the name, the next name is tried.
-    If none of limits.WORKER_NAMES names is free, no name is bound.
+    Raise OSError if another process of this user has it. Any user can bind such a name. If a process of another user
+    has bound the name, the next name is tried. If none of limits.WORKER_NAMES names is free, no name is bound.
     """
     for number in range(limits.WORKER_NAMES):
         held = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -372,7 +372,10 @@ class Telemetry:
         return "\n".join(self.lines()) + "\n"
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the Prometheus text. Values that are observed during the iteration may be included."""
+        """Yield the lines of the Prometheus text.
+
+        Values that are observed during the iteration may be included.
+        """
         for fill in self.on_scrape:
             fill(self)
         for family in self.families():

@@ -105,7 +105,10 @@ class Attributes(Struct):
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
-        """Begin a round of calls of a mutating plug-in. Return the rounds of the write (rounds.py), and its state."""
+        """Begin a round of calls of a mutating plug-in.
+
+        Return the rounds of the write (rounds.py), and its state.
+        """
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)
@@ -149,7 +152,10 @@ NAMESPACES = GroupResource("", "namespaces")
 
 
 def form_of(served: ServedVersion, subresource: str) -> Form | None:
-    """Return the Form of the endpoint of a subresource, None if the version has no such endpoint."""
+    """Return the Form of the endpoint of a subresource.
+
+    Return None if the version has no such endpoint.
+    """
     endpoint = served.endpoints.get(subresource)
     if endpoint is None:
         return None

@@ -59,7 +59,10 @@ class BuiltinKindPlugin:
         return operation in self._row.operations and resource in self._row.resources
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Do nothing, since the results of ``applies`` never change. ``chain.Configurable`` requires the method."""
+        """Do nothing, since the results of ``applies`` never change.
+
+        ``chain.Configurable`` requires the method.
+        """
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Call the mutating function of the row on the new object."""

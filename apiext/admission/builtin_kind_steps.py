@@ -76,7 +76,10 @@ async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLook
 
 
 async def _default_priority(lookup: ObjectLookup) -> View:
-    """Return the default class with the lowest value. Without a default class, return upstream's default priority."""
+    """Return the default class with the lowest value.
+
+    Without a default class, return upstream's default priority.
+    """
     classes = [one for one in await lookup.every(PRIORITY_CLASSES) if one.get("globalDefault")]
     if classes:
         return min(classes, key=lambda one: one.get("value") or 0)
@@ -211,7 +214,10 @@ async def set_ingress_class(attributes: Attributes, new: Document, lookup: Objec
 
 
 def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
-    """Return the name of the newest class with a true default annotation, empty if there is none."""
+    """Return the name of the newest class with a true default annotation.
+
+    The result is empty if there is none.
+    """
     defaults = [
         one["metadata"]
         for one in classes
@@ -296,7 +302,10 @@ async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 def _organizations(request: str) -> list[str | bytes]:
-    """Return the organizations of a certificate request; they become the groups of its user. Raises ValueError."""
+    """Return the organizations of a certificate request; they become the groups of its user.
+
+    Raises ValueError.
+    """
     from cryptography import x509  # the import takes 40 ms, and only requests to this signer need it
 
     subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject

@@ -79,7 +79,10 @@ def is_review(attributes: Attributes) -> bool:
 
 
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
-    """Return the labels to which namespaceSelectors apply; raise 404 for a missing namespace, 500 without a name."""
+    """Return the labels to which namespaceSelectors apply.
+
+    Raise 404 for a missing namespace, 500 without a name.
+    """
     # upstream: a custom resource with the plural name "namespaces" is selected by its own labels, too
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
@@ -121,9 +124,9 @@ async def matched_form(
 def form_for(
     services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Coroutine[Any, Any, Form | None]:
-    """Return the Form in which a webhook receives the write, None if it does not apply; raise StatusError.
+    """Return the Form in which a webhook receives the write, None if it does not apply.
 
-    ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
+    Raise StatusError. ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
     if not hook.conditions.programs:
         return matched_form(services, hook.criteria, attributes, new)
@@ -163,10 +166,10 @@ def deadline_passed(attributes: Attributes) -> bool:
 async def call_webhook(
     services: PluginServices, hook: Hook, attributes: Attributes, form: Form, objects: ObjectPair, *, mutating: bool
 ) -> Response:
-    """Call a webhook and return its response; add its warnings and audit annotations to the write.
+    """Call a webhook and return its response.
 
-    Raises Failed and Rejected. Raises StatusError for a dry run that the webhook does not support (ADM-012), and if the
-    request exceeds its deadline during the call.
+    Add its warnings and audit annotations to the write. Raises Failed and Rejected. Raises StatusError for a dry run
+    that the webhook does not support (ADM-012), and if the request exceeds its deadline during the call.
     """
     if attributes.dry_run and not hook.supports_dry_run:
         raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -216,7 +219,10 @@ async def _post(services: PluginServices, hook: Hook, target: Target, attributes
 
 
 async def in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return the result of work on an object of ``size`` bytes; do the work in a thread if the object is large."""
+    """Return the result of work on an object of ``size`` bytes.
+
+    Do the work in a thread if the object is large.
+    """
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

@@ -80,7 +80,10 @@ class Live(Generic[T]):
                 changed()
 
     async def configured(self) -> bool:
-        """Wait until the cache is filled. Return false only if the collection has no values. Compiles no object."""
+        """Wait until the cache is filled.
+
+        Return false only if the collection has no values. Compiles no object.
+        """
         collection = self._collection
         if self._change != self._compiled_change and collection is not None:
             await collection.wait_ready()

@@ -1,4 +1,7 @@
-"""Evaluation of CEL expressions for a write: variables, budget, and match conditions (ADM-006)."""
+"""Evaluation of CEL expressions for a write: variables, budget, and match conditions.
+
+See ADM-006.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -49,7 +52,10 @@ def expression_variables(
 
 
 def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the variable ``request`` of expressions; fields that only an AdmissionReview has are empty or None."""
+    """Return the variable ``request`` of expressions.
+
+    Fields that only an AdmissionReview has are empty or None.
+    """
     return {"uid": "", **request(attributes, form), "object": None, "oldObject": None}
 
 
@@ -162,12 +168,13 @@ class Conditions:
         self.programs = programs
 
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
-        """Report whether all conditions hold; raise ConditionError for errors that the failurePolicy does not ignore.
+        """Report whether all conditions hold.
 
-        A false condition excludes the write, even if an earlier condition failed with an error. If the
-        failurePolicy ignores the errors, the result is false. In conditions, namespaceObject is null.
-        ``request.resource`` is the resource of the request. Objects and ``request.kind`` are in the version that the
-        webhook or policy matches (upstream: plugin/webhook/matchconditions).
+        Raise ConditionError for errors that the failurePolicy does not ignore. A false condition excludes the write,
+        even if an earlier condition failed with an error. If the failurePolicy ignores the errors, the result is false.
+        In conditions, namespaceObject is null. ``request.resource`` is the resource of the request. Objects and
+        ``request.kind`` are in the version that the webhook or policy matches (upstream:
+        plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True

@@ -68,10 +68,10 @@ _SYNTAX: dict[type, Callable[[Value], str]] = {
 
 
 def printable(raw: Any) -> Any:
-    """Return the data with GoData in place of each Native value. Raise NotFinite for infinity and NaN.
+    """Return the data with GoData in place of each Native value.
 
-    A Native (cel/raw.py) stands for a value that JSON cannot represent. An empty list is returned itself, not a copy,
-    since the caller recognises NO_SLICE (Go's nil slice, cel.objects) by identity.
+    Raise NotFinite for infinity and NaN. A Native (cel/raw.py) stands for a value that JSON cannot represent. An empty
+    list is returned itself, not a copy, since the caller recognises NO_SLICE (Go's nil slice, cel.objects) by identity.
     """
     if type(raw) is dict:
         return {name: printable(value) for name, value in raw.items()}

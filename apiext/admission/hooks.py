@@ -77,7 +77,10 @@ def _hook(configuration: str, webhook: Mapping[str, Any]) -> Hook:
 def conditions_of(
     name: str, kind: str, conditions: Sequence[Mapping[str, Any]] | None, *, ignore: bool, params: bool = False
 ) -> Conditions:
-    """Compile the match conditions of a webhook or policy; ``kind`` is "webhook" or "policy", as in metrics."""
+    """Compile the match conditions of a webhook or policy.
+
+    ``kind`` is "webhook" or "policy", as in metrics.
+    """
     within = environment(params=params)
     found = [
         (condition.get("name", ""), text, compiled(text, within, BOOL))

@@ -1,4 +1,7 @@
-"""LimitRanger: defaults and limits of the resources of pods and claims (upstream: plugin/pkg/admission/limitranger)."""
+"""LimitRanger: defaults and limits of the resources of pods and claims.
+
+Upstream: plugin/pkg/admission/limitranger.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -62,7 +65,10 @@ async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[li
 
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
-    """Set defaults in a pod. For each container, yield a note if its requests changed, and one if its limits did."""
+    """Set defaults in a pod.
+
+    For each container, yield a note if its requests changed, and one if its limits did.
+    """
     default_requests: dict[str, str] = {}
     default_limits: dict[str, str] = {}
     for limit in limits:
@@ -82,7 +88,10 @@ def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
 
 
 def _add(resources: Document, part: str, wanted: Mapping[str, str]) -> list[str]:
-    """Add missing amounts to the requests or limits of a container (``part``); return the names of these amounts."""
+    """Add missing amounts to the requests or limits of a container (``part``).
+
+    Return the names of these amounts.
+    """
     given = resources.get(part) or {}
     missing = sorted(wanted.keys() - given.keys())
     if missing:

@@ -44,7 +44,10 @@ class Rule(Struct, frozen=True):
         )
 
     def may_match(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Report whether the rule can match a write to a resource; ignore its versions, scope and names."""
+        """Report whether the rule can match a write to a resource.
+
+        Ignore its versions, scope and names.
+        """
         return (
             not self.operations.isdisjoint((operation, "*"))
             and not self.groups.isdisjoint((resource.group, "*"))
@@ -76,9 +79,10 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
 
 
 class Criteria(Struct, frozen=True):
-    """The matching part of a hook. In place of an invalid selector, it has the text of the error.
+    """The matching part of a hook.
 
-    Criteria without rules match all writes if ``any_resource`` is true; otherwise they match no write.
+    In place of an invalid selector, it has the text of the error. Criteria without rules match all writes if
+    ``any_resource`` is true; otherwise they match no write.
     """
 
     rules: tuple[Rule, ...]
@@ -97,7 +101,10 @@ class Criteria(Struct, frozen=True):
         return _form(self.rules, attributes, self.equivalent)
 
     def may_match(self, attributes: Attributes) -> bool:
-        """Report whether a write with this operation and resource may match; ignore exclusions and selectors."""
+        """Report whether a write with this operation and resource may match.
+
+        Ignore exclusions and selectors.
+        """
         if self.any_resource and not self.rules:
             return True
         if self.equivalent and attributes.definition is not None and attributes.definition.equivalents:
@@ -106,7 +113,10 @@ class Criteria(Struct, frozen=True):
         return any(rule.may_match(attributes.operation, resource, subresource) for rule in self.rules)
 
     def selects_object(self, new: View | None, old: View | None) -> bool:
-        """Report whether the object selector matches the new or the old labels; raise 500 for an invalid selector."""
+        """Report whether the object selector matches the new or the old labels.
+
+        Raise 500 for an invalid selector.
+        """
         selector = _readable(self.by_object)
         if selector.empty:
             return True
@@ -119,7 +129,10 @@ class Criteria(Struct, frozen=True):
         return isinstance(self.by_namespace, str) or not self.by_namespace.empty
 
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:
-        """Report whether the namespace selector matches these labels; raise 500 for an invalid selector."""
+        """Report whether the namespace selector matches these labels.
+
+        Raise 500 for an invalid selector.
+        """
         return _readable(self.by_namespace).matches(labels)
 
 

@@ -71,9 +71,9 @@ class Metrics:
         )
 
     def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
-        """Delete the metrics of a webhook of this type after its removal; ``names`` returns the configured webhooks.
+        """Delete the metrics of a webhook of this type after its removal.
 
-        Upstream never deletes these metrics.
+        ``names`` returns the configured webhooks. Upstream never deletes these metrics.
         """
         self._configured[type] = names
 
@@ -98,7 +98,10 @@ class Metrics:
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the distributions of allowed writes for plug-ins in a phase; with ``whole``, add that of the phase."""
+        """Return the distributions of allowed writes for plug-ins in a phase.
+
+        With ``whole``, add that of the phase.
+        """
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
@@ -120,7 +123,10 @@ class Metrics:
         self._open.slot(name, type).add(1)
 
     def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:
-        """Observe the match conditions of a webhook or policy; ``labels`` are name, kind, type and operation."""
+        """Observe the match conditions of a webhook or policy.
+
+        ``labels`` are name, kind, type and operation.
+        """
         self._conditions.slot(*labels).observe(seconds)
         if excluded:
             self._exclusions.slot(*labels).add(1)

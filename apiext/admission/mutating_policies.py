@@ -59,7 +59,10 @@ class _Round:
         self._patched = False  # upstream: a patch without effect also counts as a mutation
 
     async def run(self) -> Document:
-        """Find the policies that match, then apply them; return the mutated object. Raises StatusError."""
+        """Find the policies that match, then apply them; return the mutated object.
+
+        Raises StatusError.
+        """
         found = await self._invocations()
         if found:
             await self._policy_run.namespace()
@@ -94,7 +97,10 @@ class _Round:
     async def _invoke(
         self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, reinvocation: Reinvocation
     ) -> None:
-        """Apply a policy if its match conditions hold; in the second round, only if it must be reinvoked."""
+        """Apply a policy if its match conditions hold.
+
+        In the second round, only if it must be reinvoked.
+        """
         policy_run, policy = self._policy_run, bound.policy
         objects = await self._versions.objects(bound.form)
         variables = with_param(await policy_run.variables(bound.form, objects), policy, param)
@@ -120,7 +126,10 @@ class _Round:
             reinvocation.note_call(key)
 
     async def _mutated(self, bound: BoundPolicy[Mutations], variables: dict[str, Any], document: View) -> Document:
-        """Return the object after all mutations of a policy. As upstream, continue after a mutation that failed."""
+        """Return the object after all mutations of a policy.
+
+        As upstream, continue after a mutation that failed.
+        """
         attributes, policy = self._policy_run.attributes, bound.policy
         assert attributes.definition is not None
         kind = kind_of(bound.form, served_in(attributes.definition, bound.form), attributes.subresource)

@@ -1,4 +1,7 @@
-"""Mutations of a mutating policy: apply configurations and JSON patches (upstream: plugin/policy/mutating/patch)."""
+"""Mutations of a mutating policy: apply configurations and JSON patches.
+
+Upstream: plugin/policy/mutating/patch.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -96,7 +99,10 @@ class Mutation(Struct, frozen=True):
 
 
 class Mutations(Struct, frozen=True):
-    """The mutations of a policy, in order; ``reinvoke`` is true if the reinvocationPolicy is IfNeeded."""
+    """The mutations of a policy, in order.
+
+    ``reinvoke`` is true if the reinvocationPolicy is IfNeeded.
+    """
 
     mutations: Sequence[Mutation]
     reinvoke: bool
@@ -156,7 +162,10 @@ def _apply(kind: Kind, original: View, value: Value) -> Document:
 
 
 def _cloned(raw: Any) -> Any:
-    """Return a copy without fields whose value is NO_SLICE, Go's nil slice. Upstream drops these when it decodes."""
+    """Return a copy without fields whose value is NO_SLICE, Go's nil slice.
+
+    Upstream drops these when it decodes.
+    """
     if type(raw) is dict:
         return {name: _cloned(value) for name, value in raw.items() if value is not NO_SLICE}
     return [_cloned(value) for value in raw] if type(raw) is list else raw
@@ -202,7 +211,10 @@ def _check_types(value: Value) -> None:
 
 
 def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of atomic lists and maps in an apply configuration; an apply would replace all their items."""
+    """Yield the paths of atomic lists and maps in an apply configuration.
+
+    An apply would replace all their items.
+    """
     if isinstance(value, dict) and of.map is not None:
         if not of.map.granular:
             yield path
@@ -220,7 +232,10 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
 
 
 def _patch(kind: Kind, original: View, value: Value) -> Document:
-    """Apply a JSON patch; return the object unchanged if a ``test`` operation of the patch fails."""
+    """Apply a JSON patch.
+
+    Return the object unchanged if a ``test`` operation of the patch fails.
+    """
     operations = [_operation(one) for one in elements(value)]
     _check_size(operations)
     try:

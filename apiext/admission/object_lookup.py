@@ -1,4 +1,7 @@
-"""Find stored objects for plug-ins of built-in kinds; create the error with which such a plug-in denies a write."""
+"""Find stored objects for plug-ins of built-in kinds.
+
+Create the error with which such a plug-in denies a write.
+"""
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.plugin_services import Authorizer
@@ -22,7 +25,10 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 class ObjectLookup:
-    """Finds stored objects for plug-ins; ``authorize(user, question)`` checks a permission of a user."""
+    """Finds stored objects for plug-ins.
+
+    ``authorize(user, question)`` checks a permission of a user.
+    """
 
     __slots__ = ("_catalog", "_store", "authorize")
 
@@ -34,9 +40,10 @@ class ObjectLookup:
     async def find(
         self, resource: GroupResource, name: str, namespace: str = "", *, cached: bool = False
     ) -> View | None:
-        """Return the newest state of an object, None if it does not exist or its resource is not served.
+        """Return the newest state of an object.
 
-        With ``cached``, return the cached state instead, if there is one.
+        Return None if it does not exist or its resource is not served. With ``cached``, return the cached state
+        instead, if there is one.
         """
         found = self._served(resource)
         if found is None:

@@ -14,7 +14,10 @@ P = TypeVar("P", bound=Plugin)
 
 
 class _OnDemand(Generic[P]):
-    """A plug-in whose modules are imported at the first write to which it applies; this write waits for the import."""
+    """A plug-in whose modules are imported at the first write to which it applies.
+
+    This write waits for the import.
+    """
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
         """Store ``load``, which imports the modules and returns the function that creates the plug-in.

@@ -15,7 +15,10 @@ from apiext.storage.store import Entry, StoreError
 
 
 class ConfigurationError(Exception):
-    """A policy or binding that cannot be used; its failurePolicy decides whether this denies the write."""
+    """A policy or binding that cannot be used.
+
+    Its failurePolicy decides whether this denies the write.
+    """
 
 
 class UnknownKind(ConfigurationError):
@@ -23,7 +26,10 @@ class UnknownKind(ConfigurationError):
 
 
 class Params:
-    """Finds parameters in the cache of their resource; if a named parameter is missing there, in the store."""
+    """Finds parameters in the cache of their resource.
+
+    If a named parameter is missing there, in the store.
+    """
 
     __slots__ = ("_catalog", "_services", "_store")
 
@@ -35,11 +41,12 @@ class Params:
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
-        """Return the objects to which a binding refers; raise ConfigurationError, or StatusError if a conversion fails.
+        """Return the objects to which a binding refers.
 
-        Return [None] without a reference or a ``kind``. As upstream, the returned objects of built-in kinds lack
-        apiVersion, kind and managedFields, except in the groups in _NO_CLIENT. ``kind`` is the policy's paramKind as
-        (apiVersion, kind). ``namespace`` is the namespace of the write, empty for a cluster-scoped object.
+        Raise ConfigurationError, or StatusError if a conversion fails. Return [None] without a reference or a ``kind``.
+        As upstream, the returned objects of built-in kinds lack apiVersion, kind and managedFields, except in the
+        groups in _NO_CLIENT. ``kind`` is the policy's paramKind as (apiVersion, kind). ``namespace`` is the namespace
+        of the write, empty for a cluster-scoped object.
         """
         if kind is None:
             return [None]
@@ -59,7 +66,10 @@ class Params:
         return found
 
     def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
-        """Return the resource and version of a kind, given as (apiVersion, kind); raises UnknownKind."""
+        """Return the resource and version of a kind, given as (apiVersion, kind).
+
+        Raises UnknownKind.
+        """
         found: dict[tuple[str, str], tuple[ServedResource, ServedVersion]] = self._catalog.current.compute_once(
             "resources by apiVersion and kind", _by_kind
         )
@@ -124,7 +134,10 @@ def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, Se
 
 
 def _namespace_of_params(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
-    """Return the namespace of the parameters, None for a cluster-scoped kind; raise ConfigurationError."""
+    """Return the namespace of the parameters, None for a cluster-scoped kind.
+
+    Raise ConfigurationError.
+    """
     given = ref.get("namespace") or ""
     if not served.names.namespaced:
         if given:

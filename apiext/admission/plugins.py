@@ -1,4 +1,7 @@
-"""The plug-ins of a server in upstream's order, with the names that command-line flags use (ADM-001)."""
+"""The plug-ins of a server in upstream's order, with the names that command-line flags use.
+
+See ADM-001.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
@@ -73,10 +76,11 @@ def plugins(
     admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
-    """Return the plug-ins for whose names ``admits`` is true; they read configurations from the cache of the store.
+    """Return the plug-ins for whose names ``admits`` is true.
 
-    ``posters`` returns the webhook client for the name of a plug-in. The code for webhooks, policies and CEL is
-    imported at the first write while a webhook or policy is configured.
+    They read configurations from the cache of the store. ``posters`` returns the webhook client for the name of a
+    plug-in. The code for webhooks, policies and CEL is imported at the first write while a webhook or policy is
+    configured.
     """
 
     @cache
@@ -135,5 +139,8 @@ def plugins(
 
 
 def _imported(module: str, name: str) -> Any:
-    """Return a function or class of a module in apiext.admission; import the module now (decision 36)."""
+    """Return a function or class of a module in apiext.admission; import the module now.
+
+    See decision 36.
+    """
     return getattr(import_module(f"apiext.admission.{module}"), name)

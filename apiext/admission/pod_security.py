@@ -197,7 +197,10 @@ def _is_relaxed(before: Level, now: Level) -> bool:
 
 
 def _evaluate(attributes: Attributes, policy: Policy, pod: View, *, enforces: bool) -> None:
-    """Raise 403 for a pod that violates the enforced level; report violations of ``audit`` and ``warn``."""
+    """Raise 403 for a pod that violates the enforced level.
+
+    Report violations of ``audit`` and ``warn``.
+    """
     from apiext.admission.pod_security_checks import Violation, describe, violations  # imported here as in _warnings
 
     known: dict[Level, list[Violation]] = {}
@@ -250,7 +253,10 @@ def _is_significant(new: View, old: View) -> bool:
 
 
 def _most_different(pods: Sequence[View]) -> list[View]:
-    """Return the pods in this order: one of each controller, and all without a controller; then the other pods."""
+    """Return the pods in this order: one of each controller, and all without a controller.
+
+    Then the other pods.
+    """
     first, more, seen = list[View](), list[View](), set[str]()
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or ()

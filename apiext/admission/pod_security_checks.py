@@ -41,7 +41,10 @@ class Since(NamedTuple):
 
 
 def violations(level: str, minor: int | None, metadata: View, spec: View) -> list[Violation]:
-    """Return the violations of a pod; ``minor`` is the minor version of the level, None for the latest."""
+    """Return the violations of a pod.
+
+    ``minor`` is the minor version of the level, None for the latest.
+    """
     newest = _NEWEST if minor is None else min(minor, _NEWEST)
     return [found for check in _checks(level, newest) if (found := check(metadata, spec)) is not None]
 

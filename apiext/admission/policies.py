@@ -1,4 +1,7 @@
-"""Shared parts of the plug-ins for mutating and validating policies (upstream: plugin/policy/generic)."""
+"""Shared parts of the plug-ins for mutating and validating policies.
+
+Upstream: plugin/policy/generic.
+"""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -77,7 +80,10 @@ class Policies(Generic[C]):
 
 
 class NoNamespace(Exception):
-    """The namespace of the write does not exist. As upstream, the write fails, whatever the failurePolicy is."""
+    """The namespace of the write does not exist.
+
+    As upstream, the write fails, whatever the failurePolicy is.
+    """
 
     @property
     def status(self) -> StatusError:
@@ -94,7 +100,10 @@ class BoundPolicy(Struct, Generic[C], frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """One denial, with the names of policy and binding; without a binding, the policy itself causes the denial."""
+    """One denial, with the names of policy and binding.
+
+    Without a binding, the policy itself causes the denial.
+    """
 
     policy: str
     binding: str | None
@@ -103,9 +112,9 @@ class Denial(Struct, frozen=True):
 
 
 class PolicyRun(Generic[C]):
-    """The policies that may match one write, and their denials; ``new`` is the object after earlier plug-ins.
+    """The policies that may match one write, and their denials.
 
-    ``bindings`` maps the name of a policy to its bindings.
+    ``new`` is the object after earlier plug-ins. ``bindings`` maps the name of a policy to its bindings.
     """
 
     __slots__ = (
@@ -155,7 +164,10 @@ class PolicyRun(Generic[C]):
                     yield BoundPolicy(policy, binding, form)
 
     async def _form(self, policy: Policy[C]) -> Form | None:
-        """Return the Form in which a policy matches the write, None if it does not match or is unusable."""
+        """Return the Form in which a policy matches the write.
+
+        Return None if it does not match or is unusable.
+        """
         try:
             form = await calls.matched_form(self.services, policy.criteria, self.attributes, self.new)
             if form is not None and policy.param_kind is not None:
@@ -175,7 +187,10 @@ class PolicyRun(Generic[C]):
             return False
 
     async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
-        """Return the parameters of a binding, [None] without paramKind or paramRef; raise an error of UNUSABLE."""
+        """Return the parameters of a binding, [None] without paramKind or paramRef.
+
+        Raise an error of UNUSABLE.
+        """
         namespace = self.attributes.plugin_namespace
         return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)
 

@@ -26,9 +26,10 @@ C = TypeVar("C")
 
 
 class Policy(Struct, Generic[C], frozen=True, eq=False):
-    """A compiled policy. ``param_kind`` is the (apiVersion, kind) of its parameters, None without parameters.
+    """A compiled policy.
 
-    ``variables`` is name → (expression, program or error), in order. ``content`` is Validations or Mutations.
+    ``param_kind`` is the (apiVersion, kind) of its parameters, None without parameters. ``variables`` is name →
+    (expression, program or error), in order. ``content`` is Validations or Mutations.
     """
 
     name: str
@@ -67,7 +68,10 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class EnvironmentFactory(Protocol):
-    """A function that returns the CEL environment of one policy; it declares the policy's params and variables."""
+    """A function that returns the CEL environment of one policy.
+
+    It declares the policy's params and variables.
+    """
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
@@ -126,7 +130,10 @@ class PolicyEvaluation:
         self._loop_budget = LoopBudget()
 
     async def run(self, text: str, program: Compiled) -> tuple[Value, str]:
-        """Return the value of an expression and an empty error, or None and the error text. Raises OutOfBudget."""
+        """Return the value of an expression and an empty error, or None and the error text.
+
+        Raises OutOfBudget.
+        """
         if isinstance(program, str):
             return None, f"compilation error: {program}"
         await self._loop_budget.pause()

@@ -238,7 +238,10 @@ def _pod_in_scope(requirement: Requirement, pod: View) -> bool:
 
 
 def _selects(requirement: Requirement, value: str) -> bool:
-    """Report whether a requirement selects a value, as a label selector does; an empty value means no value."""
+    """Report whether a requirement selects a value, as a label selector does.
+
+    An empty value means no value.
+    """
     if requirement.operator == "Exists":
         return bool(value)
     if requirement.operator == "DoesNotExist":

@@ -226,9 +226,10 @@ class _Use(NamedTuple):
 
 
 def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str, Amounts]") -> dict[int, _Use]:
-    """Return index → new usage of each quota that applies to a write; raise 403 if a quota denies the write.
+    """Return index → new usage of each quota that applies to a write.
 
-    ``charged`` is uid of a quota → amounts of this write that the usage of the quota already includes.
+    Raise 403 if a quota denies the write. ``charged`` is uid of a quota → amounts of this write that the usage of the
+    quota already includes.
     """
     from apiext.admission import quota_usage as usage  # imported here as in ResourceQuota.review
     from apiext.go_types.quantities import value_of

@@ -1,4 +1,7 @@
-"""AdmissionReviews: the request to a webhook, and the validation of its response (ADM-007, ADM-009, ADM-010)."""
+"""AdmissionReviews: the request to a webhook, and the validation of its response.
+
+See ADM-007, ADM-009, ADM-010.
+"""
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence

@@ -29,7 +29,10 @@ class Reinvocation:
         self._called.clear()
 
     def enter(self, new: View | None) -> None:
-        """Begin the second round; record a change if ``new`` differs from the plug-in's result of the first round."""
+        """Begin the second round.
+
+        Record a change if ``new`` differs from the plug-in's result of the first round.
+        """
         if new is not self._last_result and not same(new, self._last_result):
             self.note_change()
 
@@ -56,7 +59,10 @@ class Rounds:
         return found
 
     def next(self) -> bool:
-        """Begin the second round if a plug-in needs it; report whether it begins. There is no third round."""
+        """Begin the second round if a plug-in needs it; report whether it begins.
+
+        There is no third round.
+        """
         if self.second or not self.second_needed:
             return False
         self.second = True

@@ -1,4 +1,7 @@
-"""ServiceAccount: a pod's service account, its token and secrets (upstream: plugin/pkg/admission/serviceaccount)."""
+"""ServiceAccount: a pod's service account, its token and secrets.
+
+Upstream: plugin/pkg/admission/serviceaccount.
+"""
 
 import asyncio
 import random
@@ -34,9 +37,9 @@ _TOKEN: View = {
 
 
 async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the service account of a new pod, mount the account's token, and set imagePullSecrets; then check the pod.
+    """Set the service account of a new pod, mount the account's token, and set imagePullSecrets.
 
-    A pod without imagePullSecrets gets those of the account. A mirror pod is only checked.
+    Then check the pod. A pod without imagePullSecrets gets those of the account. A mirror pod is only checked.
     """
     if attributes.operation != "CREATE":
         return

@@ -54,7 +54,10 @@ def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Docum
 
 
 def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
-    """Yield each kind that the policy matches, with the environment of its expressions; skip kinds without a schema."""
+    """Yield each kind that the policy matches, with the environment of its expressions.
+
+    Skip kinds without a schema.
+    """
     param_kind = spec.get("paramKind")
     params: Declared | Type | None = None
     if param_kind is not None:
@@ -127,9 +130,10 @@ def _fault(within: Environment, text: str) -> str:
 
 
 def resolved(reference: str, schemas: Mapping[str, View]) -> View | None:
-    """Return a schema of an OpenAPI document with all references resolved; None if the document lacks the schema.
+    """Return a schema of an OpenAPI document with all references resolved.
 
-    A recursive reference becomes an object without properties (upstream: resolver.PopulateRefs).
+    Return None if the document lacks the schema. A recursive reference becomes an object without properties (upstream:
+    resolver.PopulateRefs).
     """
     return _resolved({"$ref": _PREFIX + reference}, schemas, ())
 

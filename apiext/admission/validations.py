@@ -122,7 +122,10 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
 
 
 def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the variables of validations; the metadata of namespaceObject has only the fields that upstream shows."""
+    """Return the variables of validations.
+
+    The metadata of namespaceObject has only the fields that upstream shows.
+    """
     namespace = variables.get("namespaceObject")
     if namespace is None:
         return variables
@@ -167,10 +170,11 @@ async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) 
 async def _messages(
     policy: Policy[Validations], variables: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
-    """Return the result of each messageExpression; empty if it is absent, unusable or not evaluated.
+    """Return the result of each messageExpression.
 
-    The cost counts for ``budget``; raises OutOfBudget. Upstream also evaluates the messageExpressions of validations
-    that hold. This function does so only if their cost could exhaust the budget.
+    The result is empty if it is absent, unusable or not evaluated. The cost counts for ``budget``; raises OutOfBudget.
+    Upstream also evaluates the messageExpressions of validations that hold. This function does so only if their cost
+    could exhaust the budget.
     """
     work = PolicyEvaluation(policy, variables)
     work.budget = budget
@@ -190,7 +194,10 @@ async def _messages(
 
 
 def _text(value: Value, fault: str) -> str:
-    """Return the stripped result of a messageExpression; empty if it is no string, too long or has a line break."""
+    """Return the stripped result of a messageExpression.
+
+    The result is empty if it is no string, too long or has a line break.
+    """
     text = "" if fault or not isinstance(value, str) else value.strip()
     return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
 

@@ -54,7 +54,10 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Prune, coerce and default an object from a webhook, like a request body (ADM-014); raise 500 on failure."""
+    """Prune, coerce and default an object from a webhook, like a request body (ADM-014).
+
+    Raise 500 on failure.
+    """
     if served.model.typed:
         check_type(document, *_type_of(served, subresource))
     else:
@@ -89,10 +92,10 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
 
 
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
-    """Return the version of a custom object in a webhook's response, None if it is the version of the Form.
+    """Return the version of a custom object in a webhook's response.
 
-    Also return None for a built-in kind, a Scale, and an object of another group. Raise StatusError (500) for a version
-    that the definition does not have.
+    Return None if it is the version of the Form. Also return None for a built-in kind, a Scale, and an object of
+    another group. Raise StatusError (500) for a version that the definition does not have.
     """
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
@@ -108,7 +111,10 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 
 
 def pruned(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Prune and coerce an object that policies mutated; raise 500 if its group changed or its kind is missing."""
+    """Prune and coerce an object that policies mutated.
+
+    Raise 500 if its group changed or its kind is missing.
+    """
     _check_group(served, subresource, document)
     if served.endpoints[
         subresource
@@ -119,7 +125,10 @@ def pruned(served: ServedVersion, subresource: str, document: Document) -> Docum
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:
-    """Restore kind and apiVersion that a webhook or policy removed from an object; raise 500 if they changed."""
+    """Restore kind and apiVersion that a webhook or policy removed from an object.
+
+    Raise 500 if they changed.
+    """
     _check_texts(document)
     version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
     if (version, name) != (api_version, kind):
@@ -223,9 +232,9 @@ class Versions:
         return found
 
     async def change(self, form: Form, new: Document, normalize: Normalize = normalized) -> Document:
-        """Replace the new object by a hook's result; return the result in the version of the request.
+        """Replace the new object by a hook's result.
 
-        A result in another version is converted and then normalized.
+        Return the result in the version of the request. A result in another version is converted and then normalized.
         """
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:

@@ -61,7 +61,10 @@ class _Webhooks:
 
 
 class MutatingWebhooks(_Webhooks):
-    """The plug-in: calls mutating webhooks one after the other, each with the previous result (ADM-004)."""
+    """The plug-in: calls mutating webhooks one after the other, each with the previous result.
+
+    See ADM-004.
+    """
 
     __slots__ = ()
     name = "MutatingAdmissionWebhook"
@@ -185,7 +188,10 @@ def _text(annotation: Document) -> str:
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:
-    """Return the operations of a JSON patch, empty for null; raise Failed if it is not a list of operations."""
+    """Return the operations of a JSON patch, empty for null.
+
+    Raise Failed if it is not a list of operations.
+    """
     try:
         operations, _ = decode_json(response.patch)
         if operations is None:
@@ -200,9 +206,9 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
 
 
 def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations: list[Any]) -> tuple[bool, Document]:
-    """Apply a patch, then prune and default (ADM-014); return (whether the object changed, the object).
+    """Apply a patch, then prune and default (ADM-014).
 
-    The caller prunes a result that is in another version.
+    Return (whether the object changed, the object). The caller prunes a result that is in another version.
     """
     assert objects.new is not None
     assert attributes.definition is not None
@@ -217,14 +223,20 @@ def _patched(attributes: Attributes, form: Form, objects: ObjectPair, operations
 
 
 class ValidatingWebhooks(_Webhooks):
-    """The plug-in: calls validating webhooks in parallel; each receives the final object (ADM-004)."""
+    """The plug-in: calls validating webhooks in parallel; each receives the final object.
+
+    See ADM-004.
+    """
 
     __slots__ = ()
     name = "ValidatingAdmissionWebhook"
     type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
-        """Call the webhooks that apply; raise the first denial, in the order of the webhooks, as StatusError."""
+        """Call the webhooks that apply.
+
+        Raise the first denial, in the order of the webhooks, as StatusError.
+        """
         versions = Versions(attributes, self._services.convert, attributes.new)
         matching: list[tuple[Hook, Form, ObjectPair]] = []
         loop_budget = LoopBudget()
@@ -252,7 +264,10 @@ class ValidatingWebhooks(_Webhooks):
     async def _denial(
         self, attributes: Attributes, index: int, hook: Hook, form: Form, objects: ObjectPair
     ) -> StatusError | None:
-        """Call a webhook; return the error with which it denies the write, None if the write may continue."""
+        """Call a webhook.
+
+        Return the error with which it denies the write, None if the write may continue.
+        """
         observed = Observed(self._services, hook, attributes.operation, "validating")
         try:
             await calls.call_webhook(self._services, hook, attributes, form, objects, mutating=False)

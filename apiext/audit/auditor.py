@@ -27,7 +27,10 @@ class Backend(Protocol):
         """Start the backend's tasks."""
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return a future: True if the event is recorded, else False."""
+        """Accept an event.
+
+        If the request must wait, return a future: True if the event is recorded, else False.
+        """
 
     async def stop(self) -> None:
         """Send the remaining events."""
@@ -54,7 +57,10 @@ class Auditor:
         return found
 
     async def record(self, event: Event) -> bool:
-        """Send an event to all backends, and wait; return False if a backend in mode blocking-strict failed."""
+        """Send an event to all backends, and wait.
+
+        Return False if a backend in mode blocking-strict failed.
+        """
         success = True
         for strict, waiting in self._put(event):
             sent = await waiting
@@ -84,7 +90,10 @@ class Auditor:
 
 
 def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor | None:
-    """Return the audit log, None if no policy or no backend is configured; raise ConfigError and OSError."""
+    """Return the audit log, None if no policy or no backend is configured.
+
+    Raise ConfigError and OSError.
+    """
     if not config.policy_file:
         if config.log_path or config.webhook_file:
             warn("the server audits no request without --audit-policy-file")

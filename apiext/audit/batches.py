@@ -22,7 +22,10 @@ Deliver = Callable[[Sequence[Event]], Awaitable[object]]
 
 
 class Batches:
-    """A buffer of events, and the task that sends them; it sends at most ``parallel`` batches concurrently."""
+    """A buffer of events, and the task that sends them.
+
+    It sends at most ``parallel`` batches concurrently.
+    """
 
     __slots__ = (
         "_closing",

@@ -1,4 +1,7 @@
-"""Audit events: the collected attributes of a request, and their JSON as in kube-apiserver (AUD-001, AUD-002)."""
+"""Audit events: the collected attributes of a request, and their JSON as in kube-apiserver.
+
+See AUD-001, AUD-002.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -72,7 +75,10 @@ class User(Protocol):
 
 
 class RequestAttributes(Struct, frozen=True):
-    """The attributes of a request that are known before its response; ``received`` is a Unix time."""
+    """The attributes of a request that are known before its response.
+
+    ``received`` is a Unix time.
+    """
 
     audit_id: str
     uri: str

@@ -35,7 +35,10 @@ class Rotation(Struct, frozen=True):
 
 
 class ProcessLock:
-    """A lock for processes that write to one destination; the kernel releases it when its process ends."""
+    """A lock for processes that write to one destination.
+
+    The kernel releases it when its process ends.
+    """
 
     __slots__ = ("_lock",)
 

@@ -61,7 +61,10 @@ class Log:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return a future: True if the event is written, else False."""
+        """Accept an event.
+
+        If the request must wait, return a future: True if the event is written, else False.
+        """
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -128,7 +131,10 @@ class Log:
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
-        """Let requests continue that wait for a blocked destination; the thread may still write their events."""
+        """Let requests continue that wait for a blocked destination.
+
+        The thread may still write their events.
+        """
         self._blocked = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
         self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")

@@ -33,7 +33,10 @@ class Verdict(Struct, frozen=True):
 
 
 class Resources(Struct, frozen=True):
-    """Resources of an API group. Empty ``resources`` match all resources, empty ``names`` match all objects."""
+    """Resources of an API group.
+
+    Empty ``resources`` match all resources, empty ``names`` match all objects.
+    """
 
     group: str = ""
     resources: tuple[str, ...] = ()
@@ -91,7 +94,10 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 class Policy(Struct, frozen=True):
-    """Rules; the first rule that matches a request gives its verdict. Requests without a match are not audited."""
+    """Rules; the first rule that matches a request gives its verdict.
+
+    Requests without a match are not audited.
+    """
 
     rules: tuple[Rule, ...]
 

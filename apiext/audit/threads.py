@@ -58,7 +58,10 @@ def _settled(future: asyncio.Future[Any], settle: Callable[[Any], None], found: 
 
 
 class Background:
-    """Runs background jobs in a thread, one at a time; a new job replaces a queued job that has not started."""
+    """Runs background jobs in a thread, one at a time.
+
+    A new job replaces a queued job that has not started.
+    """
 
     __slots__ = ("_lock", "_next", "_runs")
 

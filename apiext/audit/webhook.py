@@ -48,7 +48,10 @@ class Webhook:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Accept an event; if the request must wait, return a future: True if the event is delivered, else False."""
+        """Accept an event.
+
+        If the request must wait, return a future: True if the event is delivered, else False.
+        """
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -128,7 +131,10 @@ class Webhook:
 
 
 def _parts(lines: Sequence[bytes], max_bytes: int) -> Iterator[list[bytes]]:
-    """Split lines into lists of at most ``max_bytes`` bytes (0: no limit). A longer line is a list of its own."""
+    """Split lines into lists of at most ``max_bytes`` bytes (0: no limit).
+
+    A longer line is a list of its own.
+    """
     found: list[bytes] = []
     size = 0
     for line in lines:

@@ -1,4 +1,7 @@
-"""Authentication: bearer tokens, client certificates, and anonymous requests (AUT-001, AUT-002)."""
+"""Authentication: bearer tokens, client certificates, and anonymous requests.
+
+See AUT-001, AUT-002.
+"""
 
 import hashlib
 import hmac
@@ -25,10 +28,10 @@ class Authenticator(Protocol):
     uses_credentials: bool
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user; None without a credential. Raises BadCredential for an invalid credential.
+        """Return the user; None without a credential.
 
-        ``authorization`` is the header's value, empty if it is absent; ``certificate_user`` is the user of the client
-        certificate.
+        Raises BadCredential for an invalid credential. ``authorization`` is the header's value, empty if it is absent;
+        ``certificate_user`` is the user of the client certificate.
         """
 
 
@@ -58,7 +61,10 @@ class NoAuthentication:
 
 
 def bearer_token(authorization: str) -> str:
-    """Return the bearer token of an Authorization header, or an empty string; ignore text after the token."""
+    """Return the bearer token of an Authorization header, or an empty string.
+
+    Ignore text after the token.
+    """
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
@@ -89,9 +95,10 @@ class Credentials:
         return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user of the client certificate or else of the bearer token; None if the request has neither.
+        """Return the user of the client certificate or else of the bearer token.
 
-        Raises BadCredential for an invalid token, and for an invalid certificate without a token.
+        Return None if the request has neither. Raises BadCredential for an invalid token, and for an invalid
+        certificate without a token.
         """
         if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
@@ -177,10 +184,10 @@ REFUSED_HOLDER = Holder(REFUSED, False)
 
 
 def user_of_certificate(der: bytes) -> User | None:
-    """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
+    """Return the user that a verified client certificate names: CN is the user, each O a group.
 
-    Return REFUSED if a uid in the certificate is empty or not a string, or if there are several uids. Raises ValueError
-    for a malformed certificate.
+    Return None without a CN. Return REFUSED if a uid in the certificate is empty or not a string, or if there are
+    several uids. Raises ValueError for a malformed certificate.
     """
     # this import takes 40 ms, so it happens at the first client with a certificate, not at the start
     from cryptography.x509 import ObjectIdentifier

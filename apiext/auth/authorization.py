@@ -1,4 +1,7 @@
-"""Authorization: the attributes of a request, the modes, and the message of a denial (AUT-003, ERR-18)."""
+"""Authorization: the attributes of a request, the modes, and the message of a denial.
+
+See AUT-003, ERR-18.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
@@ -17,7 +20,10 @@ PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
 class Attributes(Struct, frozen=True):
-    """An action that a user requests. ``at_path`` is true for an action on a path that is not a resource."""
+    """An action that a user requests.
+
+    ``at_path`` is true for an action on a path that is not a resource.
+    """
 
     user: User
     verb: str
@@ -32,7 +38,10 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """A decision about an action, with the reason for the client. Its truth value is ``allowed``."""
+    """A decision about an action, with the reason for the client.
+
+    Its truth value is ``allowed``.
+    """
 
     allowed: bool
     reason: str = ""

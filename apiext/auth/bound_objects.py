@@ -10,11 +10,17 @@ INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"
 
 
 class BadToken(ValueError):
-    """A token of this server that is invalid or has become invalid; the message is upstream's (pkg/serviceaccount)."""
+    """A token of this server that is invalid or has become invalid.
+
+    The message is upstream's (pkg/serviceaccount).
+    """
 
 
 class Unbound(BadToken):
-    """A token that is invalid by the cached service account or bound object; the store may have a newer object."""
+    """A token that is invalid by the cached service account or bound object.
+
+    The store may have a newer object.
+    """
 
 
 class Account(Struct, frozen=True):

@@ -65,12 +65,18 @@ class Authority(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Report whether key and certificate belong together; after a crash, only one of the files may be new."""
+        """Report whether key and certificate belong together.
+
+        After a crash, only one of the files may be new.
+        """
         return self.key.public_key() == self.certificate.public_key()
 
 
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
-    """Return the DNS names and IP addresses for the serving certificate; raise ValueError for an invalid name."""
+    """Return the DNS names and IP addresses for the serving certificate.
+
+    Raise ValueError for an invalid name.
+    """
     for name in extra:
         _general_name(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
@@ -78,11 +84,11 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority of a directory; create one if it is missing, unusable, or expires soon.
+    """Return the authority of a directory.
 
-    An authority is unusable if it begins in the future, or if its key does not match. The certificate of a replaced
-    authority stays in the file until it expires, so that clients and the server still trust it. Raises OSError and
-    ValueError for files that cannot be read.
+    Create one if it is missing, unusable, or expires soon. An authority is unusable if it begins in the future, or if
+    its key does not match. The certificate of a replaced authority stays in the file until it expires, so that clients
+    and the server still trust it. Raises OSError and ValueError for files that cannot be read.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
@@ -125,7 +131,10 @@ def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 def load_serving(
     directory: Path, authority: Authority, names: Sequence[str], clock: Callable[[], datetime] = now
 ) -> Serving:
-    """Return the serving certificate of a directory; create one if it is missing, unusable, or expires soon."""
+    """Return the serving certificate of a directory.
+
+    Create one if it is missing, unusable, or expires soon.
+    """
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
     if _is_usable(certificate_file, key_file, authority, names, clock()):
         certificate = _certificate(certificate_file)
@@ -180,7 +189,10 @@ def given_serving(certificate: Path, key: Path) -> Serving:
 def issue_client(
     authority: Authority, user: str, groups: Sequence[str] = (), life: timedelta = _LEAF_LIFE
 ) -> tuple[bytes, bytes]:
-    """Issue a client certificate; return certificate and key (PEM). The user is the CN, each group is an O."""
+    """Issue a client certificate; return certificate and key (PEM).
+
+    The user is the CN, each group is an O.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = _leaf(authority, key, _Holder(user, ExtendedKeyUsageOID.CLIENT_AUTH, groups), now(), life)
     return certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key)

@@ -1,8 +1,8 @@
-"""RBAC: an index of the rules of each role, an index of bindings by subject, and decisions (AUT-003).
+"""RBAC: an index of the rules of each role, an index of bindings by subject, and decisions.
 
-This module does no I/O. ``Policy`` caches the grants of a user in a namespace. A change of a role or binding in the
-namespace clears the cached grants of the namespace. A change of a cluster role or cluster role binding clears all
-cached grants.
+See AUT-003. This module does no I/O. ``Policy`` caches the grants of a user in a namespace. A change of a role or
+binding in the namespace clears the cached grants of the namespace. A change of a cluster role or cluster role binding
+clears all cached grants.
 """
 
 from bisect import bisect_right
@@ -36,7 +36,10 @@ class _Row(NamedTuple):
     most_keys: int
 
     def allows(self, verb: str, group: str, name: str | None) -> bool:
-        """Report whether the rule allows a verb on an object of a group; ``name`` None stands for all names."""
+        """Report whether the rule allows a verb on an object of a group.
+
+        ``name`` None stands for all names.
+        """
         return (
             (self.verbs is None or verb in self.verbs)
             and (self.groups is None or group in self.groups)
@@ -106,7 +109,10 @@ class _Rows:
                     keyed.setdefault((name, verb, group), []).append(row)
 
     def allow(self, verb: str, group: str, name: str | None) -> bool:
-        """Report whether a rule allows a verb on an object of a group; ``name`` None stands for all names."""
+        """Report whether a rule allows a verb on an object of a group.
+
+        ``name`` None stands for all names.
+        """
         if self._index is None:
             return any(row.allows(verb, group, name) for row in self._listed)
         for (by_name, by_verb, by_group), keyed in self._index.items():
@@ -189,9 +195,10 @@ class _Paths:
 
 
 class Role:
-    """The rules of a role, indexed by resource and by path. The index needs memory in proportion to the rules.
+    """The rules of a role, indexed by resource and by path.
 
-    ``widest`` estimates how many rows a look-up reads: it is the largest ``widest`` of a resource or of the paths.
+    The index needs memory in proportion to the rules. ``widest`` estimates how many rows a look-up reads: it is the
+    largest ``widest`` of a resource or of the paths.
     """
 
     __slots__ = ("_paths", "_resources", "rules", "widest")
@@ -517,7 +524,10 @@ _FIELDS = ("verbs", "apiGroups", "resources", "nonResourceURLs", "resourceNames"
 
 
 def role_in(document: View) -> Role:
-    """Return the role of a document; raises AttributeError or TypeError for a malformed document."""
+    """Return the role of a document.
+
+    Raises AttributeError or TypeError for a malformed document.
+    """
     return Role(rules_in(document))
 
 
@@ -537,9 +547,10 @@ def _text(document: View, field: str) -> str:
 
 
 def binding_in(namespace: str, name: str, document: View) -> Binding:
-    """Return the binding of a document; a service account without a namespace gets the namespace of the binding.
+    """Return the binding of a document.
 
-    Raises AttributeError or TypeError for a malformed document.
+    A service account without a namespace gets the namespace of the binding. Raises AttributeError or TypeError for a
+    malformed document.
     """
     subjects = tuple(
         Subject(

@@ -25,10 +25,11 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keeps a policy equal to the cached roles and bindings; without served roles, it allows nothing.
+    """Keeps a policy equal to the cached roles and bindings.
 
-    In each iteration of the event loop, changes are applied immediately up to limits.FOLLOW_INLINE bytes. A task
-    applies further changes later, and decodes large objects in a thread. Until then, decisions use the older state.
+    Without served roles, it allows nothing. In each iteration of the event loop, changes are applied immediately up to
+    limits.FOLLOW_INLINE bytes. A task applies further changes later, and decodes large objects in a thread. Until then,
+    decisions use the older state.
     """
 
     def __init__(self) -> None:
@@ -143,7 +144,10 @@ class _Followed:
         self.remove = remove
 
     def made(self, entry: Entry) -> Callable[[], None] | Exception:
-        """Decode an object; return the function that applies it to the policy, or the error. May run in a thread."""
+        """Decode an object; return the function that applies it to the policy, or the error.
+
+        May run in a thread.
+        """
         try:
             return self._read(entry.namespace, entry.name, orjson.loads(entry.raw))
         except Exception as fault:  # any error: a malformed stored object must not stop the server

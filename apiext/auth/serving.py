@@ -17,11 +17,12 @@ _DAY = timedelta(days=1)
 
 
 class Serving(Struct, frozen=True):
-    """The files of a serving certificate; ``ca`` are the certificates (PEM) with which clients verify it.
+    """The files of a serving certificate.
 
-    ``authority`` is the certificate file of the server's own authority, which also signs user certificates.
-    ``authority_ends`` is its expiry. These two are unset if flags configure the serving certificate. ``ends`` is the
-    expiry of the serving certificate, or None if only OpenSSL can read it.
+    ``ca`` are the certificates (PEM) with which clients verify it. ``authority`` is the certificate file of the
+    server's own authority, which also signs user certificates. ``authority_ends`` is its expiry. These two are unset if
+    flags configure the serving certificate. ``ends`` is the expiry of the serving certificate, or None if only OpenSSL
+    can read it.
     """
 
     certificate: Path
@@ -89,7 +90,10 @@ class ServingCertificate:
                 self._warn(name, at, _warning(name, found, end, at))
 
     def reload(self) -> None:
-        """Read the changed files, and call the functions in ``changed``; raises OSError and ValueError."""
+        """Read the changed files, and call the functions in ``changed``.
+
+        Raises OSError and ValueError.
+        """
         self.current = self._load()
         self._measure()
         for call in self.changed:

@@ -1,4 +1,7 @@
-"""Keys that sign and verify tokens: algorithms, signatures, JSON web keys (RFC 7515, 7517, 7518)."""
+"""Keys that sign and verify tokens: algorithms, signatures, JSON web keys.
+
+See RFC 7515, 7517, 7518.
+"""
 
 import hashlib
 import re
@@ -21,7 +24,10 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class Curve(Struct, frozen=True):
-    """The signature algorithm of an elliptic curve; ``half`` is the size of each half of a signature in bytes."""
+    """The signature algorithm of an elliptic curve.
+
+    ``half`` is the size of each half of a signature in bytes.
+    """
 
     algorithm: str
     name: str
@@ -37,7 +43,10 @@ _CURVES = {
 
 
 class Verifier:
-    """Verifies signatures with a public key; raises ValueError for a curve that tokens do not use."""
+    """Verifies signatures with a public key.
+
+    Raises ValueError for a curve that tokens do not use.
+    """
 
     def __init__(self, key: PublicKey) -> None:
         self._public = key
@@ -121,7 +130,10 @@ def _public(label: bytes, block: bytes) -> PublicKey | None:
 
 
 def signer_of(file: Path) -> Signer:
-    """Return the signer of a PEM file; create the file if it does not exist. Raises OSError and ValueError."""
+    """Return the signer of a PEM file; create the file if it does not exist.
+
+    Raises OSError and ValueError.
+    """
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(file, _new_key())

@@ -82,9 +82,10 @@ class Tokens:
         audiences: Sequence[str] = (),
         bound: Mapping[str, BoundObject] = MappingProxyType({}),
     ) -> Issued:
-        """Issue a token; ``bound`` maps claims, such as ``pod``, to the objects to which the token is bound.
+        """Issue a token.
 
-        This server accepts the token if ``audiences`` are empty, or include an audience of this server.
+        ``bound`` maps claims, such as ``pod``, to the objects to which the token is bound. This server accepts the
+        token if ``audiences`` are empty, or include an audience of this server.
         """
         now = int(self._clock())
         objects = {
@@ -196,7 +197,10 @@ class Tokens:
         self.signer()
 
     def signer(self) -> "Signer":
-        """Return the signer; create the key file if it does not exist. Raises OSError and ValueError."""
+        """Return the signer; create the key file if it does not exist.
+
+        Raises OSError and ValueError.
+        """
         if self._signer is None:
             from apiext.auth.signing import signer_of  # imports cryptography, which takes 40 ms
 
@@ -275,14 +279,20 @@ def _date(at: float) -> str:
 
 
 def _seconds(claim: Any) -> int | None:
-    """Return the Unix time of a claim in whole seconds, None for an absent one. Raises TypeError for another type."""
+    """Return the Unix time of a claim in whole seconds, None for an absent one.
+
+    Raises TypeError for another type.
+    """
     if claim is not None and (not isinstance(claim, int | float) or isinstance(claim, bool)):
         raise TypeError("NumericDate")
     return None if claim is None else int(claim)
 
 
 def _audiences(claim: Any) -> list[str]:
-    """Return the audiences of a token; a single audience may be a string. Raises TypeError for an invalid claim."""
+    """Return the audiences of a token; a single audience may be a string.
+
+    Raises TypeError for an invalid claim.
+    """
     found = [claim] if isinstance(claim, str) else claim
     if not isinstance(found, list) or not all(isinstance(audience, str) for audience in found):
         raise TypeError("aud")

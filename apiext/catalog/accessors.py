@@ -51,10 +51,10 @@ def nested(document: View, fields: Sequence[str], expected: type) -> Any:
 
 
 def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
-    """Return a copy of the document with this value at the path; it copies only the maps on the path.
+    """Return a copy of the document with this value at the path.
 
-    Raises AccessorError if a value on the path is not a map; null is not a map. Raises ValueError if the path is longer
-    than documents.limits.MAX_DEPTH.
+    It copies only the maps on the path. Raises AccessorError if a value on the path is not a map; null is not a map.
+    Raises ValueError if the path is longer than documents.limits.MAX_DEPTH.
     """
     if len(fields) > documents_limits.MAX_DEPTH:
         raise ValueError(f"value cannot be set because it is nested deeper than {documents_limits.MAX_DEPTH} levels")

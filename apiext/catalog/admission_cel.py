@@ -1,4 +1,7 @@
-"""CEL environments of admission policies and matchConditions: variables, types, errors (ADM-006, cel/compile.go)."""
+"""CEL environments of admission policies and matchConditions: variables, types, errors.
+
+See ADM-006, cel/compile.go.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -88,9 +91,10 @@ _VARIABLES = types.object_named(attributes.VARIABLES)
 
 
 def _shape(name: str) -> Shape | None:
-    """Return the fields (Shape) of a type that mutations may construct; None if they may not construct the type.
+    """Return the fields (Shape) of a type that mutations may construct.
 
-    The types are JSONPatch, Object, and nested types such as Object.spec.template.
+    Return None if they may not construct the type. The types are JSONPatch, Object, and nested types such as
+    Object.spec.template.
     """
     if name == "JSONPatch":
         return PATCH
@@ -124,9 +128,9 @@ def environment(
 def typed_environment(
     object_type: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
 ) -> Environment:
-    """Return the environment that checks expressions against schemas; ``object_type`` is the type of the object.
+    """Return the environment that checks expressions against schemas.
 
-    As upstream, the environment does not declare authorizer.requestResource.
+    ``object_type`` is the type of the object. As upstream, the environment does not declare authorizer.requestResource.
     """
     known: dict[str, Declared | Type] = {"object": object_type, "oldObject": object_type, "authorizer": AUTHORIZER}
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}

@@ -1,4 +1,7 @@
-"""Table columns: their definitions, and the functions that return the cells of an object (TAB-002, TAB-003)."""
+"""Table columns: their definitions, and the functions that return the cells of an object.
+
+See TAB-002, TAB-003.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -41,7 +44,10 @@ def created(document: View) -> Any:
 
 
 def created_at(document: View) -> Any:
-    """Return metadata.creationTimestamp, or Go's zero time if it is unset; it is unset in bookmarks."""
+    """Return metadata.creationTimestamp, or Go's zero time if it is unset.
+
+    It is unset in bookmarks.
+    """
     return created(document) or ZERO_TIME
 
 

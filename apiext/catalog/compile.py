@@ -98,7 +98,10 @@ def compile_definition(
 
 
 def _is_unusable(webhook: View | None) -> bool:
-    """Report whether the CA bundle of a conversion webhook is invalid. As upstream, a blank bundle is valid."""
+    """Report whether the CA bundle of a conversion webhook is invalid.
+
+    As upstream, a blank bundle is valid.
+    """
     bundle = ((webhook or {}).get("clientConfig") or {}).get("caBundle") or ""
     return bool(bundle) and not is_blank(bundle) and bool(bundle_fault(bundle))
 

@@ -1,4 +1,7 @@
-"""Cache of converted objects: hash of stored bytes → converted object; all caches share one limit (VER-012)."""
+"""Cache of converted objects: hash of stored bytes → converted object.
+
+All caches share one limit. See VER-012.
+"""
 
 import re
 from collections import deque
@@ -118,7 +121,10 @@ class Converted:
 
     @classmethod
     def cut(cls, raw: bytes, place: int = -1) -> "Converted":
-        """Return an object cut at this offset, or uncut if the offset is not positive; this copies the bytes."""
+        """Return an object cut at this offset, or uncut if the offset is not positive.
+
+        This copies the bytes.
+        """
         return cls(b"", b"%b" % raw) if place <= 0 else cls(raw[:place], raw[place:])
 
     @property
@@ -160,7 +166,10 @@ class Conversions:
         return [*map(self._by_hash.get, hashes)]
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
-        """Cache and return a conversion. Call it only on the event loop, since all caches share one bound."""
+        """Cache and return a conversion.
+
+        Call it only on the event loop, since all caches share one bound.
+        """
         key = hash(raw)
         self._by_hash[key] = made
         _BOUND.take(self, key, made)

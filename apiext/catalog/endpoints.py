@@ -1,4 +1,7 @@
-"""Endpoints of custom and built-in resources: the object itself, its status, and its scale (SRV-004…010)."""
+"""Endpoints of custom and built-in resources: the object itself, its status, and its scale.
+
+See SRV-004…010.
+"""
 
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
@@ -71,7 +74,10 @@ def same_content(new: View, old: View) -> bool:
 
 
 def status(model: Model) -> Endpoint:
-    """Return the status endpoint of an object; it changes only status and managedFields (SRV-005)."""
+    """Return the status endpoint of an object; it changes only status and managedFields.
+
+    See SRV-005.
+    """
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the status endpoint has no create"
@@ -93,11 +99,11 @@ def _with_managed_fields(metadata: View, new: View) -> Document:
 
 
 def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
-    """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas (SRV-007, SRV-008).
+    """Return the scale endpoint: an autoscaling/v1 Scale to read and write the replicas.
 
-    As upstream, a write increases the generation as a write of the object itself does. If the object has no replicas in
-    its spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A patch or apply then
-    changes a Scale whose replicas are the lowest int32 (see with_replicas).
+    See SRV-007, SRV-008. As upstream, a write increases the generation as a write of the object itself does. If the
+    object has no replicas in its spec, a get returns a 500, and admission plug-ins receive a Scale without replicas. A
+    patch or apply then changes a Scale whose replicas are the lowest int32 (see with_replicas).
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)

@@ -25,7 +25,10 @@ class FrozenMap(Mapping[K, V]):
         self._ordered: dict[K, V] | None = None  # all entries in order, built by the first iteration
 
     def put(self, key: K, value: V) -> "FrozenMap[K, V]":
-        """Return a copy in which the key has this value; an existing key keeps its position in the order."""
+        """Return a copy in which the key has this value.
+
+        An existing key keeps its position in the order.
+        """
         index = hash(key) % PARTS
         part = self._parts[index]
         known = part.get(key)
@@ -53,7 +56,10 @@ class FrozenMap(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """Return the value of a key, else the default. Overrides the base class, which is slower for absent keys."""
+        """Return the value of a key, else the default.
+
+        Overrides the base class, which is slower for absent keys.
+        """
         found = self._parts[hash(key) % PARTS].get(key)
         return default if found is None else found[1]
 

@@ -1,6 +1,7 @@
-"""Merge types of built-in kinds for server-side apply, computed from data files (SSA-019; upstream: types.go).
+"""Merge types of built-in kinds for server-side apply, computed from data files.
 
-A merge type (managedfields/types.py) describes the values of a field, and whether their parts have separate owners.
+See SSA-019; upstream: types.go. A merge type (managedfields/types.py) describes the values of a field, and whether
+their parts have separate owners.
 """
 
 from collections.abc import Mapping
@@ -84,7 +85,10 @@ def _struct(types: Types, name: str) -> Type:
 
 
 def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
-    """Return the merge type of a field; ``semantics`` is the entry of the field in ``lists`` of the data file."""
+    """Return the merge type of a field.
+
+    ``semantics`` is the entry of the field in ``lists`` of the data file.
+    """
     entry = types.table.get(name)
     if isinstance(entry, str):  # the name is an alias: the entry begins with the name of the type that it stands for
         return _written(types, entry.split()[0], semantics)

@@ -38,11 +38,11 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
 
 class Column(Struct, frozen=True, eq=False):
-    """A Table column: its definition, and the function that returns the cell of an object (TAB-002, TAB-003).
+    """A Table column: its definition, and the function that returns the cell of an object.
 
-    With ``shows_age``, ``cell`` returns the RFC 3339 time at which the age begins, or None. It may also return a pair:
-    a text with ``{}`` in place of the age, and the time or None. Such a cell depends on the clock, so ``Ages`` records
-    until when the printed age is valid.
+    See TAB-002, TAB-003. With ``shows_age``, ``cell`` returns the RFC 3339 time at which the age begins, or None. It
+    may also return a pair: a text with ``{}`` in place of the age, and the time or None. Such a cell depends on the
+    clock, so ``Ages`` records until when the printed age is valid.
     """
 
     name: str
@@ -225,13 +225,13 @@ class Codec(Struct, frozen=True):
 
 
 class Shaping(Struct, frozen=True):
-    """Normalization of documents that are not request bodies; each function may change its argument.
+    """Normalization of documents that are not request bodies.
 
-    ``accept`` prunes and coerces an object that no decoder has pruned, such as the result of an apply. ``settle``
-    prunes and coerces the result of admission policies, but keeps nulls. ``complete`` sets the defaults of an object
-    that an apply, a write of a Scale or an admission policy has changed. ``named`` sets fields that depend on a
-    generated name. ``internal`` returns an object as upstream's internal version represents it; managed fields are
-    computed from this form.
+    Each function may change its argument. ``accept`` prunes and coerces an object that no decoder has pruned, such as
+    the result of an apply. ``settle`` prunes and coerces the result of admission policies, but keeps nulls.
+    ``complete`` sets the defaults of an object that an apply, a write of a Scale or an admission policy has changed.
+    ``named`` sets fields that depend on a generated name. ``internal`` returns an object as upstream's internal version
+    represents it; managed fields are computed from this form.
     """
 
     accept: Reshape = _same
@@ -445,7 +445,10 @@ class Catalog(Struct, frozen=True, eq=False):
         return Catalog(self.resources.without((group, resource)), self.number + 1, self.builtin_groups)
 
     def groups(self) -> dict[str, list[str]]:
-        """Return group → its versions, preferred version first, for all established resources (DIS-104)."""
+        """Return group → its versions, preferred version first, for all established resources.
+
+        See DIS-104.
+        """
         found: dict[str, set[str]] = {}
         for (group, _), served in self.resources.items():
             if served.definition.established:
@@ -465,7 +468,10 @@ class Catalog(Struct, frozen=True, eq=False):
 
 
 class LiveCatalog:
-    """Holds the current catalog. A request reads ``current`` once and uses this value until its end."""
+    """Holds the current catalog.
+
+    A request reads ``current`` once and uses this value until its end.
+    """
 
     __slots__ = ("current",)
 

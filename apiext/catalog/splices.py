@@ -12,10 +12,11 @@ _NEGATIVE_ZERO = re.compile(rb"-0[],}]")
 
 
 class Splices:
-    """Hash of stored bytes → offset for the resourceVersion. Above limits.SPLICES, the oldest entry is evicted.
+    """Hash of stored bytes → offset for the resourceVersion.
 
-    An entry means that clients see these bytes unchanged, except for the resourceVersion.
-    The cache keeps the last limits.SPLICES_REPLACED replaced objects, since slow watchers still read them.
+    Above limits.SPLICES, the oldest entry is evicted. An entry means that clients see these bytes unchanged, except for
+    the resourceVersion. The cache keeps the last limits.SPLICES_REPLACED replaced objects, since slow watchers still
+    read them.
     """
 
     __slots__ = ("_order", "_places", "_replaced")
@@ -45,7 +46,10 @@ class Splices:
         self._places[key] = place
 
     def evict(self, raw: bytes) -> None:
-        """Mark these bytes as replaced or deleted; they are evicted after limits.SPLICES_REPLACED further calls."""
+        """Mark these bytes as replaced or deleted.
+
+        They are evicted after limits.SPLICES_REPLACED further calls.
+        """
         key = hash(raw)
         if key not in self._places:
             return

@@ -57,7 +57,10 @@ class Unreadable(ValueError):
 
 
 class WrongVersion(Unreadable):
-    """A stored object has a version that its definition does not have (VER-011); a get returns a 500."""
+    """A stored object has a version that its definition does not have (VER-011).
+
+    A get returns a 500.
+    """
 
 
 class Storage(Struct, frozen=True):
@@ -76,7 +79,10 @@ class Storage(Struct, frozen=True):
     splices: dict[str, Splices] = field(default_factory=dict)
 
     def version_of(self, document: View) -> str:
-        """Return the version of a stored object; raises WrongVersion if the definition does not have it."""
+        """Return the version of a stored object.
+
+        Raises WrongVersion if the definition does not have it.
+        """
         api_version = document.get("apiVersion")
         group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
         if group != self.group or version not in self.shapes:

@@ -185,7 +185,10 @@ def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
 
 
 def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
-    """Return an object and its JSON; raise Unreadable if its nesting is too deep for orjson to encode."""
+    """Return an object and its JSON.
+
+    Raise Unreadable if its nesting is too deep for orjson to encode.
+    """
     try:
         document = read(raw, revision)
         return document, encode_json(document)
@@ -260,10 +263,10 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
 
 
 def _accepted(document: Document, storage: Storage, version: str) -> Document:
-    """Set the version of a document, and prune it with the schema of this version (VER-003, PRU-007).
+    """Set the version of a document, and prune it with the schema of this version.
 
-    Invalid fields of embedded resources are dropped, since no validation reports them later for a write of the status
-    or for a stored object.
+    See VER-003, PRU-007. Invalid fields of embedded resources are dropped, since no validation reports them later for a
+    write of the status or for a stored object.
     """
     shape = storage.shapes[version]()
     document["apiVersion"] = f"{storage.group}/{version}"

@@ -1,4 +1,7 @@
-"""Nodes of a parsed expression. Other modules store positions, types and costs by the id of a node."""
+"""Nodes of a parsed expression.
+
+Other modules store positions, types and costs by the id of a node.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -64,7 +67,10 @@ class ListOf(Node, eq=False):
 
 
 class Entry(Struct, eq=False):
-    """``key: value`` of a map, or ``field: value`` of an object; ``key`` of an object is a Literal."""
+    """``key: value`` of a map, or ``field: value`` of an object.
+
+    ``key`` of an object is a Literal.
+    """
 
     id: int
     key: Node

@@ -35,7 +35,10 @@ class Qualifier:
     optional: bool
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value, or a fault. If ``if_present`` is true, return MISSING for a missing value."""
+        """Return the selected value, or a fault.
+
+        If ``if_present`` is true, return MISSING for a missing value.
+        """
         raise NotImplementedError
 
 
@@ -111,7 +114,10 @@ class ByConstant(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; the cost is 1, but 0 if ``if_present`` is true and there is no value."""
+        """Return the selected value.
+
+        The cost is 1, but 0 if ``if_present`` is true and there is no value.
+        """
         found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
@@ -171,7 +177,10 @@ class ByAttribute(Qualifier):
         self.drops = drops
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value; the cost is 1, but 0 if ``if_present`` is true and there is no value."""
+        """Return the selected value.
+
+        The cost is 1, but 0 if ``if_present`` is true and there is no value.
+        """
         key = self.attribute.resolve(frame, tracker)
         found: Value
         if type(key) is Fault:
@@ -211,7 +220,10 @@ class Attribute:
         raise NotImplementedError
 
     def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
-        """Apply the selections to a value; the result is an optional if the value or a selection is optional."""
+        """Apply the selections to a value.
+
+        The result is an optional if the value or a selection is optional.
+        """
         optional = type(value) is Optional
         if optional:
             if not value.present:
@@ -304,7 +316,10 @@ class Conditional(Attribute):
 
 
 class Access(Step):
-    """The step that reads an attribute; if ``test`` is true, it tests whether the attribute exists."""
+    """The step that reads an attribute.
+
+    If ``test`` is true, it tests whether the attribute exists.
+    """
 
     __slots__ = ("attribute", "test")
 
@@ -357,9 +372,10 @@ class Composed(Special):
         self.values = values
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return (key, variable), None for an unknown variable, or a fault for a key that is not a string.
+        """Return (key, variable).
 
-        As upstream, look the variable up by its unescaped name.
+        Return None for an unknown variable, or a fault for a key that is not a string. As upstream, look the variable
+        up by its unescaped name.
         """
         if type(key) is not str:
             return no_overload()

@@ -10,7 +10,10 @@ _PADDING = ord("=")
 
 
 def read_base64(text: str) -> bytes | int:
-    """Decode padded base64 that may contain line breaks. For invalid text return the index at which Go fails."""
+    """Decode padded base64 that may contain line breaks.
+
+    For invalid text return the index at which Go fails.
+    """
     if len(text) % 4 or not _GOOD.match(text):
         wrong = _first_wrong(text.encode("utf-8", "surrogatepass"))
         if wrong is not None:

@@ -242,7 +242,10 @@ class Checker:
         return node
 
     def resolve(self, node: Call, function: Function, target: Node | None) -> None:
-        """Find the overloads that accept the arguments; if their result types differ, the call has the type dyn."""
+        """Find the overloads that accept the arguments.
+
+        If their result types differ, the call has the type dyn.
+        """
         given = tuple(self.types[arg.id] for arg in node.args)
         if target is not None:
             given = (self.types[target.id], *given)

@@ -210,7 +210,10 @@ _FOREIGN = {
 
 
 class Foreign(Native):
-    """Go data of a type that exists only in upstream; ``value`` is the CEL value that an expression reads."""
+    """Go data of a type that exists only in upstream.
+
+    ``value`` is the CEL value that an expression reads.
+    """
 
     __slots__ = ("name",)
 

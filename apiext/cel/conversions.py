@@ -226,7 +226,10 @@ def fixed(number: float) -> str:
 
 
 def seconds_text(ns: int) -> str:
-    """Return a duration in seconds with the suffix s; as upstream, the number of seconds is a double."""
+    """Return a duration in seconds with the suffix s.
+
+    As upstream, the number of seconds is a double.
+    """
     whole = abs(ns) // SECOND * (-1 if ns < 0 else 1)
     return fixed(float(whole) + float(ns - whole * SECOND) / 1e9) + "s"
 

@@ -161,7 +161,10 @@ def list_made(factor: float, size: int) -> int:
 
 
 def list_made_estimated(factor: float, size: Range) -> CallCost:
-    """Return the cost of a new list for a range of sizes; the range is also the size of the list."""
+    """Return the cost of a new list for a range of sizes.
+
+    The range is also the size of the list.
+    """
     return add(add(scale(size, factor), ONE), (LIST_COST, LIST_COST)), size
 
 

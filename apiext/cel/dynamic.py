@@ -1,4 +1,7 @@
-"""CEL values for decoded JSON without a declared type; each part is converted when an expression reads it."""
+"""CEL values for decoded JSON without a declared type.
+
+Each part is converted when an expression reads it.
+"""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,8 @@
-"""Bound the work of an evaluation that CEL costs do not cover. The unit is one element of a list or map.
+"""Bound the work of an evaluation that CEL costs do not cover.
 
-Upstream's cost of some functions is too low. For example, the concatenation of two lists costs 1, but can double a
-list. ``%s`` costs the length of the format, but prints a whole list. An evaluation that exceeds this bound ends with
-the same error as an evaluation that exceeds its cost limit.
+The unit is one element of a list or map. Upstream's cost of some functions is too low. For example, the concatenation
+of two lists costs 1, but can double a list. ``%s`` costs the length of the format, but prints a whole list. An
+evaluation that exceeds this bound ends with the same error as an evaluation that exceeds its cost limit.
 
 Work without allocation, such as reading and comparing strings and matching patterns, has a separate budget
 (``take_time``). Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn
@@ -75,9 +75,9 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Count work without allocation that takes as long as reading this number of elements. Raise Cancelled.
+    """Count work without allocation that takes as long as reading this number of elements.
 
-    If the limit is ``brief`` (see limit.py), the work also counts as touched elements.
+    Raise Cancelled. If the limit is ``brief`` (see limit.py), the work also counts as touched elements.
     """
     limit = _effort.limit
     limit.time += elements
@@ -99,23 +99,29 @@ def spend(elements: int) -> None:
 
 
 def spend_text(characters: int, *, wide: bool = False) -> None:
-    """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII. Raise Cancelled.
+    """Count a string that the caller will read or create; ``wide`` is true if it is not ASCII.
 
-    A string of fewer than 10 characters does not count.
+    Raise Cancelled. A string of fewer than 10 characters does not count.
     """
     if characters >= _CHARACTERS:
         spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
 
 
 def spend_copy(*texts: str | bytes) -> None:
-    """Count the memory of strings or bytes that the caller will copy or concatenate. Raise Cancelled."""
+    """Count the memory of strings or bytes that the caller will copy or concatenate.
+
+    Raise Cancelled.
+    """
     size = sum(map(len, texts))
     if size >= _FEW:
         spend_text(size, wide=any(type(text) is str and not text.isascii() for text in texts))
 
 
 def take_scan(characters: int) -> None:
-    """Count characters that the caller will compare or search with a fast function. Raise Cancelled."""
+    """Count characters that the caller will compare or search with a fast function.
+
+    Raise Cancelled.
+    """
     if characters >= _FEW:
         take_time(characters // _SCANNED)
 

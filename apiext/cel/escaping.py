@@ -13,7 +13,10 @@ _BACK = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
 
 
 def escape(name: str) -> str | None:
-    """Return the CEL identifier of a property name, or None if the name cannot be escaped (CEL-004)."""
+    """Return the CEL identifier of a property name, or None if the name cannot be escaped.
+
+    See CEL-004.
+    """
     if name in RESERVED:
         return f"__{name}__"
     if "__" not in name and _PLAIN.match(name):

@@ -29,7 +29,10 @@ class Tracker:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:
-        """Remove the values of the steps ``ids``; remove each with all values above it. Skip steps without a value."""
+        """Remove the values of the steps ``ids``; remove each with all values above it.
+
+        Skip steps without a value.
+        """
         for id in ids:
             places = self.places.get(id)
             if places:

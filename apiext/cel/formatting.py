@@ -43,7 +43,10 @@ REFUSALS["X"] = REFUSALS["x"]
 
 
 class FormatError(ValueError):
-    """The error of a failed ``format``; ``blamed`` is the id of the wrong argument's node, or -1 for the call."""
+    """The error of a failed ``format``.
+
+    ``blamed`` is the id of the wrong argument's node, or -1 for the call.
+    """
 
     def __init__(self, message: str, blamed: int = -1) -> None:
         super().__init__(message)
@@ -54,10 +57,16 @@ class Arguments(Protocol):
     """The arguments of ``format``: values during the evaluation, or nodes during the check of types."""
 
     def clause(self, kind: str, precision: int, index: int) -> str:
-        """Return the formatted argument of a clause, or "" during the check of types. Raise FormatError."""
+        """Return the formatted argument of a clause, or "" during the check of types.
+
+        Raise FormatError.
+        """
 
     def need(self, index: int, ended: bool) -> None:
-        """Raise FormatError if no argument has this index. ``ended`` is true if the format ends after the ``%``."""
+        """Raise FormatError if no argument has this index.
+
+        ``ended`` is true if the format ends after the ``%``.
+        """
 
 
 def read_clauses(text: str, arguments: Arguments) -> str:

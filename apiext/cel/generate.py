@@ -1,8 +1,9 @@
-"""Generate a Python function from steps; it returns the same values and costs as the interpreter.
+"""Generate a Python function from steps.
 
-A step is a node of the plan that the planner makes from a checked expression. A fault is a CEL error as a value.
-The function raises an error for a fault, a missing field, or data that does not have its declared type. The interpreter
-then evaluates the steps. So the generated code needs no texts of faults and no partial costs.
+It returns the same values and costs as the interpreter. A step is a node of the plan that the planner makes from a
+checked expression. A fault is a CEL error as a value. The function raises an error for a fault, a missing field, or
+data that does not have its declared type. The interpreter then evaluates the steps. So the generated code needs no
+texts of faults and no partial costs.
 """
 
 from collections.abc import Callable, Mapping
@@ -203,7 +204,10 @@ class Generator(Writer):
         return Val(name, kind)
 
     def select(self, val: Val, declared: Declared, key: object) -> Val | None:
-        """Write a selection by a constant from data of a declared type; return None if no code is possible."""
+        """Write a selection by a constant from data of a declared type.
+
+        Return None if no code is possible.
+        """
         if declared.kind == "object" and type(key) is str:
             field = unescape(key)
             inner = declared.properties.get(field) if field is not None else None

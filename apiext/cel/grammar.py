@@ -299,7 +299,10 @@ class Network:
         return known
 
     def _look(self, state: State, stack: tuple[State, ...], found: set[int], seen: set[object]) -> None:
-        """Add the tokens that a state can accept; do not enter a call that is already open (in ``stack``) again."""
+        """Add the tokens that a state can accept.
+
+        Do not enter a call that is already open (in ``stack``) again.
+        """
         key = (state, stack)
         if key in seen:
             return

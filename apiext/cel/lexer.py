@@ -1,4 +1,7 @@
-"""Split an expression into tokens. Their numbers and names are those of upstream's grammar, for its error texts."""
+"""Split an expression into tokens.
+
+Their numbers and names are those of upstream's grammar, for its error texts.
+"""
 
 import re
 
@@ -112,7 +115,10 @@ def tokenize(text: str, issues: Issues) -> Tokens:
 
 
 def _skip(text: str, start: int, issues: Issues) -> int:
-    """Report characters that begin no token. Return the index after the first character that does not fit."""
+    """Report characters that begin no token.
+
+    Return the index after the first character that does not fit.
+    """
     partial = re.compile(_PARTIAL).match(text, start)
     assert partial is not None
     failed = partial.end()

@@ -110,7 +110,10 @@ def _size(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
 
 
 def _test(text: str) -> Native:
-    """Return the code generator of a test of two strings; ``{0}`` and ``{1}`` in ``text`` stand for the strings."""
+    """Return the code generator of a test of two strings.
+
+    ``{0}`` and ``{1}`` in ``text`` stand for the strings.
+    """
 
     def write(w: Writer, step: CallStep, args: list[Val]) -> Val | None:
         if (args[0].kind, args[1].kind) != ("string", "string"):

@@ -55,7 +55,10 @@ _EXPONENT = 1e21  # larger doubles are printed with an exponent
 
 
 class Panicked(ValueError):
-    """The error of an input on which upstream's code panics; the response of the request is a 500."""
+    """The error of an input on which upstream's code panics.
+
+    The response of the request is a 500.
+    """
 
 
 def mismatches(value: Constructed) -> list[str]:
@@ -143,7 +146,10 @@ def _within(value: Value, setting: str) -> Any:
 
 
 def key_text(key: Value) -> str:
-    """Return the key of a map as a string. Raise ValueError for a key that upstream cannot convert."""
+    """Return the key of a map as a string.
+
+    Raise ValueError for a key that upstream cannot convert.
+    """
     if type(key) is str:
         return key
     if type(key) is Optional:
@@ -199,7 +205,10 @@ def _refuse_patch(value: Value) -> Any:
 
 
 def _json_of_joined(value: Joined) -> list[Any]:
-    """Return the JSON of concatenated lists; as in upstream, open objects in them are maps of Go data."""
+    """Return the JSON of concatenated lists.
+
+    As in upstream, open objects in them are maps of Go data.
+    """
     return [json_within(dynamic(natural(element))) for element in value.values]
 
 

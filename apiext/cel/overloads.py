@@ -62,7 +62,10 @@ def _fits(type: Type, value: Value) -> bool:
 
 
 def planned(*_: Value) -> Value:
-    """Return a fault. Never called: the planner evaluates functions with this implementation in steps of its own."""
+    """Return a fault.
+
+    Never called: the planner evaluates functions with this implementation in steps of its own.
+    """
     return no_overload()
 
 

@@ -51,11 +51,17 @@ PATTERNED = frozenset(("find", "findAll", "matches"))
 
 
 class Unplannable(Exception):
-    """The error of an expression that cannot be planned, such as a failing constant; the text is upstream's."""
+    """The error of an expression that cannot be planned, such as a failing constant.
+
+    The text is upstream's.
+    """
 
 
 def plan(checked: Checked, base: Base) -> Step:
-    """Return the steps of an expression. Raise Unplannable, for example for a constant part that fails."""
+    """Return the steps of an expression.
+
+    Raise Unplannable, for example for a constant part that fails.
+    """
     return _Planner(checked, base).step(checked.root)
 
 
@@ -270,7 +276,10 @@ def guarded(overload: Overload) -> Implement:
 
 
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
-    """Return a function that selects the overload by the types of its arguments; an operator has only one function."""
+    """Return a function that selects the overload by the types of its arguments.
+
+    An operator has only one function.
+    """
     if overloads and name[0] in "_-!@":
         return overloads[0].implement
 

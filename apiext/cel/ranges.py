@@ -42,11 +42,11 @@ def scale(one: Range, factor: float) -> Range:
 
 
 class Path:
-    """A path through the declared types. Several paths may share one list of cells, as Go slices share an array.
+    """A path through the declared types.
 
-    Upstream appends a step in place if the array has room. This changes other paths that share the array: they then
-    lead to another field, and the estimate uses the size of this other field. The validity of a definition can depend
-    on this.
+    Several paths may share one list of cells, as Go slices share an array. Upstream appends a step in place if the
+    array has room. This changes other paths that share the array: they then lead to another field, and the estimate
+    uses the size of this other field. The validity of a definition can depend on this.
     """
 
     __slots__ = ("cells", "length")

@@ -27,7 +27,10 @@ def api() -> Api:
 
 
 def public() -> Api:
-    """Return equivalent classes that use the public API of google-re2; a match takes twice the time."""
+    """Return equivalent classes that use the public API of google-re2.
+
+    A match takes twice the time.
+    """
     import re2
 
     class Program:

@@ -352,7 +352,10 @@ class _Parser:
     # Decisions by more than one token
 
     def predict(self, decision: State) -> int:
-        """Return the index of the alternative that fits the next tokens. Raise _Fault if no alternative fits."""
+        """Return the index of the alternative that fits the next tokens.
+
+        Raise _Fault if no alternative fits.
+        """
         configs = self.close([(way, number, (), False) for number, way in self.allowed(decision)], decision)
         at = self.at
         while True:

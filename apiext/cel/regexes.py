@@ -73,7 +73,10 @@ class PatternError(ValueError):
 
 
 def program(pattern: str) -> Pattern:
-    """Return a compiled pattern. Raise PatternError; or Cancelled, if its compilation exceeds the budget."""
+    """Return a compiled pattern.
+
+    Raise PatternError; or Cancelled, if its compilation exceeds the budget.
+    """
     if len(pattern) > limits.MAX_PATTERN:
         raise PatternError(_TOO_LARGE)
     found = _known.find(pattern)
@@ -168,7 +171,10 @@ def _is_too_large(pattern: str) -> bool:
 
 
 def work(pattern: str) -> int:
-    """Return the work of compiling a pattern, in elements; 0 for a pattern that is refused without compilation."""
+    """Return the work of compiling a pattern, in elements.
+
+    Return 0 for a pattern that is refused without compilation.
+    """
     if _is_too_large(pattern):
         return 0
     return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
@@ -183,14 +189,20 @@ class Programs:
     __slots__ = ("_before", "_known", "_most", "size")
 
     def __init__(self, most: int, before: Callable[[str], None]) -> None:
-        """``most`` is the maximal size of the cache in bytes. ``before`` counts the work before a compilation."""
+        """``most`` is the maximal size of the cache in bytes.
+
+        ``before`` counts the work before a compilation.
+        """
         self._most = most
         self._before = before
         self._known: dict[str, Pattern | str] = {}
         self.size = 0
 
     def find(self, pattern: str) -> Pattern | str:
-        """Return the compiled pattern, or the error text of an invalid pattern. Raise the errors of ``before``."""
+        """Return the compiled pattern, or the error text of an invalid pattern.
+
+        Raise the errors of ``before``.
+        """
         return self._known.get(pattern) or self._compile(pattern)
 
     def _compile(self, pattern: str) -> Pattern | str:
@@ -222,7 +234,10 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
-    """Return the spans of the first match in a string. Raise Cancelled if the search exceeds the time budget."""
+    """Return the spans of the first match in a string.
+
+    Raise Cancelled if the search exceeds the time budget.
+    """
     match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:

@@ -1,4 +1,7 @@
-"""Functions that generated code calls. The generated code of an expression is Python code (writer.py)."""
+"""Functions that generated code calls.
+
+The generated code of an expression is Python code (writer.py).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -39,7 +42,10 @@ def find(value: Value, key: Value) -> Value:
 
 
 def find_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an object, or, if ``test`` is true, whether the field exists. Raise Unhandled if this fails."""
+    """Return a field of an object, or, if ``test`` is true, whether the field exists.
+
+    Raise Unhandled if this fails.
+    """
     found = read_field(value, name, test)
     if type(found) is Fault or type(value) is Optional:
         raise Unhandled
@@ -54,7 +60,10 @@ def all_elements(value: Value) -> Iterator[Value]:
 
 
 def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
-    """Yield (index, element) of a list or (key, value) of a map. Raise Unhandled for other values."""
+    """Yield (index, element) of a list or (key, value) of a map.
+
+    Raise Unhandled for other values.
+    """
     if is_list(value):
         yield from enumerate(elements(value))
     elif is_map(value):
@@ -107,7 +116,10 @@ def _held(value: Value) -> Value:
 def interpret(
     step: Step, names: dict[str, Value], variables: Mapping[str, Any], world: World, limit: Limit, cost: int
 ) -> tuple[Value, int]:
-    """Interpret a single step; return its value, and the cost so far. Raise Unhandled or Reached."""
+    """Interpret a single step; return its value, and the cost so far.
+
+    Raise Unhandled or Reached.
+    """
     tracker = Tracker(limit)
     tracker.cost = cost
     try:

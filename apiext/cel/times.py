@@ -30,7 +30,10 @@ def _cached(read: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Return the days from 1970 to a date, or None if the date does not exist. As in Go, the year 0 exists."""
+    """Return the days from 1970 to a date, or None if the date does not exist.
+
+    As in Go, the year 0 exists.
+    """
     try:
         return date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
     except ValueError:
@@ -38,7 +41,10 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 
 def _instant(found: re.Match[str]) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east of UTC) of a match, or None if the time does not exist."""
+    """Return (nanoseconds since 1970, seconds east of UTC) of a match.
+
+    Return None if the time does not exist.
+    """
     year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
     days = _days(year, month, day)
     if hour > 23 or minute > 59 or second > 59 or days is None:
@@ -203,7 +209,10 @@ def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def format_timestamp(ns: int, offset: int = 0) -> str:
-    """Return a timestamp in RFC 3339 format with the necessary decimals; ``offset`` is in seconds east of UTC."""
+    """Return a timestamp in RFC 3339 format with the necessary decimals.
+
+    ``offset`` is in seconds east of UTC.
+    """
     seconds, nanos = divmod(ns + offset * SECOND, SECOND)
     at = wall_clock(seconds)
     decimals = f".{nanos:09d}".rstrip("0") if nanos else ""

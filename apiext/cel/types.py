@@ -50,7 +50,10 @@ _SHOWN = {"timestamp": "timestamp", "duration": "duration", "null": "null", "err
 
 
 def make(kind: str, name: str, *params: Type) -> Type:
-    """Return the type with this kind, name and parameters. Raise TooLarge if it has more than MAX_PARTS ``parts``."""
+    """Return the type with this kind, name and parameters.
+
+    Raise TooLarge if it has more than MAX_PARTS ``parts``.
+    """
     key = (kind, name, params)
     known = _KNOWN.get(key)
     if known is None:
@@ -162,7 +165,10 @@ class Substitution:
         return parameter(f"_var{self.number - 1}")
 
     def assignable(self, wanted: Type, given: Type) -> bool:
-        """Return whether ``given`` is assignable to ``wanted``; if so, record the substitutes of type parameters."""
+        """Return whether ``given`` is assignable to ``wanted``.
+
+        If so, record the substitutes of type parameters.
+        """
         if wanted == given:
             return True
         if wanted.ground and given.ground:
@@ -240,7 +246,10 @@ class Substitution:
         return any(self._occurs(param, inner) for inner in within.params)
 
     def apply(self, type: Type, to_dyn: bool = False) -> Type:
-        """Replace the parameters of a type by their substitutes; with ``to_dyn``, other parameters become dyn."""
+        """Replace the parameters of a type by their substitutes.
+
+        With ``to_dyn``, other parameters become dyn.
+        """
         return type if type.ground else self._applied(type, to_dyn, {})
 
     def _applied(self, type: Type, to_dyn: bool, made: dict[Type, Type]) -> Type:

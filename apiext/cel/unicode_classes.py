@@ -115,7 +115,10 @@ class Reading(NamedTuple):
 
 
 def weight(pattern: str) -> int:
-    """Return the minimal number of classes that RE2 has to create for a pattern; a union counts as several classes."""
+    """Return the minimal number of classes that RE2 has to create for a pattern.
+
+    A union counts as several classes.
+    """
     return read(pattern).weight if "\\p" in pattern or "\\P" in pattern else 0
 
 
@@ -139,7 +142,10 @@ def read(pattern: str) -> Reading:
 
 
 def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yield each class of a pattern, and whether it is between brackets; stop at an error that RE2 will report."""
+    """Yield each class of a pattern, and whether it is between brackets.
+
+    Stop at an error that RE2 will report.
+    """
     at, inside, first = 0, False, False
     while at < len(pattern):
         found = _CLASS.match(pattern, at)

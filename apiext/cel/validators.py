@@ -122,7 +122,10 @@ class _Types:
             raise FormatError(f"index {index} out of range")
 
     def clause(self, kind: str, precision: int, index: int) -> str:
-        """Raise FormatError if the type of an argument does not fit its clause, such as ``%d``; return ""."""
+        """Raise FormatError if the type of an argument does not fit its clause, such as ``%d``.
+
+        Return "".
+        """
         wrong = self.misfit(self.elements[index], kind)
         if wrong is not None:
             name = self.checked.types[wrong.id].name

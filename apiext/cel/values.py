@@ -34,7 +34,10 @@ class Fault:
 
 
 class Broken(Exception):
-    """The error of an input on which upstream's code panics, such as an unhashable key; it ends the evaluation."""
+    """The error of an input on which upstream's code panics, such as an unhashable key.
+
+    It ends the evaluation.
+    """
 
 
 def no_overload(*_: Value) -> Fault:
@@ -165,7 +168,10 @@ class Special:
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """Return the size of the value for costs, or None if its type has no size. Costs then use the size 1."""
+        """Return the size of the value for costs, or None if its type has no size.
+
+        Costs then use the size 1.
+        """
         return None
 
 
@@ -228,7 +234,10 @@ def is_map(value: Value) -> bool:
 
 
 def is_unknown(value: Value) -> bool:
-    """Return whether a value is part of the caller's data without a declared type (upstream: unknownPreserved)."""
+    """Return whether a value is part of the caller's data without a declared type.
+
+    Upstream: unknownPreserved.
+    """
     return isinstance(value, View) and not (value.is_list or value.is_map)
 
 
@@ -251,7 +260,10 @@ _VIEW = 6  # a view in a list takes as much memory as this number of additional 
 
 
 def count_views(made: list[Value]) -> list[Value]:
-    """Count the memory of the views in a new list; return the list. Raise Cancelled if the budget is exhausted."""
+    """Count the memory of the views in a new list; return the list.
+
+    Raise Cancelled if the budget is exhausted.
+    """
     spend(_VIEW * sum(isinstance(value, View) for value in made))
     return made
 
@@ -383,7 +395,10 @@ COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # types 
 
 
 def compare(one: Value, other: Value) -> "int | Fault":
-    """Return -1, 0 or 1: ``one`` is less, equal or greater. Return the fault of values without an order."""
+    """Return -1, 0 or 1: ``one`` is less, equal or greater.
+
+    Return the fault of values without an order.
+    """
     kind = type(one)
     if is_number(one) and is_number(other):
         if math.isnan(one) or math.isnan(other):

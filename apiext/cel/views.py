@@ -283,7 +283,10 @@ class KeyedView(ListView):
         return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare the objects with equal keys, in any order. Raise values.Broken for an unhashable key."""
+        """Compare the objects with equal keys, in any order.
+
+        Raise values.Broken for an unhashable key.
+        """
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):
@@ -414,7 +417,10 @@ class MapView(DeclaredView):
         return iter(self.raw)
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return (key, value) of an entry, None if the map lacks the key, or a fault if the key is not a string."""
+        """Return (key, value) of an entry.
+
+        Return None if the map lacks the key, or a fault if the key is not a string.
+        """
         if type(key) is not str:
             return no_overload()
         if key not in self.raw:

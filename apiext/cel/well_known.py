@@ -1,8 +1,8 @@
-"""The protobuf messages that expressions may construct; a construction returns the equivalent CEL value at once.
+"""The protobuf messages that expressions may construct.
 
-``google.protobuf.Int64Value{value: 1}`` becomes an int. A Struct becomes a map, a ListValue becomes a list, and a Value
-becomes the value of its field. Numbers in a Struct or ListValue become doubles, but integers whose absolute
-value is 2^53 or more become strings.
+A construction returns the equivalent CEL value at once. ``google.protobuf.Int64Value{value: 1}`` becomes an int. A
+Struct becomes a map, a ListValue becomes a list, and a Value becomes the value of its field. Numbers in a Struct or
+ListValue become doubles, but integers whose absolute value is 2^53 or more become strings.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ def _single(value: float) -> float:
 
 
 def _json(value: Value) -> Value:
-    """Return the CEL value of a value after its conversion to a structpb.Value. Raise ValueError."""
+    """Return the CEL value of a value after its conversion to a structpb.Value.
+
+    Raise ValueError.
+    """
     spend(5)  # counts the copy of the value
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")
@@ -167,9 +170,9 @@ def _duration(found: dict[str, Any]) -> Value:
 
 
 def _value(found: dict[str, Any]) -> Value:
-    """Return the value of the last set field in the order of the message; upstream uses a random set field.
+    """Return the value of the last set field in the order of the message.
 
-    Return None if no field is set, or only null_value.
+    Upstream uses a random set field. Return None if no field is set, or only null_value.
     """
     return None if "null_value" in found and len(found) == 1 else next(reversed(found.values()), None)
 

@@ -1,4 +1,7 @@
-"""Fixtures of all conformance tests; a pytest plug-in provides the fixture ``server``, which has ``client()``."""
+"""Fixtures of all conformance tests.
+
+A pytest plug-in provides the fixture ``server``, which has ``client()``.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,10 @@ def facts(server: Any) -> Look:
 
 @pytest.fixture(scope="session")
 def serves(server: Any) -> Any:
-    """Return the function path → whether the server answers a GET with 200; each path is requested once."""
+    """Return the function path → whether the server answers a GET with 200.
+
+    Each path is requested once.
+    """
     known: dict[str, bool] = {}
 
     def asked(path: str) -> bool:

@@ -67,7 +67,10 @@ def reference_server(server: Target) -> Target:
 
 @pytest.fixture(scope="session")
 def obliging(server: Target) -> Target:
-    """Return ``server`` for a test of kinds that are disabled by default; skip the test if the server lacks them."""
+    """Return ``server`` for a test of kinds that are disabled by default.
+
+    Skip the test if the server lacks them.
+    """
     if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
         pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
     return server
@@ -173,9 +176,10 @@ class Report:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record the area of a test; add the last requests and answers to the report of a failed test.
+        """Record the area of a test.
 
-        Count a failed test as skipped if ``why_skipped`` returns a reason.
+        Add the last requests and answers to the report of a failed test. Count a failed test as skipped if
+        ``why_skipped`` returns a reason.
         """
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")

@@ -1,4 +1,7 @@
-"""Admission plug-ins of built-in kinds: a table of kube-apiserver's answers; each case uses its own namespace."""
+"""Admission plug-ins of built-in kinds: a table of kube-apiserver's answers.
+
+Each case uses its own namespace.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,10 @@ def schema(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def versions(api: Client, *of: dict[str, Any]) -> tuple[Resource, ...]:
-    """Define a kind with these versions (the first is the storage version); return a Resource for each version."""
+    """Define a kind with these versions (the first is the storage version).
+
+    Return a Resource for each version.
+    """
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [{"served": True, "storage": not index, **it} for index, it in enumerate(of)]
     group = establish(api, wanted)["spec"]["group"]

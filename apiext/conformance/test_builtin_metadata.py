@@ -20,7 +20,10 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def told(api: Client, place: str) -> list[int]:
-    """Patch the metadata with each of FAULTS (dry runs); return the number of errors in each response."""
+    """Patch the metadata with each of FAULTS (dry runs).
+
+    Return the number of errors in each response.
+    """
     counts = []
     for fault in FAULTS:
         answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")

@@ -1,4 +1,7 @@
-"""Warnings about built-in objects; fields that a new pod gets from its labels, annotations and containers."""
+"""Warnings about built-in objects.
+
+Fields that a new pod gets from its labels, annotations and containers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An applier can empty a list or map that it owns alone; in a custom object, the empty list or map remains."""
+"""An applier can empty a list or map that it owns alone.
+
+In a custom object, the empty list or map remains.
+"""
 
 from __future__ import annotations
 

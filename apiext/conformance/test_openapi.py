@@ -34,7 +34,10 @@ def lag(foreign: bool) -> float:
 
 
 def published(api: Client, group: str, lag: float, version: str = "v1") -> dict[str, Any]:
-    """Wait until the index and the documents contain a version; return its document of OpenAPI v3."""
+    """Wait until the index and the documents contain a version.
+
+    Return its document of OpenAPI v3.
+    """
     key = f"apis/{group}/{version}"
     until(lambda: key in api.get("/openapi/v3").expect(200)["paths"], f"{key} is in the index", lag)
     until(lambda: f"/{key}/" in api.get("/openapi/v2").text, f"{key} is in OpenAPI v2", lag)

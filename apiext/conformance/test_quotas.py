@@ -19,7 +19,10 @@ NAMESPACES = "/api/v1/namespaces"
 
 @contextlib.contextmanager
 def limited(api: Client, **hard: str) -> Iterator[str]:
-    """Yield the path of a new namespace with a quota; skip the test if no controller sets the quota's status."""
+    """Yield the path of a new namespace with a quota.
+
+    Skip the test if no controller sets the quota's status.
+    """
     name = f"q-{secrets.token_hex(4)}"
     api.post(NAMESPACES, {"metadata": {"name": name}}).expect(201)
     place = f"{NAMESPACES}/{name}"

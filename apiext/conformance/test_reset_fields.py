@@ -47,7 +47,10 @@ REPLICAS = {"spec": {"replicas": 5}, "status": {"replicas": 9}}
 
 
 def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
-    """Create an object; return its path, and the apiVersion, kind and metadata for bodies of writes."""
+    """Create an object.
+
+    Return its path, and the apiVersion, kind and metadata for bodies of writes.
+    """
     own = BEFORE[kind.split(maxsplit=1)[0]]
     if kind == "namespace":
         listing, about = "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}
@@ -67,7 +70,10 @@ def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
-    """Write all fields to an endpoint; return the changed parts (see parts_of), and the parts that the writer owns."""
+    """Write all fields to an endpoint.
+
+    Return the changed parts (see parts_of), and the parts that the writer owns.
+    """
     path, about = made(api, case["of"])
     before = api.get(path).expect(200)
     wanted = AFTER[case["of"].split(maxsplit=1)[0]]

@@ -444,7 +444,10 @@ def value_at(value: Any, path: list[str]) -> Any:
 
 @pytest.mark.parametrize("own", [None, {"app": "a"}])
 def test_a_job_shares_only_the_default_labels_with_its_pods(api: Client, own: dict[str, str] | None) -> None:
-    """A job without labels gets those of its template, also the generated ones; a job with labels keeps its own."""
+    """A job without labels gets those of its template, also the generated ones.
+
+    A job with labels keeps its own.
+    """
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
     metadata = {"name": "created", **({} if own is None else {"labels": own})}
     made = api.post(f"{JOBS}?dryRun=All", {"metadata": metadata, "spec": {"template": template}}).expect(201)

@@ -1,7 +1,8 @@
-"""The controller of service account token secrets. It fills in their data, and deletes secrets of deleted accounts.
+"""The controller of service account token secrets.
 
-Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. This server keeps such a
-secret if its annotations lack the uid of the account, and fills in the data when the account is created.
+It fills in their data, and deletes secrets of deleted accounts. Upstream: tokens_controller.go, which also deletes a
+secret whose account does not exist. This server keeps such a secret if its annotations lack the uid of the account, and
+fills in the data when the account is created.
 """
 
 import asyncio
@@ -33,7 +34,10 @@ _ALL = ""  # the key of the run at the start, which records all stored token sec
 
 
 class _TokenSecret(NamedTuple):
-    """A token secret: name and uid ("" if unknown) of its account. ``filled`` is true if no data is missing."""
+    """A token secret: name and uid ("" if unknown) of its account.
+
+    ``filled`` is true if no data is missing.
+    """
 
     account: str
     uid: str
@@ -41,7 +45,10 @@ class _TokenSecret(NamedTuple):
 
 
 class AccountTokens:
-    """The controller of token secrets. ``authority()`` returns the CA certificates that clients trust."""
+    """The controller of token secrets.
+
+    ``authority()`` returns the CA certificates that clients trust.
+    """
 
     def __init__(
         self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: Callable[[], bytes]

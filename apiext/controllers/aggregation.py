@@ -1,4 +1,7 @@
-"""The controller of aggregated cluster roles. Such a role has the rules of all roles that its selectors match."""
+"""The controller of aggregated cluster roles.
+
+Such a role has the rules of all roles that its selectors match.
+"""
 
 import asyncio
 import logging

@@ -21,7 +21,10 @@ class Approval:
         self._clock = clock
 
     def wanted(self, name: str) -> bool:
-        """Report whether the group is protected and the naming controller has written NamesAccepted (CND-010)."""
+        """Report whether the group is protected and the naming controller has written NamesAccepted.
+
+        See CND-010.
+        """
         facts = self._definitions.get(name)
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 

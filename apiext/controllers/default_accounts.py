@@ -1,4 +1,7 @@
-"""The controller of the service account ``default`` in each namespace (upstream: serviceaccounts_controller.go)."""
+"""The controller of the service account ``default`` in each namespace.
+
+Upstream: serviceaccounts_controller.go.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -26,7 +29,10 @@ _ALL = ""  # the key of the run at the start, which queues all stored namespaces
 
 
 class DefaultAccounts:
-    """The controller. It creates the account in active namespaces, also after a deletion of the account."""
+    """The controller.
+
+    It creates the account in active namespaces, also after a deletion of the account.
+    """
 
     def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:
         self._verbs = verbs

@@ -1,7 +1,8 @@
-"""The default cluster roles and bindings of RBAC. Each start of the server creates or completes them.
+"""The default cluster roles and bindings of RBAC.
 
-Rules that an administrator has added stay. Default rules that were removed are added again. A role or binding whose
-annotation ``autoupdate`` is "false" stays unchanged. Upstream: the post-start hook rbac/bootstrap-roles.
+Each start of the server creates or completes them. Rules that an administrator has added stay. Default rules that were
+removed are added again. A role or binding whose annotation ``autoupdate`` is "false" stays unchanged. Upstream: the
+post-start hook rbac/bootstrap-roles.
 """
 
 import asyncio

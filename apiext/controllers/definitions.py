@@ -127,7 +127,10 @@ class Definitions:
         self._groups: dict[str, dict[str, None]] = {}
 
     def start(self) -> None:
-        """Subscribe to the collection. Call this when it is filled, before other controllers subscribe to it."""
+        """Subscribe to the collection.
+
+        Call this when it is filled, before other controllers subscribe to it.
+        """
         for entry in self.collection.state.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
         self.collection.feed.subscribe(self._changed)
@@ -204,7 +207,10 @@ def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) 
 
 
 def _with_same_spec(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
-    """Fast path: return the facts of a large definition with an unchanged spec. None means: use the slow path."""
+    """Fast path: return the facts of a large definition with an unchanged spec.
+
+    None means: use the slow path.
+    """
     raw, text = entry.raw, before.raw[facts.spec.position]
     at = raw.find(text) if text else -1
     if at < 0:
@@ -216,11 +222,11 @@ def _with_same_spec(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
 
 
 def _read_large(entry: Entry) -> Facts | None:
-    """Fast path: return the facts of a large definition without decoding its schemas. None means: use the slow path.
+    """Fast path: return the facts of a large definition without decoding its schemas.
 
-    This server stores objects with sorted keys. So validation and versions (an array) are the last fields of the spec,
-    and the status follows. If another program stored a schema with keys in another order, the digest differs,
-    which at worst causes a needless compilation.
+    None means: use the slow path. This server stores objects with sorted keys. So validation and versions (an array)
+    are the last fields of the spec, and the status follows. If another program stored a schema with keys in another
+    order, the digest differs, which at worst causes a needless compilation.
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
@@ -304,7 +310,10 @@ def trusted(raw: bytes) -> View | None:
 
 
 def shape(raw: bytes) -> str:
-    """Return a digest of spec (without ``names``), accepted names and uid. Descriptions in schemas have no effect."""
+    """Return a digest of spec (without ``names``), accepted names and uid.
+
+    Descriptions in schemas have no effect.
+    """
     document = orjson.loads(raw)
     spec = {key: value for key, value in document["spec"].items() if key != "names"}
     for holder in (spec, *(spec.get("versions") or ())):
@@ -316,11 +325,11 @@ def shape(raw: bytes) -> str:
 
 
 def streams(raw: bytes) -> dict[str, str]:
-    """Return version → digest. If the digest changes, the open watches of the version must end (SRV-015).
+    """Return version → digest.
 
-    The digest covers schema, columns and selectable fields of the version, and the fields that all versions share, such
-    as the list of versions. It also covers the schemas of stored versions, since a watch converts objects with the
-    definition at the start of the watch.
+    If the digest changes, the open watches of the version must end (SRV-015). The digest covers schema, columns and
+    selectable fields of the version, and the fields that all versions share, such as the list of versions. It also
+    covers the schemas of stored versions, since a watch converts objects with the definition at the start of the watch.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}

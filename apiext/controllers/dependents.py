@@ -1,6 +1,7 @@
-"""The graph of owners and dependents for the garbage collector. Each change of an object updates it.
+"""The graph of owners and dependents for the garbage collector.
 
-It contains objects with owners, objects in foreground or orphaning deletion, and deleted owners that have dependents.
+Each change of an object updates it. It contains objects with owners, objects in foreground or orphaning deletion, and
+deleted owners that have dependents.
 """
 
 import re
@@ -192,7 +193,10 @@ class Dependents:
                 self._wake(owner.key)
 
     def _wake_dependents_of(self, entry: Entry) -> None:
-        """Wake the dependents of a deleted object. Parse the object only if its bytes contain a recorded uid."""
+        """Wake the dependents of a deleted object.
+
+        Parse the object only if its bytes contain a recorded uid.
+        """
         named = (found.decode("utf-8", "replace") for found in _UID.findall(entry.raw))
         if any(uid in self._by_owner or uid in self._deleting for uid in named):
             uid = str(metadata_of(entry).get("uid", ""))

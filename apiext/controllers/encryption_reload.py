@@ -68,7 +68,10 @@ class EncryptionReload:
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
-        """``loaded`` is the configuration at the start. ``use`` switches the store to a new configuration."""
+        """``loaded`` is the configuration at the start.
+
+        ``use`` switches the store to a new configuration.
+        """
         record_in_use(loaded)
         self._path = path
         self._loaded = loaded
@@ -103,7 +106,10 @@ class EncryptionReload:
         return self._follows_file or bool(self._loaded.services)
 
     def fault(self) -> str:
-        """Return the errors of plug-ins for the health check ``kms-providers``, "" if there are none."""
+        """Return the errors of plug-ins for the health check ``kms-providers``.
+
+        Return "" if there are none.
+        """
         return faults_of(self._loaded.services)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -123,7 +129,10 @@ class EncryptionReload:
                 await self.reload_if_changed()
 
     async def reload_if_changed(self) -> None:
-        """Switch to the configuration in the file if its content has changed; log an invalid configuration."""
+        """Switch to the configuration in the file if its content has changed.
+
+        Log an invalid configuration.
+        """
         try:
             raw = await asyncio.to_thread(encryption_config.read, self._path)
             if encryption_config.hash_of(raw) == self._loaded.hash:
@@ -177,7 +186,10 @@ def _count(status: str) -> None:
 
 
 def _stamp_of(path: str) -> object:
-    """Return inode, time and size of a file, or of the target of a link; None if the system reports an error."""
+    """Return inode, time and size of a file, or of the target of a link.
+
+    Return None if the system reports an error.
+    """
     try:
         found = os.stat(path)
     except OSError:

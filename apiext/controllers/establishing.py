@@ -1,4 +1,7 @@
-"""The controller of the condition Established. It waits until the catalog has the resource (CND-004, CRD-037)."""
+"""The controller of the condition Established.
+
+It waits until the catalog has the resource (CND-004, CRD-037).
+"""
 
 import asyncio
 import logging

@@ -1,7 +1,7 @@
-"""The deletion of a definition: change its guard, delete its objects, remove its finalizer (CND-009, DEL-001…005).
+"""The deletion of a definition: change its guard, delete its objects, remove its finalizer.
 
-The guard is a key in the store that each put of an object compares (see ``guards``). After its change, no server can
-create further objects.
+See CND-009, DEL-001…005. The guard is a key in the store that each put of an object compares (see ``guards``). After
+its change, no server can create further objects.
 """
 
 import asyncio
@@ -125,7 +125,10 @@ class Finalizing:
         return now is not None and now.uid == facts.uid and now.deleting
 
     async def _release(self, facts: Facts, wanted: View) -> None:
-        """Delete the definition. If it has other finalizers, only remove FINALIZER and set the condition ``wanted``."""
+        """Delete the definition.
+
+        If it has other finalizers, only remove FINALIZER and set the condition ``wanted``.
+        """
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):

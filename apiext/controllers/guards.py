@@ -21,7 +21,10 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A stored guard: uid and generation of the definition. Each put of an object compares its ``revision``."""
+    """A stored guard: uid and generation of the definition.
+
+    Each put of an object compares its ``revision``.
+    """
 
     uid: str
     state: str
@@ -62,7 +65,10 @@ class Guards:
         )
 
     def _state(self, found: Permit | None, facts: Facts) -> str:
-        """Return the state that a guard must have. ``terminating`` is final, unless the deletion was abandoned."""
+        """Return the state that a guard must have.
+
+        ``terminating`` is final, unless the deletion was abandoned.
+        """
         if facts.deleting:
             return TERMINATING
         if found is None or found.uid != facts.uid or found.state != TERMINATING:
@@ -77,9 +83,9 @@ class Guards:
         self._abandoned[name] = revision
 
     async def ensure(self, facts: Facts) -> Permit | None:
-        """Return a guard that matches the facts, and write it if necessary. Return None if the definition has changed.
+        """Return a guard that matches the facts, and write it if necessary.
 
-        Raises StoreErrors.
+        Return None if the definition has changed. Raises StoreErrors.
         """
         found = self.matching(facts)
         if found is not None:
@@ -100,9 +106,10 @@ class Guards:
         raise Unavailable(f"the guard of {facts.name} keeps changing")
 
     async def terminate(self, name: str, uid: str) -> Guard:
-        """Set the guard to terminating, and return it for the next write of the caller; raise StoreErrors.
+        """Set the guard to terminating, and return it for the next write of the caller.
 
-        If neither the guard nor the stored definition has this uid, raise RevisionChanged. The guard stays unchanged.
+        Raise StoreErrors. If neither the guard nor the stored definition has this uid, raise RevisionChanged. The guard
+        stays unchanged.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
@@ -156,7 +163,10 @@ class Guards:
 
 
 def parse(raw: bytes, revision: int) -> Permit:
-    """Parse a stored guard. An invalid guard matches no definition, so the controller writes it again."""
+    """Parse a stored guard.
+
+    An invalid guard matches no definition, so the controller writes it again.
+    """
     try:
         value = orjson.loads(raw)
         return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)

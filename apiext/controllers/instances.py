@@ -1,4 +1,7 @@
-"""The deletion of all objects of a resource. Objects with finalizers get a deletionTimestamp instead."""
+"""The deletion of all objects of a resource.
+
+Objects with finalizers get a deletionTimestamp instead.
+"""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -68,13 +71,19 @@ class Sweep:
 
     @property
     def remaining(self) -> int:
-        """The number of remaining objects; raises NotReady while the cache of the collection is filled again."""
+        """The number of remaining objects.
+
+        Raises NotReady while the cache of the collection is filled again.
+        """
         if not (self.collection.state.ready or self.collection.dropped):
             raise NotReady(f"{self.collection.resource} is not in the cache")
         return self.collection.state.count(self._namespace)
 
     def unreadable(self) -> Malformed | None:
-        """Return the error of an unreadable object, which a sweep cannot delete; None if all are readable (RV-020)."""
+        """Return the error of an unreadable object, which a sweep cannot delete.
+
+        Return None if all are readable. See RV-020.
+        """
         try:
             self.collection.state.require_readable(*bounds(self._namespace))
         except Malformed as error:
@@ -92,10 +101,10 @@ class Sweep:
         return held
 
     async def run(self) -> list[StoreError]:
-        """Delete all queued objects, or set their deletionTimestamp. The first run queues all objects.
+        """Delete all queued objects, or set their deletionTimestamp.
 
-        Return the errors. Objects with an error stay queued for the next run. The run ends early after
-        limits.DELETES_IN_FLIGHT errors.
+        The first run queues all objects. Return the errors. Objects with an error stay queued for the next run. The run
+        ends early after limits.DELETES_IN_FLIGHT errors.
         """
         errors: list[StoreError] = []
         if not self._listed:
@@ -123,7 +132,10 @@ class Sweep:
                 raise
 
     async def _remove(self, entry: Entry) -> Entry | None:
-        """Delete an object, or set its deletionTimestamp. Return its newer state after a conflict, else None."""
+        """Delete an object, or set its deletionTimestamp.
+
+        Return its newer state after a conflict, else None.
+        """
         decision = self._decide(entry)
         if decision is None:
             return None

@@ -42,10 +42,11 @@ def retried_conflicts(*codes: int) -> Iterator[None]:
 
 
 class Loop:
-    """Runs ``reconcile(key)`` for queued keys, at most ``width`` keys at a time. A key has one run at a time.
+    """Runs ``reconcile(key)`` for queued keys, at most ``width`` keys at a time.
 
-    If ``add`` is called several times before the next run of a key starts, only this run follows. A failed run is
-    repeated after a jittered pause. The pause doubles from ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds.
+    A key has one run at a time. If ``add`` is called several times before the next run of a key starts, only this run
+    follows. A failed run is repeated after a jittered pause. The pause doubles from ``RETRY_FIRST`` to
+    ``limits.RETRY_LAST`` seconds.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:
@@ -64,7 +65,10 @@ class Loop:
         self._stopped = False
 
     def start(self, group: asyncio.TaskGroup, keys: Callable[[], Iterable[str]] | None = None) -> None:
-        """Start to run keys in tasks of the group. Add all ``keys()`` about every ``RESYNC_EVERY`` seconds."""
+        """Start to run keys in tasks of the group.
+
+        Add all ``keys()`` about every ``RESYNC_EVERY`` seconds.
+        """
         self._group = group
         self._keys = keys
         if keys is not None:

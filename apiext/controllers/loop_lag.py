@@ -1,4 +1,7 @@
-"""The metric of the delay of the event loop. This delay adds to the latency of every request."""
+"""The metric of the delay of the event loop.
+
+This delay adds to the latency of every request.
+"""
 
 import asyncio
 import random

@@ -1,7 +1,8 @@
-"""The controller of StorageVersionMigrations. It rewrites the objects of a resource in the storage version.
+"""The controller of StorageVersionMigrations.
 
-The rules are in apiext.crd.migration; the command ``apiext migrate`` uses them, too. All state is in the store, so that
-a restarted server continues, and several servers share the work. The state is:
+It rewrites the objects of a resource in the storage version. The rules are in apiext.crd.migration; the command
+``apiext migrate`` uses them, too. All state is in the store, so that a restarted server continues, and several servers
+share the work. The state is:
 
 - the condition Running of the migration;
 - the checkpoint in status.resourceVersion: after this revision, every request stores objects in the storage version;
@@ -181,7 +182,10 @@ class Migrations:
             await self._run(migration)
 
     async def _begin(self, migration: _Migration) -> None:
-        """Set the condition of the definition, with its generation; then set the migration to Running."""
+        """Set the condition of the definition, with its generation.
+
+        Then set the migration to Running.
+        """
 
         def mark(document: Document) -> Document:
             return self._marked(document, "True", "MigrationRunning", _mark(migration))
@@ -344,7 +348,10 @@ class Migrations:
         return 200, ""
 
     async def _read_current(self, work: _Pass, entry: Entry) -> Entry | None:
-        """Return the stored object. A 404 does not prove a deletion, since the resource may not have been served."""
+        """Return the stored object.
+
+        A 404 does not prove a deletion, since the resource may not have been served.
+        """
         return await self._verbs.store.current(work.collection, entry.namespace, entry.name)
 
     # -- helpers

@@ -48,7 +48,10 @@ _DONE: Mapping[str, tuple[str, str, str]] = {
 
 
 class _Emptying:
-    """The deletion of the namespace with this uid. Each sweep deletes the objects of one resource."""
+    """The deletion of the namespace with this uid.
+
+    Each sweep deletes the objects of one resource.
+    """
 
     __slots__ = ("sweeps", "uid")
 
@@ -58,9 +61,10 @@ class _Emptying:
 
 
 class Namespaces:
-    """The controller of namespaces. It deletes all objects of a terminating namespace, then the namespace.
+    """The controller of namespaces.
 
-    ``served()`` waits until the catalog has the resources of all stored definitions.
+    It deletes all objects of a terminating namespace, then the namespace. ``served()`` waits until the catalog has the
+    resources of all stored definitions.
     """
 
     def __init__(
@@ -112,7 +116,10 @@ class Namespaces:
         return list(self._emptying)
 
     async def reconcile(self, name: str) -> None:
-        """Continue the deletion of a namespace as far as possible. Later changes of its objects start another run."""
+        """Continue the deletion of a namespace as far as possible.
+
+        Later changes of its objects start another run.
+        """
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         if not metadata.get("deletionTimestamp"):
@@ -148,7 +155,10 @@ class Namespaces:
         return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
 
     async def _follow(self, name: str, uid: str, sweeps: dict[GroupResource, Sweep]) -> None:
-        """Create missing sweeps for served namespaced resources. Close the sweeps of resources that are not served."""
+        """Create missing sweeps for served namespaced resources.
+
+        Close the sweeps of resources that are not served.
+        """
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()
@@ -185,7 +195,10 @@ class Namespaces:
         return guard
 
     async def _release(self, name: str, uid: str) -> None:
-        """Delete the empty namespace. If it has other finalizers, only remove the finalizer ``kubernetes``."""
+        """Delete the empty namespace.
+
+        If it has other finalizers, only remove the finalizer ``kubernetes``.
+        """
         entry = self._ending(name, uid)
         if entry is None:
             self._close(name)

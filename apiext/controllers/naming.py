@@ -1,4 +1,7 @@
-"""The controller of the condition NamesAccepted. It decides the names of the definitions of a group (CND-001…003)."""
+"""The controller of the condition NamesAccepted.
+
+It decides the names of the definitions of a group (CND-001…003).
+"""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,7 +24,10 @@ Due = tuple[bool, int, str]
 
 
 class _Run:
-    """The progress of one run over the undecided definitions of a group. A run processes a definition at most once."""
+    """The progress of one run over the undecided definitions of a group.
+
+    A run processes a definition at most once.
+    """
 
     def __init__(self) -> None:
         self._processed: set[str] = set()
@@ -85,7 +91,10 @@ class Naming:
         self._runs: dict[str, _Run] = {}  # group → its current run
 
     def record(self, name: str) -> None:
-        """Record the names of a definition. Called for each change, and for all definitions at the start."""
+        """Record the names of a definition.
+
+        Called for each change, and for all definitions at the start.
+        """
         facts = self._definitions.get(name)
         if facts is None:
             self._own_names.pop(name, None)

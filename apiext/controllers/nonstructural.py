@@ -14,7 +14,10 @@ from apiext.meta.fields import FieldError, aggregate, invalid
 
 
 class NonStructural:
-    """The controller. It writes the condition with the violations of a definition, or removes the condition."""
+    """The controller.
+
+    It writes the condition with the violations of a definition, or removes the condition.
+    """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
@@ -65,7 +68,10 @@ class NonStructural:
 
 
 def violations(document: View) -> View | None:
-    """Return the condition NonStructuralSchema for a definition in v1 form; None if it has no violations."""
+    """Return the condition NonStructuralSchema for a definition in v1 form.
+
+    Return None if it has no violations.
+    """
     from apiext.schema import rules_of_structure  # imported only here, since few definitions are suspect (decision 36)
 
     spec = document.get("spec") or {}

@@ -1,8 +1,9 @@
-"""Consistency of the workers behind one port. The response to a write of configuration waits for all workers.
+"""Consistency of the workers behind one port.
 
-Other objects do not need this, since a consistent read gets the head revision from etcd and a write compares
-revisions. But after a client has written a role, or has received a definition as Established, its next request may
-need this role or definition, and another worker may receive this request.
+The response to a write of configuration waits for all workers. Other objects do not need this, since a consistent read
+gets the head revision from etcd and a write compares revisions. But after a client has written a role, or has received
+a definition as Established, its next request may need this role or definition, and another worker may receive this
+request.
 """
 
 import asyncio
@@ -110,7 +111,10 @@ class Peers:
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
-        """Report whether a worker is behind. Ignore workers without progress since the last wait for them timed out."""
+        """Report whether a worker is behind.
+
+        Ignore workers without progress since the last wait for them timed out.
+        """
         return any(self._stalled.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:

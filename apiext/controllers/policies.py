@@ -95,7 +95,10 @@ class _Kinds:
         self._documents: dict[str, Any] = {}
 
     def check(self, policy: View) -> list[Document]:
-        """Return the type errors of the expressions of a policy. This may be slow, so call it in a thread."""
+        """Return the type errors of the expressions of a policy.
+
+        This may be slow, so call it in a thread.
+        """
         # imported here, in the thread, since the module imports CEL
         from apiext.admission.type_checks import warnings_of
 

@@ -1,7 +1,8 @@
-"""Controllers that protect claims, volumes and classes in use. Each adds a finalizer to the objects of a resource.
+"""Controllers that protect claims, volumes and classes in use.
 
-When a deleted object is no longer in use, the controller removes the finalizer. Upstream:
-pkg/controller/volume/pvcprotection, pvprotection and vacprotection. Each row of ``ROWS`` describes a controller.
+Each adds a finalizer to the objects of a resource. When a deleted object is no longer in use, the controller removes
+the finalizer. Upstream: pkg/controller/volume/pvcprotection, pvprotection and vacprotection. Each row of ``ROWS``
+describes a controller.
 """
 
 import asyncio
@@ -45,7 +46,10 @@ class Row(NamedTuple):
 
 
 class Protection:
-    """The controller of a row. It reads the objects of ``users`` only while a protected object waits for deletion."""
+    """The controller of a row.
+
+    It reads the objects of ``users`` only while a protected object waits for deletion.
+    """
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
         """``name`` is the name of the controller in ``--controllers``."""
@@ -59,7 +63,10 @@ class Protection:
         self._loop = Loop(row.account, self._reconcile, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the loop; it processes each object of the protected resource, now and after each change."""
+        """Start the loop.
+
+        It processes each object of the protected resource, now and after each change.
+        """
         self._loop.start(group, lambda: list(self._waiting))
         self._collection.follow(self._changed)
 

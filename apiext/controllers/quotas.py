@@ -36,7 +36,10 @@ _BAD_TYPES = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
 
 
 class Quotas:
-    """The controller of quotas. It subscribes to the objects of each resource that a quota limits."""
+    """The controller of quotas.
+
+    It subscribes to the objects of each resource that a quota limits.
+    """
 
     def __init__(self, verbs: Verbs, collection: Collection) -> None:
         self._verbs = verbs
@@ -87,7 +90,10 @@ class Quotas:
         return [one for one in self._changes.get(key, ()) if one[1] > now - QUOTA_SETTLES]
 
     def _unsettled(self, key: str) -> float:
-        """Return the seconds until the charges of other servers are older than QUOTA_SETTLES, 0 if there are none."""
+        """Return the seconds until the charges of other servers are older than QUOTA_SETTLES.
+
+        Return 0 if there are none.
+        """
         if self._plugin is None:
             return 0.0
         now, wrote = asyncio.get_running_loop().time(), self._plugin.wrote

@@ -87,7 +87,10 @@ def unblocked(metadata: Document) -> None:
 
 
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
-    """Set a list in metadata, or remove it if it is empty. Remove the items ``gone`` from managed fields (SSA-007)."""
+    """Set a list in metadata, or remove it if it is empty.
+
+    Remove the items ``gone`` from managed fields (SSA-007).
+    """
     if kept:
         metadata[name] = kept
     else:
@@ -102,7 +105,10 @@ def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None
 
 
 def _disowned(owner: Any, name: str, gone: set[str], *, everything: bool) -> bool:
-    """Remove items of a list from the managed fields of a manager. Return True if the manager owns no more fields."""
+    """Remove items of a list from the managed fields of a manager.
+
+    Return True if the manager owns no more fields.
+    """
     fields = owner.get("fieldsV1") if isinstance(owner, dict) else None
     if not isinstance(fields, dict):
         return False

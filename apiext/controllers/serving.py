@@ -45,7 +45,10 @@ class Recent:
         self._used = self._scheduled = False
 
     def start(self) -> None:
-        """Start to cache definitions. A definition that is not used for limits.DECODED_KEPT seconds is evicted."""
+        """Start to cache definitions.
+
+        A definition that is not used for limits.DECODED_KEPT seconds is evicted.
+        """
         self._loop = asyncio.get_running_loop()
 
     def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
@@ -80,7 +83,10 @@ class Recent:
 
 
 class _Source:
-    """The stored bytes of a compiled definition. A call of the instance decodes them, unless they are cached."""
+    """The stored bytes of a compiled definition.
+
+    A call of the instance decodes them, unless they are cached.
+    """
 
     __slots__ = ("_read", "_recent", "raw")
 
@@ -104,7 +110,10 @@ class _Compiled:
         self._terminating: Mapping[str, ServedVersion] | None = None
 
     def versions(self, terminating: bool) -> Mapping[str, ServedVersion]:
-        """Return the served versions by name. They have fewer verbs while the definition is terminating (DEL-004)."""
+        """Return the served versions by name.
+
+        They have fewer verbs while the definition is terminating (DEL-004).
+        """
         if not terminating:
             return self.resource.versions
         if self._terminating is None:
@@ -165,7 +174,10 @@ class Serving:
         self._listeners.append(listener)
 
     def synced(self) -> bool:
-        """Report whether all definitions that were readable at the start are now served or refused (HLT-003)."""
+        """Report whether all definitions that were readable at the start are now served or refused.
+
+        See HLT-003.
+        """
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -195,7 +207,10 @@ class Serving:
         return found is not None and found.revision == resource.definition.guard_revision
 
     async def fresh(self) -> int:
-        """Wait until the cache has the newest definitions, and return its revision. Do not wait for other resources."""
+        """Wait until the cache has the newest definitions, and return its revision.
+
+        Do not wait for other resources.
+        """
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
@@ -243,10 +258,11 @@ class Serving:
             await self.peers.everywhere(written)
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
-        """Set the guard of a definition to terminating. The caller then writes the deletionTimestamp (DEL-004).
+        """Set the guard of a definition to terminating.
 
-        The write of the caller must compare the returned guard, so that it fails if the deletion was abandoned in the
-        meantime. Raises RevisionChanged if the definition was deleted, or a new definition has the name.
+        The caller then writes the deletionTimestamp (DEL-004). The write of the caller must compare the returned guard,
+        so that it fails if the deletion was abandoned in the meantime. Raises RevisionChanged if the definition was
+        deleted, or a new definition has the name.
         """
         return await self._guards.terminate(name, uid)
 
@@ -325,7 +341,10 @@ class Serving:
         return _Compiled(facts.digest, source, replace(compiled, definition=definition, versions=own))
 
     def _settle(self, facts: Facts) -> bool:
-        """Update the catalog at once. Return False if the matching guard or the compiled definition is missing."""
+        """Update the catalog at once.
+
+        Return False if the matching guard or the compiled definition is missing.
+        """
         if not facts.served or self._is_builtin(facts):
             self._withdraw(facts.name)
             return True

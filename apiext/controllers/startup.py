@@ -56,7 +56,10 @@ class _Starting(Client, Protocol):
 
 
 class Controllers:
-    """All controllers of a server. ``clock()`` returns the current time in the format of metadata."""
+    """All controllers of a server.
+
+    ``clock()`` returns the current time in the format of metadata.
+    """
 
     def __init__(
         self,
@@ -86,10 +89,10 @@ class Controllers:
         self._default_roles: DefaultRoles | None = None
 
     async def start(self, group: asyncio.TaskGroup, builtin: Sequence[ServedResource]) -> None:
-        """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise StoreErrors.
+        """Serve built-in kinds, wait for the stored definitions, then start the controllers.
 
-        Call this method after ``add_collections`` and after the start of the store. Then call ``wait_synced`` to wait
-        until all stored definitions are processed.
+        Raise StoreErrors. Call this method after ``add_collections`` and after the start of the store. Then call
+        ``wait_synced`` to wait until all stored definitions are processed.
         """
         self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
@@ -126,7 +129,10 @@ class Controllers:
             self.serving.peers.add_settled(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Wait until this worker has the configuration of its peers. Return at once if there are no peers."""
+        """Wait until this worker has the configuration of its peers.
+
+        Return at once if there are no peers.
+        """
         if self.serving.peers is not None:
             await self.wait_synced()
             await self.serving.peers.join(group)
@@ -138,7 +144,10 @@ class Controllers:
     def start_account_tokens(
         self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: Callable[[], bytes]
     ) -> None:
-        """Start the controller of token secrets. ``authority()`` returns the CA certificates that clients trust."""
+        """Start the controller of token secrets.
+
+        ``authority()`` returns the CA certificates that clients trust.
+        """
         secrets, accounts = verbs.store.collection(SECRETS), verbs.store.collection(ACCOUNTS)
         if secrets is not None and accounts is not None:
             self._start(AccountTokens(verbs, secrets, accounts, tokens, authority), group)
@@ -149,7 +158,10 @@ class Controllers:
             self._start(TokenUses(verbs, tokens), group)
 
     def start_default_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controller that creates a default service account in each namespace. Call this after ``start``."""
+        """Start the controller that creates a default service account in each namespace.
+
+        Call this after ``start``.
+        """
         accounts = verbs.store.collection(ACCOUNTS)
         if accounts is not None:
             controller = DefaultAccounts(verbs, self._namespaces.collection, accounts)
@@ -167,7 +179,10 @@ class Controllers:
         self._start(LateController(verbs, QUOTAS, "quotas", "Quotas"), group)
 
     def start_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
-        """Start the controller that checks the types in policies. ``version`` is the version in OpenAPI documents."""
+        """Start the controller that checks the types in policies.
+
+        ``version`` is the version in OpenAPI documents.
+        """
         collection = store.collection(POLICIES)
         if collection is not None:
             self._start(Policies(store, live, collection, version), group)
@@ -179,7 +194,10 @@ class Controllers:
             self._start(Migrations(verbs, self.serving, collection, self._definitions.collection), group)
 
     def start_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
-        """Start the aggregation of cluster roles, if it is enabled. Create the default roles if ``needed``."""
+        """Start the aggregation of cluster roles, if it is enabled.
+
+        Create the default roles if ``needed``.
+        """
         roles = self._default_roles = DefaultRoles(verbs)
         roles.start(group, needed=needed)
         self._clients.append(roles)
@@ -246,7 +264,10 @@ class Controllers:
 
 
 def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decoder: Decoder | None = None) -> None:
-    """Add the collections of built-in kinds to the store. ``decoder`` decodes objects that are stored in protobuf."""
+    """Add the collections of built-in kinds to the store.
+
+    ``decoder`` decodes objects that are stored in protobuf.
+    """
     for served in builtin:
         if served.review:
             continue
@@ -256,7 +277,10 @@ def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decod
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:
-    """Record the addresses of all services from now on. Return when the stored services are recorded."""
+    """Record the addresses of all services from now on.
+
+    Return when the stored services are recorded.
+    """
     collection = store.collection(SERVICES)
     if collection is None:
         return

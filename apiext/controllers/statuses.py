@@ -1,4 +1,7 @@
-"""Writes of controllers to stored objects, with optimistic concurrency. They do not change the generation."""
+"""Writes of controllers to stored objects, with optimistic concurrency.
+
+They do not change the generation.
+"""
 
 from apiext.catalog.served import LiveCatalog
 from apiext.crd.conditions import with_condition, with_status
@@ -54,7 +57,10 @@ class Statuses:
         return await amend(self._store, self._live, resource, entry, amendment, self._manager, self._version)
 
     async def remove(self, entry: Entry) -> bool:
-        """Delete the object if ``entry`` is its current state. Return False after a conflict; raise StoreErrors."""
+        """Delete the object if ``entry`` is its current state.
+
+        Return False after a conflict; raise StoreErrors.
+        """
         decision = Remove((entry.namespace, entry.name), entry.revision)
         try:
             await attempt(self._store, self._collection, decision)

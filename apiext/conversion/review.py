@@ -1,4 +1,7 @@
-"""ConversionReviews: encoder of the request, decoder and validation of the response (VER-004…007)."""
+"""ConversionReviews: encoder of the request, decoder and validation of the response.
+
+See VER-004…007.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -45,7 +48,10 @@ INVALID_OBJECT = "conversion_webhook_invalid_converted_object_failure"
 
 
 def review_version(supported: Sequence[str]) -> str:
-    """Return the first version that this server can send; raise ConversionError if there is none (VER-004)."""
+    """Return the first version that this server can send.
+
+    Raise ConversionError if there is none. See VER-004.
+    """
     for version in supported:
         if version in VERSIONS:
             return version
@@ -71,19 +77,26 @@ def kind_of(document: View) -> str:
 
 
 def failure_text(document: View, text: object) -> str:
-    """Return the message about a failed call. It contains the kind of the first object (VER-008)."""
+    """Return the message about a failed call.
+
+    It contains the kind of the first object (VER-008).
+    """
     return f"conversion webhook for {kind_of(document)} failed: {text}"
 
 
 def is_empty(document: View) -> bool:
-    """Report whether an object has only apiVersion and kind. The server does not send such objects (VER-011)."""
+    """Report whether an object has only apiVersion and kind.
+
+    The server does not send such objects (VER-011).
+    """
     return len(document) == 2 and "kind" in document and "apiVersion" in document
 
 
 class ConvertedObjects(Sequence[Any]):
-    """The objects of a response. Either all are decoded at once, or each object is decoded when it is used.
+    """The objects of a response.
 
-    ``listed`` has the JSON of all objects except the last. It is None if the complete response is decoded at once.
+    Either all are decoded at once, or each object is decoded when it is used. ``listed`` has the JSON of all objects
+    except the last. It is None if the complete response is decoded at once.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
@@ -110,7 +123,10 @@ class ConvertedObjects(Sequence[Any]):
         return len(self.listed.begins if self.listed is not None else self._objects)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an object; raise JSONDecodeError if it is invalid JSON or contains too many objects and arrays."""
+        """Return an object.
+
+        Raise JSONDecodeError if it is invalid JSON or contains too many objects and arrays.
+        """
         listed = self.listed
         if listed is None:
             return self._objects[index]
@@ -151,16 +167,20 @@ class ConvertedObjects(Sequence[Any]):
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Split a response with several objects (see pieces.split). Return None if it must be decoded at once."""
+    """Split a response with several objects (see pieces.split).
+
+    Return None if it must be decoded at once.
+    """
     return pieces.split(raw, count) if count > 1 else None
 
 
 def listed_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, parts: tuple[bytes, Listed]
 ) -> ConvertedObjects | None:
-    """Return the objects of a split response; None if the complete response must be decoded for an error message.
+    """Return the objects of a split response.
 
-    An invalid object raises its error when it is used.
+    Return None if the complete response must be decoded for an error message. An invalid object raises its error when
+    it is used.
     """
     short, listed = parts
     if _is_crowded(short):
@@ -237,7 +257,10 @@ def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
 
 
 def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
-    """Return the objects of a response; raise ValueError with upstream's message if it is not a success."""
+    """Return the objects of a response.
+
+    Raise ValueError with upstream's message if it is not a success.
+    """
     plain = _plain_success(version, uid, answer)
     if plain is not None:
         return plain
@@ -290,7 +313,10 @@ def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, inde
 
 
 def nesting_error(need: NeedsConversion, index: int) -> ConversionError:
-    """Return the error about an object that is nested deeper than MAX_STORED_DEPTH. ``index`` is as in ``accepted``."""
+    """Return the error about an object that is nested deeper than MAX_STORED_DEPTH.
+
+    ``index`` is as in ``accepted``.
+    """
     original = need.document
     metadata = _map(original.get("metadata"))
     name = "/".join(_text(metadata[part]) for part in ("namespace", "name") if part in metadata)
@@ -360,7 +386,10 @@ def _restored(original: View, given: View) -> Document:
 
 
 def _changed(name: str, before: Any, after: Any) -> Document:
-    """Return the labels or annotations of the converted object. Validate them if the webhook has changed them."""
+    """Return the labels or annotations of the converted object.
+
+    Validate them if the webhook has changed them.
+    """
     if not isinstance(after, dict):
         raise ValueError(f"invalid metadata.{name} of type {_go_type(after)} in converted object")  # noqa: TRY004
     if before is not None and not isinstance(before, Mapping):

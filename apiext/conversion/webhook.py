@@ -1,7 +1,8 @@
-"""Calls of conversion webhooks. Requests that need the same object share a call (VER-004…012).
+"""Calls of conversion webhooks.
 
-A NeedsConversion (catalog/converted.py), in short a need, is an object that a read or write needs in another version.
-A review is the request of one call; it contains several objects.
+Requests that need the same object share a call (VER-004…012). A NeedsConversion (catalog/converted.py), in short a
+need, is an object that a read or write needs in another version. A review is the request of one call; it contains
+several objects.
 """
 
 import asyncio
@@ -49,9 +50,10 @@ class Poster(Protocol):
 
 
 class _Hook(Struct):
-    """The configured webhook of a definition. ``waiting`` is the number of requests that wait for it.
+    """The configured webhook of a definition.
 
-    ``owner`` is the key of its circuit breaker in the HTTP client.
+    ``waiting`` is the number of requests that wait for it. ``owner`` is the key of its circuit breaker in the HTTP
+    client.
     """
 
     settings: View
@@ -172,7 +174,10 @@ class Converter:
     async def convert(
         self, resource: ServedResource, needs: Sequence[NeedsConversion], *, request: bool = True
     ) -> list[Converted | None]:
-        """Convert all objects, and return the converted objects in the same order; raise ConversionError."""
+        """Convert all objects, and return the converted objects in the same order.
+
+        Raise ConversionError.
+        """
         if not needs:
             return []
         hook = self._hook(resource)
@@ -256,7 +261,10 @@ class Converter:
         return await converted_objects(version, uid, needs, raw)
 
     async def _keep_all(self, call: "_Call", given: review.ConvertedObjects) -> None:
-        """Cache the conversion of each object, or its error. An invalid object does not affect other objects."""
+        """Cache the conversion of each object, or its error.
+
+        An invalid object does not affect other objects.
+        """
         loop_budget = LoopBudget()
         for index in range(len(call.needs)):
             await loop_budget.pause()
@@ -326,7 +334,10 @@ class _Call:
 
 
 async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``work`` and return its result. From server_limits.WORK_INLINE bytes on, call it in a thread."""
+    """Call ``work`` and return its result.
+
+    From server_limits.WORK_INLINE bytes on, call it in a thread.
+    """
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -335,9 +346,9 @@ async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.k
 async def converted_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes
 ) -> review.ConvertedObjects:
-    """Return the objects of a response, without validation of the objects; raise ConversionError.
+    """Return the objects of a response, without validation of the objects.
 
-    A thread decodes a large response.
+    Raise ConversionError. A thread decodes a large response.
     """
     parts = review.split(raw, len(needs))
     if parts is not None:

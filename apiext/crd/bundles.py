@@ -20,9 +20,9 @@ def is_blank(bundle: str) -> bool:
 
 
 def bundle_fault(bundle: str) -> str:
-    """Return the reason why a CA bundle (base64 of PEM) is invalid, or an empty string (CRD-037).
+    """Return the reason why a CA bundle (base64 of PEM) is invalid, or an empty string.
 
-    A bundle is valid if it is empty, or if Go can parse one of its certificates.
+    See CRD-037. A bundle is valid if it is empty, or if Go can parse one of its certificates.
     """
     try:
         data = base64.b64decode(bundle)

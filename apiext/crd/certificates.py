@@ -35,7 +35,10 @@ _READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # identifier → (tag of th
 
 
 class Malformed(Exception):
-    """The error of a certificate that Go refuses; the text is Go's, without the prefix ``x509: ``."""
+    """The error of a certificate that Go refuses.
+
+    The text is Go's, without the prefix ``x509: ``.
+    """
 
 
 class _Der:
@@ -57,7 +60,10 @@ class _Der:
         return -1 if self.empty else self.data[self.at]
 
     def any(self, fault: str) -> tuple[int, bytes]:
-        """Return (tag, content) of the next element. Raise Malformed(fault) if it is missing or invalid."""
+        """Return (tag, content) of the next element.
+
+        Raise Malformed(fault) if it is missing or invalid.
+        """
         data, at = self.data, self.at
         if len(data) < at + 2 or data[at] & 0x1F == 0x1F:  # Go refuses tags of several bytes
             raise Malformed(fault)
@@ -80,7 +86,10 @@ class _Der:
         return self.any(fault)[1]
 
     def inside(self, tag: int, fault: str) -> "_Der":
-        """Return a reader of the content of the next element. Raise Malformed(fault) unless it has this tag."""
+        """Return a reader of the content of the next element.
+
+        Raise Malformed(fault) unless it has this tag.
+        """
         return _Der(self.take(tag, fault))
 
     def optional(self, tag: int, fault: str) -> "_Der | None":

@@ -1,4 +1,7 @@
-"""Find, set and remove the conditions of a definition, with their transition times (CND-010)."""
+"""Find, set and remove the conditions of a definition, with their transition times.
+
+See CND-010.
+"""
 
 from collections.abc import Sequence
 

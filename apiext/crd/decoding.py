@@ -16,6 +16,9 @@ def decode_v1(document: View) -> tuple[Document, list[str]]:
 
 
 def decode_v1beta1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1beta1 body as Go encodes it, with defaults, and the paths of unknown fields. Raise DecodeError."""
+    """Return a v1beta1 body as Go encodes it, with defaults, and the paths of unknown fields.
+
+    Raise DecodeError.
+    """
     decoded, unknown = typed.decode(types.V1BETA1, document)
     return defaults.default_v1beta1(decoded), unknown

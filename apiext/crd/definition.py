@@ -23,7 +23,10 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Names(Struct, frozen=True):
-    """The requested or accepted names of a definition; an empty string stands for a missing name."""
+    """The requested or accepted names of a definition.
+
+    An empty string stands for a missing name.
+    """
 
     plural: str = ""
     singular: str = ""
@@ -33,7 +36,10 @@ class Names(Struct, frozen=True):
     categories: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form: always with plural and kind, with other fields only if they are set (CRD-004)."""
+        """Return the JSON form: always with plural and kind, with other fields only if they are set.
+
+        See CRD-004.
+        """
         optional = {
             "singular": self.singular,
             "shortNames": list(self.short_names),
@@ -107,7 +113,10 @@ class Version(Struct, frozen=True):
 
     @property
     def scale(self) -> View | None:
-        """Return the settings of the scale subresource, or None if the version has no scale subresource."""
+        """Return the settings of the scale subresource.
+
+        Return None if the version has no scale subresource.
+        """
         return self.subresources.get("scale")
 
 

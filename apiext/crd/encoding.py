@@ -1,8 +1,8 @@
-"""Convert between the v1 form and the stored form of a definition (CRD-005…007, ETC-003, B1-006).
+"""Convert between the v1 form and the stored form of a definition.
 
-The stored form is v1beta1: a schema, subresources, columns or selectable fields that are equal in all versions are at
-the top of the spec. Upstream's internal form has the same fields at the same paths. Upstream's errors contain these
-paths, so validation uses the stored form, too.
+See CRD-005…007, ETC-003, B1-006. The stored form is v1beta1: a schema, subresources, columns or selectable fields that
+are equal in all versions are at the top of the spec. Upstream's internal form has the same fields at the same paths.
+Upstream's errors contain these paths, so validation uses the stored form, too.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,10 @@ def _flat_conversion(conversion: View) -> Document:
 
 
 def from_stored_form(document: View) -> Document:
-    """Return the v1 form of a v1beta1 definition whose defaults are set. Both share the unchanged parts."""
+    """Return the v1 form of a v1beta1 definition whose defaults are set.
+
+    Both share the unchanged parts.
+    """
     spec = document["spec"]
     known = (*(above for _, above in _HOISTED), "versions", "version", "conversion", "preserveUnknownFields")
     found: Document = {name: value for name, value in spec.items() if name not in known}

@@ -106,7 +106,10 @@ def remaining(begun: Plan, definition: View) -> list[str] | None:
 
 
 def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths of values that are missing or different in ``after``; ignore apiVersion, kind and metadata."""
+    """Return the paths of values that are missing or different in ``after``.
+
+    Ignore apiVersion, kind and metadata.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[str] = []
         for key, value in before.items():
@@ -134,7 +137,10 @@ class Turns:
         self._next = 0.0
 
     def take(self, now: float) -> float:
-        """Reserve the next turn; return the seconds until this turn. ``now`` is a monotonic time in seconds."""
+        """Reserve the next turn; return the seconds until this turn.
+
+        ``now`` is a monotonic time in seconds.
+        """
         turn = max(self._next, now)
         self._next = turn + self._gap
         return turn - now if self._gap else 0.0

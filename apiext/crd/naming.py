@@ -42,7 +42,10 @@ class NameIndex:
         self._requested: dict[str, dict[Name, dict[str, None]]] = {}  # group → name → undecided definitions
 
     def taken(self, group: str) -> Container[Name]:
-        """Return the accepted names of all definitions of a group; the result may change with the index."""
+        """Return the accepted names of all definitions of a group.
+
+        The result may change with the index.
+        """
         return self._taken.get(group, ())
 
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
@@ -71,7 +74,10 @@ class NameIndex:
         return list(affected)
 
     def _count(self, group: str, names: set[Name], more: int) -> Iterator[Name]:
-        """Add ``more`` to the counts of names; yield the names that this change has reserved or released."""
+        """Add ``more`` to the counts of names.
+
+        Yield the names that this change has reserved or released.
+        """
         taken = self._taken.setdefault(group, {})
         for one in names:
             count = taken.get(one, 0) + more

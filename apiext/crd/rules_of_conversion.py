@@ -1,4 +1,7 @@
-"""Validate ``spec.conversion``: strategy, webhook address, review versions and CA bundle (CRD-035…037)."""
+"""Validate ``spec.conversion``: strategy, webhook address, review versions and CA bundle.
+
+See CRD-035…037.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
@@ -75,9 +78,10 @@ def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[Fiel
 def review_errors(
     reviews: Sequence[str] | None, path: str, missing: str = "", *, recognized: bool
 ) -> Iterator[FieldError]:
-    """Yield the errors of a webhook's review versions; ``missing`` is the error text for an empty list.
+    """Yield the errors of a webhook's review versions.
 
-    If ``recognized`` is true, the server must support at least one review version.
+    ``missing`` is the error text for an empty list. If ``recognized`` is true, the server must support at least one
+    review version.
     """
     if not reviews:
         yield required(path, missing)
@@ -100,7 +104,10 @@ def recognizes(reviews: Sequence[str]) -> bool:
 
 
 def _url_errors(url: str, path: str) -> Iterator[FieldError]:
-    """Yield the errors of a webhook's URL (CRD-036); as upstream, an error contains only the invalid part."""
+    """Yield the errors of a webhook's URL (CRD-036).
+
+    As upstream, an error contains only the invalid part.
+    """
     try:
         parts = urls.parse(url, request=False)
     except ValueError as error:

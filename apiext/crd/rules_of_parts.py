@@ -87,7 +87,10 @@ def _warning_faults(warning: str) -> Iterator[str]:
 
 
 def column_errors(columns: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield the errors of printer columns in the stored form, with ``JSONPath`` as in v1beta1 (CRD-032)."""
+    """Yield the errors of printer columns in the stored form, with ``JSONPath`` as in v1beta1.
+
+    See CRD-032.
+    """
     for index, column in enumerate(columns):
         where = item(path, index)
         if not column.get("name"):

@@ -1,7 +1,8 @@
-"""Validate a definition on create, on update, and on writes of its status (CRD-020…040, UPD).
+"""Validate a definition on create, on update, and on writes of its status.
 
-This module validates the stored form (v1beta1, see encoding.py), since upstream's errors contain the paths of this form
-(CRD-005). In metadata, it validates only the approval annotation and the name, which must consist of plural and group.
+See CRD-020…040, UPD. This module validates the stored form (v1beta1, see encoding.py), since upstream's errors contain
+the paths of this form (CRD-005). In metadata, it validates only the approval annotation and the name, which must
+consist of plural and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -111,14 +112,17 @@ def _errors(new: View, old: View | None, rules: Rules) -> Iterator[FieldError]:
 
 
 def validate_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of a write of a definition's status: of the accepted names only (CRD-039)."""
+    """Return the errors of a write of a definition's status: of the accepted names only.
+
+    See CRD-039.
+    """
     return list(name_errors((new.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"))
 
 
 def ratcheted(new: View, old: View, rules: Rules) -> Rules:
-    """Return the rules for an update: they allow the violations of the stored definition (UPD-001, UPD-002).
+    """Return the rules for an update: they allow the violations of the stored definition.
 
-    The options for schemas stay unchanged.
+    See UPD-001, UPD-002. The options for schemas stay unchanged.
     """
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
@@ -265,7 +269,10 @@ def _has_status(subresources: View | None) -> bool:
 
 
 def _subresources(spec: View) -> Mapping[str, View | None]:
-    """Return name of a version → its subresources; as upstream, use the first of versions with the same name."""
+    """Return name of a version → its subresources.
+
+    As upstream, use the first of versions with the same name.
+    """
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
     if all(given is None for _, given in own):
         return {name: spec.get("subresources") for name, _ in own}

@@ -7,7 +7,10 @@ from apiext.schema.definitions import format_warnings, rule_warnings, set_warnin
 
 
 def warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a v1 definition. On update, return only warnings that ``old`` does not cause."""
+    """Return the warnings about a v1 definition.
+
+    On update, return only warnings that ``old`` does not cause.
+    """
     return stored_form_warnings(to_storage(new), to_storage(old) if old is not None else None)
 
 

@@ -1,4 +1,7 @@
-"""Aggregated discovery: the groups, versions and resources of /api or /apis in one document (DIS-106, DIS-107)."""
+"""Aggregated discovery: the groups, versions and resources of /api or /apis in one document.
+
+See DIS-106, DIS-107.
+"""
 
 from collections.abc import Callable, Mapping
 

@@ -29,7 +29,10 @@ def fingerprint(one: Published) -> bytes:
 
 
 def published_parts(served: Iterable[Published]) -> dict[str, bytes]:
-    """Return name of the definition → fingerprints of its versions, concatenated. Ignore built-in resources."""
+    """Return name of the definition → fingerprints of its versions, concatenated.
+
+    Ignore built-in resources.
+    """
     found: dict[str, bytes] = {}
     for one in served:
         if not one.resource.builtin:

@@ -39,7 +39,10 @@ def message_class(file: str, name: str) -> Any:
 
 
 def set_plain(message: Any, keyword: str, value: Any) -> None:
-    """Set the field of a keyword in PLAIN. Clamp minimum and maximum sizes to the range of int64."""
+    """Set the field of a keyword in PLAIN.
+
+    Clamp minimum and maximum sizes to the range of int64.
+    """
     field = PLAIN[keyword]
     if field.startswith(("min_", "max_")):
         value = max(_INT64_MIN, min(int(value), _INT64_MAX))

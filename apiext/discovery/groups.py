@@ -31,13 +31,19 @@ class Published(Struct, frozen=True):
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The verbs of the resource. There are fewer verbs while the definition is being deleted (DEL-004)."""
+        """The verbs of the resource.
+
+        There are fewer verbs while the definition is being deleted (DEL-004).
+        """
         if not self.resource.definition.terminating:
             return self.version.published.verbs
         return tuple(verb for verb in self.version.published.verbs if verb in TERMINATING_VERBS)
 
     def subresources(self) -> list[Endpoint]:
-        """Return the subresources in upstream's order. Subresources of built-in kinds are sorted by name."""
+        """Return the subresources in upstream's order.
+
+        Subresources of built-in kinds are sorted by name.
+        """
         found = [endpoint for name, endpoint in self.version.endpoints.items() if name]
         order = {} if self.resource.builtin else _ORDER
         return sorted(found, key=lambda endpoint: (order.get(endpoint.name, len(order)), endpoint.name))
@@ -103,7 +109,10 @@ def _group(name: str, versions: Mapping[str, object]) -> Document:
 
 
 def resource_list(catalog: Catalog, group: str, version: str) -> Document | None:
-    """Return the APIResourceList document of a group and version, None if this version is not served (DIS-105)."""
+    """Return the APIResourceList document of a group and version.
+
+    Return None if this version is not served. See DIS-105.
+    """
     found = published(catalog).get(group, {}).get(version)
     if found is None:
         return None

@@ -1,4 +1,7 @@
-"""Encoder of the path items of OpenAPI. OpenAPI v2 and v3 have separate encoders of operations and parameters."""
+"""Encoder of the path items of OpenAPI.
+
+OpenAPI v2 and v3 have separate encoders of operations and parameters.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache

@@ -1,4 +1,7 @@
-"""The OpenAPI v3 index, and the documents for group-versions and for paths of the server (OAS-002…004)."""
+"""The OpenAPI v3 index, and the documents for group-versions and for paths of the server.
+
+See OAS-002…004.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -51,15 +54,18 @@ _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 
 
 def index(catalog: Catalog, version: str) -> Tagged:
-    """Return the document of ``/openapi/v3``. It has the relative URL of each document, with a hash of its content."""
+    """Return the document of ``/openapi/v3``.
+
+    It has the relative URL of each document, with a hash of its content.
+    """
     return catalog.compute_once("discovery.v3", lambda now: _index(now, version))
 
 
 def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return a document as JSON, None if it does not exist. Its ETag is the quoted hash from the index.
+    """Return a document as JSON, None if it does not exist.
 
-    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or a key of ``own_paths.pages``. ``version`` is the version of
-    the server.
+    Its ETag is the quoted hash from the index. ``path`` is ``apis/<group>/<version>``, ``api/v1``, or a key of
+    ``own_paths.pages``. ``version`` is the version of the server.
     """
     page = _pages(catalog, version).get(path)
     if page is None:
@@ -78,7 +84,10 @@ def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
-    """Return the ETag of a document, without building the document; None if the document does not exist."""
+    """Return the ETag of a document, without building the document.
+
+    Return None if the document does not exist.
+    """
     page = _pages(catalog, version).get(path)
     if page is None:
         return None

@@ -30,7 +30,10 @@ def head(title: str, version: str) -> bytes:
 
 
 def document(paths: Mapping[str, View], schemas: Mapping[str, View]) -> bytes:
-    """Return a serialized Document with paths and schemas. The caller appends the bytes to those of ``head``."""
+    """Return a serialized Document with paths and schemas.
+
+    The caller appends the bytes to those of ``head``.
+    """
     message = _document_class()()
     for name, item in paths.items():
         _path_item(message.paths.path.add(name=name).value, item)

@@ -1,4 +1,7 @@
-"""The paths and operations of a served version, independent of the version of OpenAPI (OAS-007, OAS-008)."""
+"""The paths and operations of a served version, independent of the version of OpenAPI.
+
+See OAS-007, OAS-008.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -250,7 +253,10 @@ def _allowed(
 
 
 def _path(served: ServedVersion, path: str, operations: Sequence[Operation], parameters: tuple[str, ...]) -> PathItem:
-    """Return a path item. Move parameters that all operations have from the operations to the path."""
+    """Return a path item.
+
+    Move parameters that all operations have from the operations to the path.
+    """
     common = set.intersection(*(set(one.parameters) for one in operations)) if operations else set()
     trimmed = tuple(
         replace(one, parameters=tuple(name for name in one.parameters if name not in common)) for one in operations

@@ -13,7 +13,10 @@ _GO_LISTS: Mapping[tuple[str, str], str] = {("APIResource", "verbs"): "items"}
 
 
 def encode(document: View) -> bytes:
-    """Return a discovery document in a runtime.Unknown envelope. Raise LookupError for a document of another kind."""
+    """Return a discovery document in a runtime.Unknown envelope.
+
+    Raise LookupError for a document of another kind.
+    """
     kind = document["kind"]
     message = _class(kind)()
     _fill(message, document)

@@ -202,9 +202,10 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 
 
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
-    """Add the merge keys of lists for strategic merge patches. ``keys`` is dotted path → merge key, "" for a set.
+    """Add the merge keys of lists for strategic merge patches.
 
-    Ignore lists in separate models, since these models themselves have the merge keys.
+    ``keys`` is dotted path → merge key, "" for a set. Ignore lists in separate models, since these models themselves
+    have the merge keys.
     """
     for path, key in keys.items():
         at: Document | None = found
@@ -253,7 +254,10 @@ def _is_embedded(found: View, v2: bool) -> bool:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Report whether Go encodes a value. Go omits empty values, but not zero if the field is a pointer."""
+    """Report whether Go encodes a value.
+
+    Go omits empty values, but not zero if the field is a pointer.
+    """
     if not value and key == "externalDocs":
         return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
@@ -297,7 +301,10 @@ def _unfold(found: Document) -> None:
 
 
 def _reduce(found: Document, schema: View) -> None:
-    """Delete keywords that OpenAPI v2 or kubectl's parser of OpenAPI v2 does not support (OAS-005)."""
+    """Delete keywords that OpenAPI v2 or kubectl's parser of OpenAPI v2 does not support.
+
+    See OAS-005.
+    """
     if found.pop("nullable", False):
         for key in ("type", "items", "properties"):
             found.pop(key, None)

@@ -7,7 +7,10 @@ from msgspec import Struct
 
 
 class Tagged(Struct, frozen=True):
-    """An encoded document and its quoted ETag. The document is a list of parts, since documents share parts."""
+    """An encoded document and its quoted ETag.
+
+    The document is a list of parts, since documents share parts.
+    """
 
     parts: tuple[bytes, ...]
     etag: str
@@ -27,7 +30,10 @@ def etag(texts: Iterable[bytes]) -> str:
 
 
 def separated(members: Iterable[bytes]) -> list[bytes]:
-    """Return the members with commas between them. A member is encoded JSON; empty members are skipped."""
+    """Return the members with commas between them.
+
+    A member is encoded JSON; empty members are skipped.
+    """
     found: list[bytes] = []
     for member in members:
         if member:

@@ -1,4 +1,7 @@
-"""Parts that OpenAPI documents share: parameters, types, and the names of models (OAS-006, OAS-011)."""
+"""Parts that OpenAPI documents share: parameters, types, and the names of models.
+
+See OAS-006, OAS-011.
+"""
 
 import hashlib
 import re
@@ -54,10 +57,10 @@ EMBEDDED_KIND = (
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter. ``shared`` is its name in the shared parameters of OpenAPI v2, "" if it is not shared.
+    """A parameter.
 
-    ``options`` is a kind such as PodExecOptions, if the parameter belongs to requests for pods/exec and similar
-    subresources, else "".
+    ``shared`` is its name in the shared parameters of OpenAPI v2, "" if it is not shared. ``options`` is a kind such as
+    PodExecOptions, if the parameter belongs to requests for pods/exec and similar subresources, else "".
     """
 
     name: str
@@ -181,7 +184,10 @@ def _v2_property(schema: View) -> Document:
 
 
 def reference_in_v2(schema: View) -> Document | None:
-    """Return the OpenAPI v2 form of a schema that is only a reference, None for any other schema."""
+    """Return the OpenAPI v2 form of a schema that is only a reference.
+
+    Return None for any other schema.
+    """
     only = list(schema.get("allOf") or ())
     target = only[0].get("$ref") if len(only) == 1 else schema.get("$ref")
     if target is None:

@@ -142,7 +142,10 @@ def encode_yaml(document: View | list[Any]) -> bytes:
 
 
 def encode(document: View | list[Any]) -> bytes:
-    """Return compact JSON with sorted keys and Go's floats, without a newline (DEC-001, NEG-006)."""
+    """Return compact JSON with sorted keys and Go's floats, without a newline.
+
+    See DEC-001, NEG-006.
+    """
     raw = orjson.dumps(document, option=_SORTED)
     return orjson.dumps(_go_floats(document), option=_SORTED) if _has_floats(raw) else raw
 
@@ -168,7 +171,10 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 
 
 def _has_floats(raw: bytes) -> bool:
-    """Return whether compact JSON may contain a float; if the result is False, it contains no float."""
+    """Return whether compact JSON may contain a float.
+
+    If the result is False, it contains no float.
+    """
     if raw[:1] in _CONTAINERS:  # fast path: searching translated bytes is ten times as fast as a pattern
         # ``translate`` deletes digits and ``-``, maps ``,`` and ``[`` to ``:``, ``e`` to ``.``: a float becomes ``:.``
         if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:
@@ -280,7 +286,10 @@ def _decode_slowly(raw: bytes, real: Callable[[str], float] = _parse_float) -> t
 
 
 def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a JSON object in their order, including duplicates; the text must be valid."""
+    """Return the fields of a JSON object in their order, including duplicates.
+
+    The text must be valid.
+    """
     members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond)
     return members
 

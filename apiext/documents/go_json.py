@@ -11,7 +11,10 @@ Render = Callable[[Any], Any]
 
 
 def go_json(value: Any) -> str:
-    """Return compact JSON as Go's encoder writes it: ``<``, ``>`` and ``&`` are escaped. Keys are not sorted."""
+    """Return compact JSON as Go's encoder writes it: ``<``, ``>`` and ``&`` are escaped.
+
+    Keys are not sorted.
+    """
     return html_escaped(encode_in_order(value).decode())
 
 

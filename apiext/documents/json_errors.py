@@ -1,6 +1,7 @@
-"""Find the first syntax error of a text that is not JSON, with the message of Go's scanner (ERR-11).
+"""Find the first syntax error of a text that is not JSON, with the message of Go's scanner.
 
-``syntax_error`` is the slow path: decoders call it only after a failure. ``check_depth`` runs before decoding.
+See ERR-11. ``syntax_error`` is the slow path: decoders call it only after a failure. ``check_depth`` runs before
+decoding.
 """
 
 import re
@@ -221,7 +222,10 @@ def _char(raw: bytes, at: int) -> int:
 
 
 def _char_inside(raw: bytes, at: int) -> int:
-    """Return a byte inside a literal, a number or an escape; as upstream, the end of the text counts as a space."""
+    """Return a byte inside a literal, a number or an escape.
+
+    As upstream, the end of the text counts as a space.
+    """
     return raw[at] if at < len(raw) else 0x20
 
 

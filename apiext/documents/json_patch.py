@@ -150,7 +150,10 @@ class _Refused(ValueError):
 
 
 def _with_context(what: str, work: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of ``work``. Convert a _Refused to a PatchInvalid whose text begins with ``what``."""
+    """Return the result of ``work``.
+
+    Convert a _Refused to a PatchInvalid whose text begins with ``what``.
+    """
     try:
         return work(*args)
     except _Refused as error:
@@ -191,7 +194,10 @@ def _unescape(part: str) -> str:
 
 
 def _index(key: str, size: int) -> int:
-    """Return a key as an index below ``size``; as upstream, a negative index counts from the end."""
+    """Return a key as an index below ``size``.
+
+    As upstream, a negative index counts from the end.
+    """
     if not _INDEX.match(key):
         raise _Refused(_no_number(key))
     index = int(key)

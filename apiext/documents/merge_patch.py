@@ -30,7 +30,10 @@ def _merged(old: Any, new: Any, shared: bool) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a copy without null fields, also in objects inside arrays, as upstream does. Keep null elements."""
+    """Return a copy without null fields, also in objects inside arrays, as upstream does.
+
+    Keep null elements.
+    """
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

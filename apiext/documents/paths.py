@@ -1,4 +1,7 @@
-"""The path of a value in a document, as a linked list. It is converted to a string only if an error needs it."""
+"""The path of a value in a document, as a linked list.
+
+It is converted to a string only if an error needs it.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,5 +43,8 @@ def written(path: Path, *, keys: bool = True) -> str:
 
 
 def short(name: str) -> str:
-    """Return a name for a printed path, cut to limits.MAX_PATH_NAME characters; a cut name ends with ``…``."""
+    """Return a name for a printed path, cut to limits.MAX_PATH_NAME characters.
+
+    A cut name ends with ``…``.
+    """
     return name if len(name) <= limits.MAX_PATH_NAME else f"{name[: limits.MAX_PATH_NAME]}…"

@@ -25,7 +25,10 @@ _NO_TEXT = {kind: f"%!s({_GO_TYPES[kind]}={{}})" for kind in (bool, int, float)}
 
 
 class StrategicPatchError(ValueError):
-    """The error of an invalid patch; the text is upstream's, with the placeholder ``{}`` for each JSON value."""
+    """The error of an invalid patch.
+
+    The text is upstream's, with the placeholder ``{}`` for each JSON value.
+    """
 
     def __init__(self, text: str, *values: Any) -> None:
         super().__init__(text)
@@ -43,7 +46,10 @@ def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
 
 
 def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return the rest of a patch after upstream's merge, which deletes parts of it. Errors quote this rest."""
+    """Return the rest of a patch after upstream's merge, which deletes parts of it.
+
+    Errors quote this rest.
+    """
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
     return used

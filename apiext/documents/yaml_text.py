@@ -83,7 +83,10 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _text(raw: bytes) -> str:
-    """Decode the bytes of a YAML text in the encoding of its byte order mark; without a mark, as UTF-8."""
+    """Decode the bytes of a YAML text in the encoding of its byte order mark.
+
+    Without a mark, as UTF-8.
+    """
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(encoding)
@@ -157,7 +160,10 @@ class _Stream:
 
 
 def encode_yaml(document: View | list[Any]) -> bytes:
-    """Return a YAML text with sorted keys and folded long lines, as Kubernetes prints objects (NEG-001)."""
+    """Return a YAML text with sorted keys and folded long lines, as Kubernetes prints objects.
+
+    See NEG-001.
+    """
     return _dumped(_in_order(document), 80).encode()
 
 
@@ -269,9 +275,10 @@ class _Reader:
         self._fault = self._fault or DecodeError(text)
 
     def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
-        """Return a placeholder; ``read`` may raise its error unless a duplicate key replaces the value.
+        """Return a placeholder.
 
-        Of several placeholders, ``read`` raises the error of the first one of the earliest stage.
+        ``read`` may raise its error unless a duplicate key replaces the value. Of several placeholders, ``read`` raises
+        the error of the first one of the earliest stage.
         """
         self._has_placeholders = True
         return _NotJson(stage, fault)
@@ -382,7 +389,10 @@ class _Reader:
         return self._native(event)
 
     def _mark(self, construction: "_Construction", name: Any, line: int) -> None:
-        """Record the line of a field; add a note if the key already exists (as in upstream, 1 differs from "1")."""
+        """Record the line of a field.
+
+        Add a note if the key already exists (as in upstream, 1 differs from "1").
+        """
         mark = name if name.__class__ is str else (name.__class__, name)
         if mark in construction.marks:
             self.duplicates.append(f"  line {line}: key {shown_key(name)} already set in map")
@@ -485,7 +495,10 @@ def _in_order(value: Any) -> Any:
 
 
 def _compare(left: str, right: str) -> int:
-    """Compare keys: letters sort after other characters, numbers inside keys by value (upstream: keyList)."""
+    """Compare keys: letters sort after other characters, numbers inside keys by value.
+
+    Upstream: keyList.
+    """
     place = _first_difference(left, right)
     if place == min(len(left), len(right)):
         return len(left) - len(right)
@@ -523,7 +536,10 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """A dumper of YAML that parsers of YAML 1.1 and 1.2 read as the same value; it writes no aliases."""
+    """A dumper of YAML that parsers of YAML 1.1 and 1.2 read as the same value.
+
+    It writes no aliases.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:
         """Return True, so that a shared value is written each time that it occurs."""

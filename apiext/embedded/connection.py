@@ -17,7 +17,10 @@ SWEEP = 1.0  # seconds between two checks for calls that have timed out
 
 
 class Connection:
-    """A connection, which ends only when its owner closes it. The store stays open, and running calls finish."""
+    """A connection, which ends only when its owner closes it.
+
+    The store stays open, and running calls finish.
+    """
 
     def __init__(self, store: Store) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,9 +36,10 @@ class Connection:
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the response. It fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
+        """Return the future of the response.
 
-        A shorter time would leave the outcome of a write on a slow disk unknown.
+        It fails after ``timeout`` or limits.HUNG seconds, whichever is longer. A shorter time would leave the outcome
+        of a write on a slow disk unknown.
         """
         if self.live:
             answer = self._store.call(path, message)

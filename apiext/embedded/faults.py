@@ -16,7 +16,10 @@ MAX_MESSAGE = limits.MAX_REQUEST + (512 << 10)  # maximum bytes of a request tha
 
 
 class StoreFault(Exception):
-    """The store cannot be opened, or has failed. The message is a sentence for the administrator."""
+    """The store cannot be opened, or has failed.
+
+    The message is a sentence for the administrator.
+    """
 
 
 class StoreInUse(StoreFault):

@@ -62,7 +62,10 @@ class Order:
             del self._runs[at], self._firsts[at]
 
     def part(self, start: bytes, end: bytes) -> list[bytes]:
-        """Return the first keys of the range, at most those of one run. Empty if the range contains no key."""
+        """Return the first keys of the range, at most those of one run.
+
+        Empty if the range contains no key.
+        """
         at = max(bisect_right(self._firsts, start) - 1, 0)
         while at < len(self._runs):
             run = self._runs[at]

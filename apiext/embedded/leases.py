@@ -43,7 +43,10 @@ class Leases:
         return self.known.pop(lease, None)
 
     def move(self, key: bytes, before: Record | None, after: Record | None) -> None:
-        """Update the key sets of leases after the record of a key has changed. None means that there is no record."""
+        """Update the key sets of leases after the record of a key has changed.
+
+        None means that there is no record.
+        """
         if before is not None and before.version and before.lease in self.known:
             self.known[before.lease].keys.discard(key)
         if after is not None and after.version and after.lease in self.known:

@@ -17,10 +17,10 @@ POLL = 0.02  # seconds between attempts to lock the file
 async def open_store(
     path: Path | None, quota: int, measured: Measured, warn: Callable[[str], None], give_up: Callable[[], bool]
 ) -> Store:
-    """Open a store in a file, or in memory (None); raise StoreFault, or OSError if the disk is full.
+    """Open a store in a file, or in memory (None).
 
-    If another server has the file open, try again for limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns
-    True; then raise StoreInUse.
+    Raise StoreFault, or OSError if the disk is full. If another server has the file open, try again for
+    limits.LOCK_PATIENCE seconds, or until ``give_up()`` returns True; then raise StoreInUse.
     """
     until = asyncio.get_running_loop().time() + limits.LOCK_PATIENCE
     warned = False
@@ -40,7 +40,10 @@ async def open_store(
 
 
 def holder(path: Path) -> int | None:
-    """Return the id of the process that has the file of a store open; None if there is none, or if it is unknown."""
+    """Return the id of the process that has the file of a store open.
+
+    Return None if there is none, or if it is unknown.
+    """
     try:
         with lock_of(path).open("rb") as lock:
             try:

@@ -1,7 +1,7 @@
-"""The back end of the embedded store in a SQLite file. One thread writes the file, another thread reads it.
+"""The back end of the embedded store in a SQLite file.
 
-SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log if two connections write or checkpoint at the same time. So only
-the connection of the writing thread writes and checkpoints.
+One thread writes the file, another thread reads it. SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log if two
+connections write or checkpoint at the same time. So only the connection of the writing thread writes and checkpoints.
 """
 
 import errno
@@ -66,10 +66,10 @@ _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
 class SqliteBackend:
-    """A store in a file. ``load`` locks the file. ``close`` or the end of the process unlocks it.
+    """A store in a file.
 
-    The reserve file next to it only occupies disk space. If the disk is full, the back end deletes the reserve file, so
-    that deletions and compactions still fit.
+    ``load`` locks the file. ``close`` or the end of the process unlocks it. The reserve file next to it only occupies
+    disk space. If the disk is full, the back end deletes the reserve file, so that deletions and compactions still fit.
     """
 
     def __init__(self, path: Path, reserve: int = limits.RESERVE) -> None:
@@ -117,11 +117,12 @@ class SqliteBackend:
         return kept
 
     def _extend_log(self) -> None:
-        """Fill the write-ahead log with zeros up to its usual size. SQLite reads zeros as the end of the log.
+        """Fill the write-ahead log with zeros up to its usual size.
 
-        The sync of a growing file also writes its size and its list of blocks, which takes at least twice as long. So
-        the log gets its size once, at the start. It shrinks only when the store closes, in a defragmentation, or on a
-        full disk. The writing thread calls this method, so SQLite does not write at the same time.
+        SQLite reads zeros as the end of the log. The sync of a growing file also writes its size and its list of
+        blocks, which takes at least twice as long. So the log gets its size once, at the start. It shrinks only when
+        the store closes, in a defragmentation, or on a full disk. The writing thread calls this method, so SQLite does
+        not write at the same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         with suppress(OSError):
@@ -411,7 +412,10 @@ def lock_of(path: Path) -> Path:
 
 
 def _locked(path: Path, store: Path) -> int:
-    """Lock the file ``path``, and return its descriptor; raise StoreInUse if another process has locked it."""
+    """Lock the file ``path``, and return its descriptor.
+
+    Raise StoreInUse if another process has locked it.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -53,7 +53,10 @@ class RangeQuery(NamedTuple):
 
 
 class Store:
-    """The store. ``dialer`` of connection.py opens connections to it. Call all methods on the event loop."""
+    """The store.
+
+    ``dialer`` of connection.py opens connections to it. Call all methods on the event loop.
+    """
 
     def __init__(
         self, backend: Backend, quota: int = limits.QUOTA, measured: Measured = lambda commit, count: None
@@ -137,7 +140,10 @@ class Store:
 
     @property
     def stuck(self) -> bool:
-        """True if the disk needs more than limits.STUCK seconds for a batch. Then reads succeed, but writes wait."""
+        """True if the disk needs more than limits.STUCK seconds for a batch.
+
+        Then reads succeed, but writes wait.
+        """
         return self._writing and self._loop.time() - self._began > limits.STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -337,7 +343,10 @@ class Store:
             self._loop.call_soon(self._answer)
 
     def _undo(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
-        """Undo the changes that did not fit on the disk and all later changes. Their writers get an error."""
+        """Undo the changes that did not fit on the disk and all later changes.
+
+        Their writers get an error.
+        """
         late = self._batch
         for key, _, record in reversed(batch.changes + late.changes):
             self._leases.move(key, record, self.index.undo(key))
@@ -359,7 +368,10 @@ class Store:
         self._relieve()
 
     def _fail_for_good(self, error: Exception) -> None:
-        """Refuse all further calls. After a failed sync, the content of the disk is unknown until the next start."""
+        """Refuse all further calls.
+
+        After a failed sync, the content of the disk is unknown until the next start.
+        """
         if not self.failed.done():
             log.error("the embedded store has failed: %s", error)
             self.failed.set_result(str(error))
@@ -425,7 +437,10 @@ class Store:
             self._with_values(found, at, message, answer, (header, tail))
 
     def _overtaken(self, query: RangeQuery, message: bytes, answer: Answer) -> None:
-        """Respond to a read whose revision was compacted meanwhile. A read of the newest revision starts again."""
+        """Respond to a read whose revision was compacted meanwhile.
+
+        A read of the newest revision starts again.
+        """
         if query.revision > 0:
             _fail(answer, faults.compacted())
         else:
@@ -434,7 +449,10 @@ class Store:
     def _with_values(
         self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, around: tuple[bytes, bytes]
     ) -> None:
-        """Respond with keys and their values. ``around`` are the bytes of the response before and after the keys."""
+        """Respond with keys and their values.
+
+        ``around`` are the bytes of the response before and after the keys.
+        """
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):

@@ -1,4 +1,7 @@
-"""Watches of the embedded store. They get each stored change once, in order, and progress notifications."""
+"""Watches of the embedded store.
+
+They get each stored change once, in order, and progress notifications.
+"""
 
 import asyncio
 from collections import deque
@@ -237,7 +240,10 @@ class Hub:
 
 
 class WatchStream:
-    """One stream of a connection, with its watches. It implements the protocol Stream of the etcd client."""
+    """One stream of a connection, with its watches.
+
+    It implements the protocol Stream of the etcd client.
+    """
 
     def __init__(
         self, store: "Store", on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]

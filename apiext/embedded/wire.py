@@ -93,7 +93,10 @@ class Headers:
         return self.at(revision) + b"\x10\x01\x1a" + field(b"", b"\x12" + field(b"", inner))
 
     def deleted(self, revision: int, count: int) -> bytes:
-        """Return the TxnResponse of a delete of ``count`` keys. With 0 keys, ``revision`` is the head revision."""
+        """Return the TxnResponse of a delete of ``count`` keys.
+
+        With 0 keys, ``revision`` is the head revision.
+        """
         inner = b"\x0a" + field(b"", b"\x18" + number(revision)) + (b"\x10" + number(count) if count else b"")
         return self.at(revision) + b"\x10\x01\x1a" + field(b"", b"\x1a" + field(b"", inner))
 
@@ -124,7 +127,10 @@ def key_value(key: bytes, value: bytes, record: Record) -> bytes:
 
 
 def event(change: Change, previous: bytes | None) -> bytes:
-    """Return an event with its tag and length. ``previous`` is the encoded previous KeyValue, None to omit it."""
+    """Return an event with its tag and length.
+
+    ``previous`` is the encoded previous KeyValue, None to omit it.
+    """
     key, value, record = change
     if value is None:
         kv = b"\x0a" + number(len(key)) + key + b"\x18" + number(record.revision)
@@ -141,7 +147,10 @@ def event(change: Change, previous: bytes | None) -> bytes:
 
 
 def read_txn(raw: bytes) -> Txn:
-    """Decode a TxnRequest; raise EtcdError for malformed bytes, and for forms that this server does not use."""
+    """Decode a TxnRequest.
+
+    Raise EtcdError for malformed bytes, and for forms that this server does not use.
+    """
     compares: list[tuple[bytes, int]] = []
     written: tuple[bytes, bytes | None, int] | None = None
     otherwise: list[bytes] = []
@@ -200,7 +209,10 @@ def _bytes(value: bytes | int | None) -> bytes:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield (tag, bytes or integer) for each field of a message; raise IndexError or TypeError for malformed bytes."""
+    """Yield (tag, bytes or integer) for each field of a message.
+
+    Raise IndexError or TypeError for malformed bytes.
+    """
     at, size = 0, len(raw)
     while at < size:
         tag = raw[at]

@@ -17,7 +17,10 @@ class Worker:
         self._thread.start()
 
     def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run a job in the thread. ``done`` is called on the event loop with its result or its exception."""
+        """Run a job in the thread.
+
+        ``done`` is called on the event loop with its result or its exception.
+        """
         self._jobs.put((job, done))
 
     def close(self) -> None:

@@ -13,7 +13,10 @@ _DONE = re.compile(
 
 
 def revision_written(raw: bytes) -> int | None:
-    """Return the revision of a successful Txn; None for any other response, and for an unexpected encoding."""
+    """Return the revision of a successful Txn.
+
+    Return None for any other response, and for an unexpected encoding.
+    """
     found = _DONE(raw)
     if found is None or found.end(2) - 2 != raw[1]:
         return None

@@ -60,7 +60,10 @@ class Login:
 
 
 class Caller:
-    """Unary calls over a channel. ``budget`` is the number of seconds in which a call is retried."""
+    """Unary calls over a channel.
+
+    ``budget`` is the number of seconds in which a call is retried.
+    """
 
     def __init__(self, channel: Channel, login: Login, budget: float) -> None:
         self.channel = channel

@@ -18,7 +18,10 @@ def jittered(pause: float) -> float:
 
 
 class Channel:
-    """Keeps a connection to one of the endpoints open. While there is no connection, callers wait."""
+    """Keeps a connection to one of the endpoints open.
+
+    While there is no connection, callers wait.
+    """
 
     def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, set_up: SetUp) -> None:
         if not endpoints:
@@ -36,9 +39,10 @@ class Channel:
         self._scope.spawn(self._keep())
 
     async def connection(self, deadline: float) -> Transport:
-        """Return the connection. If there is none until ``deadline`` (event loop time), raise Unavailable.
+        """Return the connection.
 
-        Raises AuthError if etcd refuses the credentials.
+        If there is none until ``deadline`` (event loop time), raise Unavailable. Raises AuthError if etcd refuses the
+        credentials.
         """
         if self.live is not None and self.live.live:
             return self.live

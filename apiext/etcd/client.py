@@ -59,7 +59,10 @@ def _own_dial() -> Dial:
 
 
 class Etcd:
-    """A client of one etcd cluster. It has one connection for calls and one connection for watches."""
+    """A client of one etcd cluster.
+
+    It has one connection for calls and one connection for watches.
+    """
 
     progress_requests_ok: bool = False
     version: str = ""
@@ -136,7 +139,10 @@ class Etcd:
         await self._streams.close(limits.CLOSE_BUDGET)
 
     async def wait_closed(self) -> None:
-        """Wait until the client is closed. A failed task (a bug) also closes the client; then raise its exception."""
+        """Wait until the client is closed.
+
+        A failed task (a bug) also closes the client; then raise its exception.
+        """
         await self._scope.wait_closed()
 
     @property
@@ -208,7 +214,10 @@ class Etcd:
         revision: int = 0,
         keys_only: bool = False,
     ) -> RangeResult:
-        """Return the first ``limit`` keys (0: all) of [start, end), in order. Raises the errors of ``get``."""
+        """Return the first ``limit`` keys (0: all) of [start, end), in order.
+
+        Raises the errors of ``get``.
+        """
         request = messages.RangeRequest(
             key=start,
             range_end=end,
@@ -220,7 +229,10 @@ class Etcd:
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     def head_revision(self) -> Coroutine[Any, Any, int]:
-        """Return the head revision at the time of this call or later. Callers that wait share the next read."""
+        """Return the head revision at the time of this call or later.
+
+        Callers that wait share the next read.
+        """
         return self._head.revision()
 
     def _end_if_replaced(self, fault: StoreReplaced | None) -> None:
@@ -299,7 +311,10 @@ class Etcd:
         self._lineage.observe(revision)
 
     def contradicted(self, what: str) -> None:
-        """End all watches, since the store lacks changes that watches have delivered; ``what`` names a change."""
+        """End all watches, since the store lacks changes that watches have delivered.
+
+        ``what`` names a change.
+        """
         self._end_if_replaced(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, began_at: float) -> None:
@@ -348,5 +363,8 @@ class Etcd:
         await self._caller.read(messages.ALARM, request.SerializeToString())
 
     async def defragment(self) -> None:
-        """Release the space of compacted revisions. Meanwhile, a member of an external etcd serves no other request."""
+        """Release the space of compacted revisions.
+
+        Meanwhile, a member of an external etcd serves no other request.
+        """
         await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

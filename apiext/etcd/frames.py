@@ -67,7 +67,10 @@ def _literal(text: bytes) -> bytes:
 
 
 def request_block(scheme: str, authority: str, path: str, extra: dict[str, str]) -> bytes:
-    """Return the header block of a gRPC call. Any connection can use it, since it adds nothing to the HPACK table."""
+    """Return the header block of a gRPC call.
+
+    Any connection can use it, since it adds nothing to the HPACK table.
+    """
     block = (
         b"\x83"  # :method POST
         + (b"\x87" if scheme == "https" else b"\x86")

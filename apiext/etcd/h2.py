@@ -1,6 +1,7 @@
-"""A gRPC client over HTTP/2, as an asyncio.Protocol. It has only the features that calls to etcd need.
+"""A gRPC client over HTTP/2, as an asyncio.Protocol.
 
-Its classes implement the protocols Transport and Stream of transport.py.
+It has only the features that calls to etcd need. Its classes implement the protocols Transport and Stream of
+transport.py.
 """
 
 import asyncio
@@ -112,7 +113,10 @@ class Connection(asyncio.Protocol):
         return answer
 
     def stream(self, path: str, on_message: OnMessage, on_end: OnEnd) -> H2Stream:
-        """Open a bidirectional stream (see Transport). Raise EtcdError if the connection accepts no more streams."""
+        """Open a bidirectional stream (see Transport).
+
+        Raise EtcdError if the connection accepts no more streams.
+        """
         if not self.live or len(self._calls) >= self._max_streams:
             raise EtcdError(UNAVAILABLE, "connection closed" if not self.live else "no free stream", sent=False)
         call = Call(path, 0.0)

@@ -28,7 +28,10 @@ def unacknowledged(transport: asyncio.Transport | None) -> int:
 
 
 class Call:
-    """One call. ``stream`` is the id of its HTTP/2 stream, 0 while the call waits for a free stream."""
+    """One call.
+
+    ``stream`` is the id of its HTTP/2 stream, 0 while the call waits for a free stream.
+    """
 
     __slots__ = (
         "_parts",
@@ -99,7 +102,10 @@ class Call:
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
-        """Set the result of the future to the unary response; set an EtcdError if it is not exactly one message."""
+        """Set the result of the future to the unary response.
+
+        Set an EtcdError if it is not exactly one message.
+        """
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the response has no message"))

@@ -1,4 +1,7 @@
-"""Reads of the head revision, which is the newest one of the store. Callers that wait at the same time share a read."""
+"""Reads of the head revision, which is the newest one of the store.
+
+Callers that wait at the same time share a read.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +17,10 @@ Waiter = tuple[asyncio.Future[int], float]  # (future of the revision, event loo
 
 
 class HeadProbe:
-    """Sends probes. A probe reads a key that does not exist; the response contains the head revision.
+    """Sends probes.
 
-    ``on_response`` is called after each response, with an error if the store was replaced, else with None.
+    A probe reads a key that does not exist; the response contains the head revision. ``on_response`` is called after
+    each response, with an error if the store was replaced, else with None.
     """
 
     def __init__(
@@ -49,7 +53,10 @@ class HeadProbe:
         return not (self._failed or is_late)
 
     async def revision(self) -> int:
-        """Return the head revision at the time of this call or later. Callers that wait share the next probe."""
+        """Return the head revision at the time of this call or later.
+
+        Callers that wait share the next probe.
+        """
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._waiting.append((waiter, self._loop.time()))
         if self._probing is None:

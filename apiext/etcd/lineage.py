@@ -55,7 +55,10 @@ class Lineage:
         return self._replaced(fault, self.term, revision)
 
     def contradicted(self, what: str) -> StoreReplaced:
-        """Record that the store lacks a change that a watch has delivered; ``what`` describes the change."""
+        """Record that the store lacks a change that a watch has delivered.
+
+        ``what`` describes the change.
+        """
         return self._replaced(
             f"the store went back to an older state and was then changed: {what}", self.term, self.revision
         )

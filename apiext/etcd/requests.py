@@ -1,6 +1,7 @@
-"""Encoder of frequent requests: a Txn with one write, and a Range of one key. The classes of protobuf are slower.
+"""Encoder of frequent requests: a Txn with one write, and a Range of one key.
 
-A reused protobuf message would also be fast, but it never releases the memory of its largest content.
+The classes of protobuf are slower. A reused protobuf message would also be fast, but it never releases the memory of
+its largest content.
 """
 
 from collections.abc import Sequence
@@ -77,7 +78,10 @@ def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
 
 @lru_cache(limits.GUARDS_KEPT)
 def _guarded(guards: Guards) -> tuple[bytes, bytes]:
-    """Return the compares and the reads of guards. Cached, since most writes have the guards of an earlier write."""
+    """Return the compares and the reads of guards.
+
+    Cached, since most writes have the guards of an earlier write.
+    """
     compares = [_compare(guard, revision) for guard, revision in guards]
     return b"".join(compares), b"".join([_read(_field(_KEY, guard) + _KEYS_ONLY) for guard, _ in guards])
 

@@ -65,7 +65,10 @@ class Scope:
             await root
 
     async def wait_closed(self) -> None:
-        """Wait until the scope is closed. A failed task also closes the scope; then raise the exception of the task."""
+        """Wait until the scope is closed.
+
+        A failed task also closes the scope; then raise the exception of the task.
+        """
         await self._closing.wait()
         if self._failure is not None:
             raise self._failure

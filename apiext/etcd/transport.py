@@ -39,7 +39,10 @@ class Transport(Protocol):
         """Time of the event loop at which the last response to a unary call was complete."""
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the response; its exception is an EtcdError. Cancelling the future ends the call."""
+        """Return the future of the response; its exception is an EtcdError.
+
+        Cancelling the future ends the call.
+        """
 
     def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> Stream:
         """Open a stream; ``on_end`` is called once when the server or the connection ends it."""
@@ -55,7 +58,10 @@ class Transport(Protocol):
 
 
 class TLS(Struct, frozen=True):
-    """Paths of PEM files. Each new connection reads them again, so that it uses rotated certificates."""
+    """Paths of PEM files.
+
+    Each new connection reads them again, so that it uses rotated certificates.
+    """
 
     ca: str = ""
     cert: str = ""
@@ -91,7 +97,10 @@ class Endpoint(Struct, frozen=True):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Parse ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; raise ValueError."""
+    """Parse ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``.
+
+    Raise ValueError.
+    """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:

@@ -1,4 +1,7 @@
-"""A watch that resumes on new connections. It delivers each change since a given revision exactly once, in order."""
+"""A watch that resumes on new connections.
+
+It delivers each change since a given revision exactly once, in order.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -57,7 +60,10 @@ class WatchHandle(Protocol):
         """End the watch. After this call, no callback is called."""
 
     def request_progress(self) -> bool:
-        """Request progress from etcd. Return False if the responses are unreliable, or if there is no connection."""
+        """Request progress from etcd.
+
+        Return False if the responses are unreliable, or if there is no connection.
+        """
 
     def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
         """Deliver no changes up to ``revision``. The user of the watch has these changes already.
@@ -89,7 +95,10 @@ class Owner(Protocol):
         """Return the state of a key at a revision, None if the key does not exist."""
 
     def contradicted(self, what: str) -> None:
-        """End all watches, since the store lacks changes that watches have delivered; ``what`` names a change."""
+        """End all watches, since the store lacks changes that watches have delivered.
+
+        ``what`` names a change.
+        """
 
     def discard(self, watch: "Watch") -> None:
         """Drop a watch that has ended."""
@@ -126,7 +135,10 @@ class Watch:
             self.spec.on_end(error)
 
     def request_progress(self) -> bool:
-        """Request progress from etcd; see WatchHandle. Some versions of etcd send progress before earlier events."""
+        """Request progress from etcd; see WatchHandle.
+
+        Some versions of etcd send progress before earlier events.
+        """
         if not (self.connected and self._stream is not None and self._owner.progress_requests_ok):
             return False
         request = messages.WatchRequest()

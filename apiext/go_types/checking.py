@@ -36,7 +36,10 @@ def reference_errors(types: Types) -> Iterator[str]:
 
 
 def rule_errors(types: Types, name: str, rules: Any, ruled: frozenset[str]) -> Iterator[str]:
-    """Yield the errors in the validation rules of the type ``name``; ``ruled`` are the types that have rules."""
+    """Yield the errors in the validation rules of the type ``name``.
+
+    ``ruled`` are the types that have rules.
+    """
     for rule in rules:
         path = rule.get("path")
         if not path:

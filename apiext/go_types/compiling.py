@@ -55,7 +55,10 @@ def types_by_file(tables: Mapping[str, Table]) -> dict[str, Types]:
 
 
 def check(tables: Mapping[str, Table]) -> dict[str, Types]:
-    """Return name of a file → its types; raise ValueError with all errors: ``types/<file>.yaml: <type>: <error>``."""
+    """Return name of a file → its types.
+
+    Raise ValueError with all errors: ``types/<file>.yaml: <type>: <error>``.
+    """
     files = types_by_file(tables)
     for find in type_errors, reference_errors:
         _raise(f"types/{file}.yaml: {error}" for file, types in files.items() for error in find(types))
@@ -96,7 +99,10 @@ def compiled(tables: Mapping[str, Table]) -> dict[str, bytes]:
 
 
 def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the kinds in a file; each row gets its kind, file, and protobuf message, if specified."""
+    """Yield the rows of the kinds in a file.
+
+    Each row gets its kind, file, and protobuf message, if specified.
+    """
     for name, entry in table.items():
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}
@@ -152,7 +158,10 @@ def types_in(table: Table) -> dict[str, Any]:
 
 
 def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row; without columns of its own, it gets the columns of the kind in ``stored_as``."""
+    """Return a row.
+
+    Without columns of its own, it gets the columns of the kind in ``stored_as``.
+    """
     if "stored_as" not in row or "columns" in row:
         return row
     stored = row["stored_as"]

@@ -53,7 +53,10 @@ def proto_text(files: Mapping[str, Types]) -> str:
 
 
 def _merged(file: str, message: str, lines: Text, previous: Text) -> Text:
-    """Return the lines of a message that two types share; a field is optional if it is optional in one of them."""
+    """Return the lines of a message that two types share.
+
+    A field is optional if it is optional in one of them.
+    """
     if [line.replace(_OPTIONAL, "") for line in lines] != [line.replace(_OPTIONAL, "") for line in previous]:
         raise ValueError(f"types/{file}.yaml: another type has the message {message}, with other fields")
     return tuple(max(pair, key=len) for pair in zip(lines, previous, strict=True))

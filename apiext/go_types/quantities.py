@@ -1,4 +1,7 @@
-"""Canonical form of quantities: ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi`` (upstream: resource.Quantity)."""
+"""Canonical form of quantities: ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi``.
+
+Upstream: resource.Quantity.
+"""
 
 import re
 from functools import lru_cache

@@ -23,7 +23,10 @@ class IntOrText(Struct, frozen=True):
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the number or the string; raises DecodeError at the first error, as Go's UnmarshalJSON."""
+        """Return the number or the string.
+
+        Raises DecodeError at the first error, as Go's UnmarshalJSON.
+        """
         if value.__class__ is str:
             return value
         own = Decoding(into.owner, into.fields)
@@ -43,7 +46,10 @@ class Quantity(Struct, frozen=True):
     places: int = 9
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the canonical string of a string or number, ``0`` for null; raises DecodeError with Go's message."""
+        """Return the canonical string of a string or number, ``0`` for null.
+
+        Raises DecodeError with Go's message.
+        """
         if value is None:
             return "0"
         text = value.strip() if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""

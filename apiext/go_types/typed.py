@@ -217,7 +217,10 @@ class Json(msgspec.Struct, frozen=True):
 
 
 class Time(msgspec.Struct, frozen=True):
-    """A metav1.Time: RFC 3339 in UTC with whole seconds, null if unset; ``read`` normalizes the text of a time."""
+    """A metav1.Time: RFC 3339 in UTC with whole seconds, null if unset.
+
+    ``read`` normalizes the text of a time.
+    """
 
     go: str = "v1.Time"
     zero: Any = None
@@ -320,7 +323,10 @@ def _left_by_null(known: Field, before: Any) -> Any:
 
 
 def _plain_class(known: Field) -> type[Any] | None:
-    """Return the class of JSON values that need no decoding for this field, None if there is none."""
+    """Return the class of JSON values that need no decoding for this field.
+
+    Return None if there is none.
+    """
     classes: dict[type[Any], type[Any]] = {Text: str, Bool: bool}
     return classes.get(known.type.__class__)
 
@@ -383,7 +389,10 @@ class Struct:
         return self.finish(found)
 
     def finish(self, found: Document) -> Document:
-        """Return the fields in Go's order; drop zero values unless the field is a pointer or always printed."""
+        """Return the fields in Go's order.
+
+        Drop zero values unless the field is a pointer or always printed.
+        """
         for name in self._always:
             if name not in found:
                 found[name] = None if self.fields[name].pointer else self.fields[name].type.zero
@@ -416,9 +425,10 @@ class Special(msgspec.Struct, frozen=True):
 
 
 def nested(type_: GoType, value: Any, into: Decoding) -> Any:
-    """Decode a value inside a type with its own decoder; drop unknown fields without recording them.
+    """Decode a value inside a type with its own decoder.
 
-    Raises DecodeError with the first error; as in Go, the path of this error begins at the body.
+    Drop unknown fields without recording them. Raises DecodeError with the first error; as in Go, the path of this
+    error begins at the body.
     """
     inner = Decoding(silent=True)
     try:

@@ -36,7 +36,10 @@ _URL = "".join(map(chr, range(0x21, 0x7F)))
 
 
 def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | None:
-    """Return the trail of a request, None if it is not audited; ``user`` is None before authentication."""
+    """Return the trail of a request, None if it is not audited.
+
+    ``user`` is None before authentication.
+    """
     info = exchange.info
     namespace = namespace_of(info)
     verdict = auditor.verdict(info, namespace, user.name if user else None, user.groups if user else ())
@@ -237,9 +240,9 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of a response. ``kind`` is its media type; it is compressed with gzip if ``packed``.
+    """The body of a response.
 
-    A thread decodes it later.
+    ``kind`` is its media type; it is compressed with gzip if ``packed``. A thread decodes it later.
     """
 
     parts: Sequence[bytes]

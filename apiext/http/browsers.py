@@ -80,10 +80,11 @@ def _foreign_host(headers: Headers) -> str:
 
 
 def _page_origin(headers: Headers, writes: bool) -> str:
-    """Return the foreign origin of the page that may have sent a request, empty if there is no such page.
+    """Return the foreign origin of the page that may have sent a request.
 
-    If the request has Sec-Fetch-Site, the result is empty for a read. Without this header, a Host header that is not
-    local counts as the origin of a page, even if a program has sent the request.
+    The result is empty if there is no such page. If the request has Sec-Fetch-Site, the result is empty for a read.
+    Without this header, a Host header that is not local counts as the origin of a page, even if a program has sent the
+    request.
     """
     if site := headers.get("Sec-Fetch-Site", ""):
         if writes and site not in _SAME_ORIGIN:

@@ -276,7 +276,10 @@ class ApiHandler(Incoming):
         return int(request.message.headers.get("Content-Length", "") or documents_limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""
+        """Return the body.
+
+        Raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed.
+        """
         request = self.request
         assert request is not None
         payload = request.payload

@@ -11,7 +11,10 @@ MEDIA_TYPE = "text/event-stream"
 
 
 def is_wanted(accept: str) -> bool:
-    """Report whether the first choice of a client is server-sent events; a wildcard does not select them."""
+    """Report whether the first choice of a client is server-sent events.
+
+    A wildcard does not select them.
+    """
     if MEDIA_TYPE not in accept:
         return False
     clauses = parse_accept(accept)

@@ -31,12 +31,13 @@ class Headers(Protocol):
 
 
 class Sender:
-    """Parsed headers that describe a client; a connection reuses them while requests have equal headers.
+    """Parsed headers that describe a client.
 
-    ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates`` is
-    true if the request has impersonation headers. ``packed`` is true if the body has an encoding that the server does
-    not decode. ``pages`` caches results of http/browsers.py: True for writes, False for reads → origin of the web page
-    that may have sent the requests, "" for none.
+    A connection reuses them while requests have equal headers. ``manager`` is the field manager that the User-Agent
+    implies: the text before its first slash. ``impersonates`` is true if the request has impersonation headers.
+    ``packed`` is true if the body has an encoding that the server does not decode. ``pages`` caches results of
+    http/browsers.py: True for writes, False for reads → origin of the web page that may have sent the requests, "" for
+    none.
     """
 
     __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")
@@ -128,7 +129,10 @@ class Connection(Protocol):
         """
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed."""
+        """Return the body.
+
+        Raise a 413 over ``limit`` bytes, a 408 if it arrives too late, a 400 if it is malformed.
+        """
 
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client."""
@@ -136,10 +140,10 @@ class Connection(Protocol):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch, to which the caller writes events; the sink sends ``head`` before them.
+        """Return the sink of a watch, to which the caller writes events.
 
-        The sink inserts ``columns`` into the first event that is a Table. ``unread`` is the number of unread bytes that
-        pauses the watch.
+        The sink sends ``head`` before them. The sink inserts ``columns`` into the first event that is a Table.
+        ``unread`` is the number of unread bytes that pauses the watch.
         """
 
 

@@ -82,7 +82,10 @@ class Deadlines:
         return task
 
     def remove(self, task: asyncio.Task[Any]) -> bool:
-        """Remove the deadline of a task; return False if it has none, as after ``end`` has cancelled it."""
+        """Remove the deadline of a task.
+
+        Return False if it has none, as after ``end`` has cancelled it.
+        """
         return self._until.pop(task, None) is not None
 
     def end(self, now: float = math.inf) -> None:
@@ -150,9 +153,10 @@ class Gate(Struct, eq=False):
         yield from self.telemetry.drop_deleted(is_deleted)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
-        """Return the user of a request; raise a 401 for an invalid credential, or if a needed one is missing (AUT-002).
+        """Return the user of a request.
 
-        Raise UnconfirmedCredential if the credential is invalid for the cache, which may be older than the store.
+        Raise a 401 for an invalid credential, or if a needed one is missing. See AUT-002. Raise UnconfirmedCredential
+        if the credential is invalid for the cache, which may be older than the store.
         """
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
@@ -225,9 +229,10 @@ def identify(gate: Gate, exchange: Exchange) -> None:
 
 
 async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Turn exceptions into responses; count requests, their durations and response sizes (MTR-001, MTR-002).
+    """Turn exceptions into responses; count requests, their durations and response sizes.
 
-    A ConnectionError is raised again, since its client gets no response. Requests without labels are not counted.
+    See MTR-001, MTR-002. A ConnectionError is raised again, since its client gets no response. Requests without labels
+    are not counted.
     """
     try:
         reply = await handler(exchange)
@@ -282,10 +287,11 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Set the user of a request; raise a 401 for an invalid credential, or if a needed one is missing.
+    """Set the user of a request.
 
-    As upstream, first raise a 400 for a malformed timeout parameter, which watches do not have (AUT-006). Raise a 403
-    for requests of web pages that may not call the server. Raise UnconfirmedCredential as ``Gate.user`` does.
+    Raise a 401 for an invalid credential, or if a needed one is missing. As upstream, first raise a 400 for a malformed
+    timeout parameter, which watches do not have (AUT-006). Raise a 403 for requests of web pages that may not call the
+    server. Raise UnconfirmedCredential as ``Gate.user`` does.
     """
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
@@ -314,7 +320,10 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
 
 
 async def authenticate_again(gate: Gate, exchange: Exchange, unconfirmed: UnconfirmedCredential) -> None:
-    """Authenticate a request again with a fresh cache; raise a 401 if the credential still cannot be validated."""
+    """Authenticate a request again with a fresh cache.
+
+    Raise a 401 if the credential still cannot be validated.
+    """
     await unconfirmed.fresh()
     try:
         authenticate(gate, exchange)
@@ -323,7 +332,10 @@ async def authenticate_again(gate: Gate, exchange: Exchange, unconfirmed: Unconf
 
 
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Authenticate a request, and write its audit events, also if the authentication fails (AUD-001)."""
+    """Authenticate a request, and write its audit events, also if the authentication fails.
+
+    See AUD-001.
+    """
     auditor = gate.auditor
     assert auditor is not None, "servers without audit do not have this filter"
     try:
@@ -341,9 +353,9 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
-    """Replace the user by the impersonated user; raise a 403 if the user lacks the permission (AUT-005).
+    """Replace the user by the impersonated user; raise a 403 if the user lacks the permission.
 
-    Raise a 400 if the headers name no user to impersonate.
+    See AUT-005. Raise a 400 if the headers name no user to impersonate.
     """
     if not exchange.sender.impersonates:
         return
@@ -415,7 +427,10 @@ async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answe
 
 
 def _time_given(exchange: Exchange) -> float:
-    """Return the timeout parameter in seconds, 0 if it is absent; raise a 400 for a malformed parameter."""
+    """Return the timeout parameter in seconds, 0 if it is absent.
+
+    Raise a 400 for a malformed parameter.
+    """
     given = exchange.query.get("timeout")
     try:
         return parse_duration(given[0]) if given and given[0] else 0.0

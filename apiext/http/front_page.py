@@ -1,4 +1,7 @@
-"""The page at ``/`` for browsers: name, version, links and commands. It is public, and shows no stored data."""
+"""The page at ``/`` for browsers: name, version, links and commands.
+
+It is public, and shows no stored data.
+"""
 
 import base64
 import hashlib

@@ -1,4 +1,7 @@
-"""Flags of kube-apiserver about headers: for browsers, and for authenticating proxies (LIM-005, AUT-001)."""
+"""Flags of kube-apiserver about headers: for browsers, and for authenticating proxies.
+
+See LIM-005, AUT-001.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 

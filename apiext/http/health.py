@@ -44,7 +44,10 @@ class Health:
         return [check for check in self._checks if endpoint in check.endpoints]
 
     def starting(self) -> bool:
-        """Report whether stored definitions are not served yet, so that a 404 would be wrong (ERR-03)."""
+        """Report whether stored definitions are not served yet, so that a 404 would be wrong.
+
+        See ERR-03.
+        """
         return any(check.name == _SYNCED and bool(check.probe()) for check in self._checks)
 
     def paths(self) -> list[str]:
@@ -96,7 +99,10 @@ def _text(code: int, body: str) -> Reply:
 
 
 def version_document(version: str) -> Mapping[str, str]:
-    """Return the /version document of an emulated Kubernetes version such as ``v1.35.0`` (DIS-109)."""
+    """Return the /version document of an emulated Kubernetes version such as ``v1.35.0``.
+
+    See DIS-109.
+    """
     major, minor, *_ = (*version.removeprefix("v").split("."), "0")
     return {
         "major": major,

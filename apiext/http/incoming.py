@@ -77,7 +77,10 @@ class Incoming(HttpProtocol):
         self._parse(data)
 
     def _postpone(self, data: bytes, piece: bytes) -> None:
-        """Put a large head into ``large_heads``, to parse it now or later; ``piece`` is the part that arrived last."""
+        """Put a large head into ``large_heads``, to parse it now or later.
+
+        ``piece`` is the part that arrived last.
+        """
         self._unauthenticated.add_head(self, piece, parsed=False)
         if self.transport is None:  # add_head closed this connection: its head was the largest
             return
@@ -160,9 +163,10 @@ class Incoming(HttpProtocol):
             self.force_close()
 
     def _gathered(self, data: bytes) -> bytes:
-        """Collect the pieces of a head; return the head once it is complete, and until then no bytes.
+        """Collect the pieces of a head.
 
-        Parsing each piece would cost time, and need two more copies of a head that may never end.
+        Return the head once it is complete, and until then no bytes. Parsing each piece would cost time, and need two
+        more copies of a head that may never end.
         """
         if HEAD_END in data or HEAD_END in self._tail + data[:3]:
             return self._joined(data) if self._pieces else data
@@ -188,10 +192,10 @@ class Incoming(HttpProtocol):
         self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
     def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
-        """Count the memory of a head until it is complete; count a large head until the response to its request.
+        """Count the memory of a head until it is complete.
 
-        ``begun`` is the number of bytes at the end of ``data`` that belong to the next head. ``whole`` is true if the
-        head before them is complete and not large.
+        Count a large head until the response to its request. ``begun`` is the number of bytes at the end of ``data``
+        that belong to the next head. ``whole`` is true if the head before them is complete and not large.
         """
         unauthenticated = self._unauthenticated
         if whole:

@@ -49,7 +49,10 @@ _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # types of cells that
 
 
 class Frame(NamedTuple):
-    """The bytes of a list before, between and after its items; ``empty`` are the bytes of a list without items."""
+    """The bytes of a list before, between and after its items.
+
+    ``empty`` are the bytes of a list without items.
+    """
 
     head: bytes
     separator: bytes

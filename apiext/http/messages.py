@@ -119,7 +119,10 @@ def _reader(name: str) -> Reader:
 
 
 def _converter_of(field: Any) -> Reader | None:
-    """Return the function that converts a field's value to JSON; None if the value is valid JSON already."""
+    """Return the function that converts a field's value to JSON.
+
+    Return None if the value is valid JSON already.
+    """
     if _is_map(field):
         one = _one(field.message_type.fields_by_name["value"])
         return lambda value: {key: one(value[key]) for key in sorted(value)} if one is not None else dict(value)
@@ -215,7 +218,10 @@ _READ: Mapping[str, Reader] = {
 
 
 def encode_message(name: str, value: Any) -> bytes:
-    """Return the bytes of a message; fields of the JSON value that the message does not have are ignored."""
+    """Return the bytes of a message.
+
+    Fields of the JSON value that the message does not have are ignored.
+    """
     return _writer(name)(value)
 
 

@@ -47,7 +47,10 @@ def _has_many_parts(header: str) -> bool:
 
 
 def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
-    """Cache results for short headers only, since results may be large; raise a 431 for headers with many parts."""
+    """Cache results for short headers only, since results may be large.
+
+    Raise a 431 for headers with many parts.
+    """
     cached: Any = lru_cache(limits.HEADERS_CACHED)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
@@ -116,7 +119,10 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
 
 
 def _better(one: Clause, other: Clause) -> bool:
-    """Report whether an alternative sorts before another; as upstream, two may each sort before the other."""
+    """Report whether an alternative sorts before another.
+
+    As upstream, two may each sort before the other.
+    """
     if one.quality > other.quality or (one.type != "*" and other.type == "*"):
         return True
     return one.subtype != "*" and other.subtype == "*"
@@ -154,10 +160,11 @@ def _quality(text: str) -> float:
 
 @_cached
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
-    """Return the best form for an Accept header, plain JSON for an empty header; None if no form is acceptable.
+    """Return the best form for an Accept header, plain JSON for an empty header.
 
-    ``offered`` are the encodings of the object itself. Other representations have the encodings in TRANSFORMS; they are
-    acceptable only if ``transforms`` is true, and a Table only if ``tables`` is true, too.
+    Return None if no form is acceptable. ``offered`` are the encodings of the object itself. Other representations have
+    the encodings in TRANSFORMS; they are acceptable only if ``transforms`` is true, and a Table only if ``tables`` is
+    true, too.
     """
     if not header:
         return PLAIN
@@ -186,10 +193,10 @@ def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms:
 
 
 def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
-    """Return the form of an object or a list; raise a 406 if the client accepts no form (ERR-15).
+    """Return the form of an object or a list; raise a 406 if the client accepts no form.
 
-    ``typed`` is true if the object has a Go type upstream, so that it has a protobuf message. ``tables`` is true if the
-    object has a Table.
+    See ERR-15. ``typed`` is true if the object has a Go type upstream, so that it has a protobuf message. ``tables`` is
+    true if the object has a Table.
     """
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML), tables=tables)
     if wanted is None:
@@ -198,7 +205,10 @@ def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
 
 
 def stream(header: str, *, typed: bool) -> Wanted:
-    """Return the form of a watch's events; raise a 406 for YAML, or if the client accepts no form (NEG-008)."""
+    """Return the form of a watch's events.
+
+    Raise a 406 for YAML, or if the client accepts no form. See NEG-008.
+    """
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
     if wanted is None or wanted.encoding == YAML:
         raise not_acceptable(STREAMS)
@@ -284,7 +294,10 @@ def media_type(header: str) -> str:
 
 
 def body_encoding(header: str) -> str:
-    """Return the encoding of a body, JSON without a header; raise a 415 for an unknown encoding (ERR-15)."""
+    """Return the encoding of a body, JSON without a header; raise a 415 for an unknown encoding.
+
+    See ERR-15.
+    """
     if not header or header == JSON:
         return JSON
     found = media_type(header)
@@ -294,7 +307,10 @@ def body_encoding(header: str) -> str:
 
 
 def patch_type(header: str, *, typed: bool) -> str:
-    """Return the media type of a patch; raise a 415 if the resource does not accept it (SRV-012, NEG-008)."""
+    """Return the media type of a patch; raise a 415 if the resource does not accept it.
+
+    See SRV-012, NEG-008.
+    """
     accepted = TYPED_PATCH_TYPES if typed else PATCH_TYPES
     found = header.partition(";")[0]
     if found not in accepted:

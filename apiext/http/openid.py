@@ -18,9 +18,9 @@ _CACHED = ("Cache-Control", "public, max-age=3600")
 
 
 class Issuer(Struct, frozen=True):
-    """The published issuer of tokens; ``keys_url`` is the URL of its keys, by default a URL of this server.
+    """The published issuer of tokens.
 
-    ``scheme`` is the scheme of this server's URL.
+    ``keys_url`` is the URL of its keys, by default a URL of this server. ``scheme`` is the scheme of this server's URL.
     """
 
     tokens: Tokens
@@ -29,7 +29,10 @@ class Issuer(Struct, frozen=True):
 
     @property
     def is_published(self) -> bool:
-        """Report whether the issuer is an https URL without query and fragment; upstream publishes only these."""
+        """Report whether the issuer is an https URL without query and fragment.
+
+        Upstream publishes only these.
+        """
         try:
             parts = urlsplit(self.tokens.issuer)
         except ValueError:

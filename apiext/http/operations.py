@@ -96,7 +96,10 @@ class VerbOperations:
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the cached object without waiting (RV-002: resourceVersion=0); None if it is not cached."""
+        """Return the cached object without waiting (RV-002: resourceVersion=0).
+
+        Return None if it is not cached.
+        """
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.state.ready:
             return None
@@ -130,7 +133,10 @@ class VerbOperations:
         return converting.undecodable_list(self._verbs, call, page.listed(), error)
 
     def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
-        """Start a watch that sends its events to the sink; raise StatusError before any byte is sent."""
+        """Start a watch that sends its events to the sink.
+
+        Raise StatusError before any byte is sent.
+        """
         return api.open_watch(self._verbs, call, frames, sink)
 
     def create(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:

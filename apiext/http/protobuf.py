@@ -51,7 +51,10 @@ def has_message(api_version: str, kind: str) -> bool:
 
 
 def _item_message(api_version: str, kind: str) -> str | None:
-    """Return the message name of a list's items; None for an unknown kind, or a kind that is not a list."""
+    """Return the message name of a list's items.
+
+    Return None for an unknown kind, or a kind that is not a list.
+    """
     return messages().get((api_version, kind.removesuffix(_LIST))) if kind.endswith(_LIST) else None
 
 
@@ -84,7 +87,10 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
 
 
 def _read(name: str, raw: bytes) -> Document:
-    """Return the document of a message; raises DecodeError, also for JSON within it that is nested too deeply."""
+    """Return the document of a message.
+
+    Raises DecodeError, also for JSON within it that is nested too deeply.
+    """
     found: Document = document(parse(name, raw))
     try:
         check_depth(orjson.dumps(found), documents_limits.MAX_DEPTH)
@@ -94,10 +100,10 @@ def _read(name: str, raw: bytes) -> Document:
 
 
 def decode_delete_options(raw: bytes) -> Document:
-    """Decode DeleteOptions, which clients send with any apiVersion; an empty message has no options.
+    """Decode DeleteOptions, which clients send with any apiVersion.
 
-    An empty kind means DeleteOptions. For another kind, the document has only apiVersion and kind, so that the caller
-    can reject it.
+    An empty message has no options. An empty kind means DeleteOptions. For another kind, the document has only
+    apiVersion and kind, so that the caller can reject it.
     """
     unknown = _open(raw)
     kind = unknown.typeMeta.kind or "DeleteOptions"
@@ -112,7 +118,10 @@ def to_json(raw: bytes) -> bytes:
 
 
 def stored_json(raw: bytes) -> bytes:
-    """Return a stored value as JSON; another server may have written it in protobuf (ETC-004). Raises ValueError."""
+    """Return a stored value as JSON; another server may have written it in protobuf (ETC-004).
+
+    Raises ValueError.
+    """
     return to_json(raw) if raw.startswith(PREFIX) else json_object(raw)
 
 
@@ -138,7 +147,10 @@ def _open(raw: bytes) -> Any:
 
 
 def encode(value: View) -> bytes:
-    """Encode a document to a message in an envelope; raise KeyError for a kind without a message."""
+    """Encode a document to a message in an envelope.
+
+    Raise KeyError for a kind without a message.
+    """
     api_version, kind = value.get("apiVersion", ""), value.get("kind", "")
     item = _item_message(api_version, kind)
     if item is not None:
@@ -149,7 +161,10 @@ def encode(value: View) -> bytes:
 
 
 def encode_list(api_version: str, kind: str, metadata: View, items: Sequence[bytes]) -> list[bytes]:
-    """Encode a list to a message in an envelope, in parts; ``items`` are messages of ``encode_item``."""
+    """Encode a list to a message in an envelope, in parts.
+
+    ``items`` are messages of ``encode_item``.
+    """
     raw = encode_message("ListMeta", metadata)
     body = [b"\x0a", varint(len(raw)), raw]  # field 1: the metadata
     for item in items:
@@ -172,7 +187,10 @@ def _type_of(api_version: str, kind: str) -> bytes:
 
 
 def encode_event(kind: str, raw: bytes) -> bytes:
-    """Return a watch event that contains an object in an envelope, preceded by its length (RV-010)."""
+    """Return a watch event that contains an object in an envelope, preceded by its length.
+
+    See RV-010.
+    """
     event = message_class("WatchEvent")(type=kind)
     event.object.raw = raw
     message: bytes = event.SerializeToString()

@@ -1,4 +1,7 @@
-"""Error texts of Go's protobuf decoder for malformed messages. A walk over the fields of a message finds its error."""
+"""Error texts of Go's protobuf decoder for malformed messages.
+
+A walk over the fields of a message finds its error.
+"""
 
 from typing import Any
 
@@ -48,7 +51,10 @@ def fault(descriptor: Any, raw: bytes) -> str:
 
 
 class _Walk:
-    """A walk over a limited number of fields and levels; an error beyond these limits gets the text UNKNOWN."""
+    """A walk over a limited number of fields and levels.
+
+    An error beyond these limits gets the text UNKNOWN.
+    """
 
     def __init__(self) -> None:
         self._left = limits.WALKED_FIELDS

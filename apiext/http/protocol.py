@@ -41,7 +41,10 @@ def take_received(payload: StreamReader) -> bytes:
 
 
 def has_fast_parser() -> bool:
-    """Report whether aiohttp uses its C parser; the Python parser is slow, and unsafe against request smuggling."""
+    """Report whether aiohttp uses its C parser.
+
+    The Python parser is slow, and unsafe against request smuggling.
+    """
     return http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
 
 
@@ -305,10 +308,11 @@ class HttpProtocol(web.RequestHandler):
         return True
 
     async def drained(self) -> None:
-        """Wait until the transport has drained; raise ConnectionResetError if the client has closed the connection.
+        """Wait until the transport has drained.
 
-        In aiohttp's own method, the frame references the future, the future its exception, and the exception the frame.
-        This cycle keeps the frames of all callers, with their responses, in memory until the garbage collector runs.
+        Raise ConnectionResetError if the client has closed the connection. In aiohttp's own method, the frame
+        references the future, the future its exception, and the exception the frame. This cycle keeps the frames of all
+        callers, with their responses, in memory until the garbage collector runs.
         """
         if self.transport is None:
             raise ConnectionResetError("the client is gone")
@@ -341,7 +345,10 @@ Make = Callable[[web.Server, asyncio.AbstractEventLoop, dict[str, Any]], asyncio
 
 
 class Listener(web.Server):
-    """aiohttp's server; ``make(listener, loop, settings)`` returns the protocol of a new connection."""
+    """aiohttp's server.
+
+    ``make(listener, loop, settings)`` returns the protocol of a new connection.
+    """
 
     def __init__(self, make: Make, **settings: Any) -> None:
         super().__init__(cast(Any, None), **settings)  # connections handle their requests themselves

@@ -1,4 +1,7 @@
-"""Documents computed from the catalog: discovery and OpenAPI, cached, with ETags (DIS-101…108, OAS-001, OAS-002)."""
+"""Documents computed from the catalog: discovery and OpenAPI, cached, with ETags.
+
+See DIS-101…108, OAS-001, OAS-002.
+"""
 
 import asyncio
 import sys
@@ -39,10 +42,10 @@ class Builder:
     async def get(
         self, catalog: Catalog, key: str, make: Callable[[Catalog], T], *, slow: bool = False, large: bool = False
     ) -> T:
-        """Return the result of ``make(catalog)``, cached under ``key``; raise the errors of ``make``.
+        """Return the result of ``make(catalog)``, cached under ``key``.
 
-        ``slow`` is true if the call takes long even for a few definitions. ``large`` is true if the call takes long,
-        and the document is about all definitions.
+        Raise the errors of ``make``. ``slow`` is true if the call takes long even for a few definitions. ``large`` is
+        true if the call takes long, and the document is about all definitions.
         """
         known: T | None = catalog.cached(key)
         if known is not None:
@@ -80,7 +83,10 @@ NEVER = -1.0
 
 
 class Conditional:
-    """ETag and Last-Modified of each document, and the 304 for a client that has the document (RFC 9110, 13.1)."""
+    """ETag and Last-Modified of each document, and the 304 for a client that has the document.
+
+    See RFC 9110, 13.1.
+    """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -107,7 +113,10 @@ class Conditional:
             del self._changes[name]
 
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
-        """Return the entry of a document in _changes; a changed document gets a later second than the cached entry."""
+        """Return the entry of a document in _changes.
+
+        A changed document gets a later second than the cached entry.
+        """
         known = self._changes.get(name)
         if known is None or known[0] != tag:
             if len(self._changes) >= limits.PUBLISHED_PATHS:
@@ -147,7 +156,10 @@ class Regenerations:
         telemetry.add(self._v3)
 
     def v2(self, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> None:
-        """Count the changes of OpenAPI v2; ``made_of()`` returns definition → its part of the document."""
+        """Count the changes of OpenAPI v2.
+
+        ``made_of()`` returns definition → its part of the document.
+        """
         for definition, reason in self._differences("v2", tag, made_of):
             self._v2.slot(definition, reason).value += 1
 
@@ -195,7 +207,10 @@ _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {
 
 
 class Publisher:
-    """Handles requests for discovery and OpenAPI; ``version`` is the emulated version of Kubernetes."""
+    """Handles requests for discovery and OpenAPI.
+
+    ``version`` is the emulated version of Kubernetes.
+    """
 
     def __init__(self, version: str, telemetry: Telemetry) -> None:
         self.version = version
@@ -204,7 +219,10 @@ class Publisher:
         self._conditional = Conditional()
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the state of documents of deleted groups; the caller can yield to the event loop between two steps."""
+        """Drop the state of documents of deleted groups.
+
+        The caller can yield to the event loop between two steps.
+        """
         for part in (self._conditional, self._regenerations):
             part.drop_deleted(lambda name: is_deleted(_group_of(name), ""))
             yield
@@ -302,9 +320,9 @@ class Publisher:
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
-        """Return a document of OpenAPI v3, or for a wrong hash a redirect to the current hash (OAS-002).
+        """Return a document of OpenAPI v3, or for a wrong hash a redirect to the current hash.
 
-        Return None for a path without a document, and a 406 if the client accepts no form.
+        See OAS-002. Return None for a path without a document, and a 406 if the client accepts no form.
         """
         from apiext.discovery import openapi_v3
 
@@ -335,7 +353,10 @@ class Publisher:
     async def _whole(
         self, exchange: Exchange, name: str, catalog: Catalog, document: Tagged, content_type: str
     ) -> Reply:
-        """Return the complete document; a large document is compressed once for all clients that accept gzip."""
+        """Return the complete document.
+
+        A large document is compressed once for all clients that accept gzip.
+        """
         reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag), shared=True)
         if reply.size > limits.GZIP_FROM:
             reply.headers.append(("Vary", "Accept-Encoding"))
@@ -349,7 +370,10 @@ class Publisher:
 
 
 def in_a_year(moment: datetime) -> datetime:
-    """Return the same date of the next year; the first of March for a leap day, as Go's AddDate does."""
+    """Return the same date of the next year.
+
+    The first of March for a leap day, as Go's AddDate does.
+    """
     try:
         return moment.replace(year=moment.year + 1)
     except ValueError:
@@ -365,7 +389,10 @@ def _group_of(name: str) -> str:
 
 
 def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
-    """Return the function that creates the document of a path; None for a path without a document."""
+    """Return the function that creates the document of a path.
+
+    Return None for a path without a document.
+    """
     if list(parts) == ["apis"]:
         return groups.group_list
     group, rest = (groups.CORE, parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])

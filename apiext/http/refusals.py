@@ -45,7 +45,10 @@ def refusal(exchange: Exchange, error: Exception) -> Reply:
 
 
 def unreadable(error: WrongVersion | NeedsConversion) -> str:
-    """Return the message of the 500 for an object that cannot be shown in the requested version (VER-008, VER-011)."""
+    """Return the message of the 500 for an object that cannot be shown in the requested version.
+
+    See VER-008, VER-011.
+    """
     if isinstance(error, WrongVersion):
         return str(error)
     kind, version = error.document.get("kind"), error.document.get("apiVersion")

@@ -55,7 +55,10 @@ _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first ev
 
 
 class Target(Struct, frozen=True):
-    """The resource of a URL; ``typed`` is true if it has a protobuf message, ``tables`` if it has a Table."""
+    """The resource of a URL.
+
+    ``typed`` is true if it has a protobuf message, ``tables`` if it has a Table.
+    """
 
     resource: ServedResource
     served: ServedVersion
@@ -282,7 +285,10 @@ def _transport(exchange: Exchange) -> Transport:
 
 
 def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
-    """Report whether a watch begins with the initial state and its bookmark (upstream: isListWatchRequest)."""
+    """Report whether a watch begins with the initial state and its bookmark.
+
+    Upstream: isListWatchRequest.
+    """
     try:
         found = ListOptions.parse(query)
     except OptionsError:
@@ -291,9 +297,10 @@ def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _seconds(exchange: Exchange) -> float:
-    """Return timeoutSeconds, at most MAX_WATCH_TIMEOUT; 0 if it is absent, or malformed and rejected later.
+    """Return timeoutSeconds, at most MAX_WATCH_TIMEOUT.
 
-    As upstream, a negative time ends the watch after the first events.
+    Return 0 if it is absent, or malformed and rejected later. As upstream, a negative time ends the watch after the
+    first events.
     """
     text = exchange.value("timeoutSeconds")
     if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
@@ -442,7 +449,10 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
 
 
 async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: bytes, encoding: str) -> None:
-    """Reserve the memory of a write; raise a 429 or 413 before its body is decoded (http.memory)."""
+    """Reserve the memory of a write.
+
+    Raise a 429 or 413 before its body is decoded (http.memory).
+    """
     info = exchange.info
     served = target.served
     need = 0

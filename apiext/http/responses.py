@@ -33,7 +33,10 @@ is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch
 
 
 class SecondClock:
-    """The Date header of the current second, formatted once per second; ``now`` is the server's wall clock."""
+    """The Date header of the current second, formatted once per second.
+
+    ``now`` is the server's wall clock.
+    """
 
     __slots__ = ("_line", "_until", "now")
 

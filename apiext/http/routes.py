@@ -171,7 +171,10 @@ class Routes:
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
     def openid(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Handle the OpenID paths, with which other servers verify tokens of service accounts (AUT-001)."""
+        """Handle the OpenID paths, with which other servers verify tokens of service accounts.
+
+        See AUT-001.
+        """
         path = f"/{'/'.join(parts)}"
         shown = self.issuer.shown(path, exchange.headers.get("Host", "")) if self.issuer is not None else None
         if shown is None:
@@ -284,9 +287,9 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
 
 
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
-    """Return the target of a resource URL, or the 404 page; raise a Status as upstream does (SRV-001…003).
+    """Return the target of a resource URL, or the 404 page; raise a Status as upstream does.
 
-    The warning about a deprecated version is added to ``warnings``, even if an error follows.
+    See SRV-001…003. The warning about a deprecated version is added to ``warnings``, even if an error follows.
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None
@@ -368,7 +371,10 @@ _PROBES = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 
 
 def _document_labels(exchange: Exchange) -> Labels | None:
-    """Return the metric labels of a request outside of resources; None if upstream does not count the request."""
+    """Return the metric labels of a request outside of resources.
+
+    Return None if upstream does not count the request.
+    """
     path, verb = exchange.path, "GET" if exchange.method == "HEAD" else exchange.method
     if path.startswith("/openapi/v3"):
         path = "openapi/v3" if path == "/openapi/v3" else "openapi/v3/"

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class InFlight:
-    """Counts the requests whose responses are not written yet; a watch counts until its stream begins."""
+    """Counts the requests whose responses are not written yet.
+
+    A watch counts until its stream begins.
+    """
 
     __slots__ = ("_idle", "count")
 

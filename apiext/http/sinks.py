@@ -87,7 +87,10 @@ class WatchSink:
         return not self._head
 
     def follow(self, watcher: Watching) -> None:
-        """Set the watcher that writes to this sink; close the watcher if the client has disconnected meanwhile."""
+        """Set the watcher that writes to this sink.
+
+        Close the watcher if the client has disconnected meanwhile.
+        """
         if self.closed:
             watcher.close()
         else:
@@ -209,7 +212,10 @@ class GzipSink(WatchSink):
         self._columns = columns
 
     def _finished(self) -> bool:
-        """Send the end of the member and the last chunk; return whether the client was still connected."""
+        """Send the end of the member and the last chunk.
+
+        Return whether the client was still connected.
+        """
         trailer = self._checksum.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")
         super().write(chunk((b"" if self._size else _MEMBER) + _LAST_BLOCK + trailer) + LAST_CHUNK)
         return not self.closed
@@ -240,7 +246,10 @@ _LAST_BLOCK = b"\x03\x00"  # RFC 1951: empty and final
 
 
 class UnchunkedSink(WatchSink):
-    """Sends a watch to a client of HTTP/1.0 without chunks: the stream ends with the connection (RFC 9112, 6.1)."""
+    """Sends a watch to a client of HTTP/1.0 without chunks: the stream ends with the connection.
+
+    See RFC 9112, 6.1.
+    """
 
     __slots__ = ()
 

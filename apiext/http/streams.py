@@ -1,6 +1,7 @@
-"""Watch streams: the frames of each representation, encoded once for each group of watchers (RV-010…014).
+"""Watch streams: the frames of each representation, encoded once for each group of watchers.
 
-A frame is the bytes of one event in a response. The pump (storage/pump.py) writes frames to the watchers.
+See RV-010…014. A frame is the bytes of one event in a response. The pump (storage/pump.py) writes frames to the
+watchers.
 """
 
 import asyncio
@@ -127,7 +128,10 @@ class Frames(Struct):
 
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
-    """Return the frames of a representation; ``events`` and ``sizes`` count objects, not bookmarks and errors."""
+    """Return the frames of a representation.
+
+    ``events`` and ``sizes`` count objects, not bookmarks and errors.
+    """
     ahead = (
         EncodedAhead(_object(subject, Entry.view), _object(subject, Entry.uncached_view))
         if subject.served.model.typed
@@ -180,7 +184,10 @@ def _view(entry: Entry, viewer: Viewer) -> bytes:
 
 
 def _object(subject: Subject, view_of: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
-    """Return a function that encodes an object in the representation; ``view_of`` returns the JSON of an entry."""
+    """Return a function that encodes an object in the representation.
+
+    ``view_of`` returns the JSON of an entry.
+    """
     viewer, encoding = subject.served.codec.view, subject.wanted.encoding
     if encoding == negotiation.JSON and not subject.wanted.kind:
         return lambda entry: view_of(entry, viewer)
@@ -260,9 +267,10 @@ def content_type(subject: Subject, form: Form | None = None) -> str:
 
 
 def first_columns(subject: Subject) -> bytes:
-    """Return the column definitions for the first event of a Table stream; empty for other streams (TAB-005).
+    """Return the column definitions for the first event of a Table stream.
 
-    The sink replaces ``"columnDefinitions":null`` by these bytes (``sinks.NO_COLUMNS``).
+    The result is empty for other streams. See TAB-005. The sink replaces ``"columnDefinitions":null`` by these bytes
+    (``sinks.NO_COLUMNS``).
     """
     if subject.wanted.kind != "Table":
         return b""

@@ -42,7 +42,10 @@ def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
 
 
 def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None:
-    """Request client certificates, signed by a CA in this PEM file; raise OSError for an unusable file."""
+    """Request client certificates, signed by a CA in this PEM file.
+
+    Raise OSError for an unusable file.
+    """
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL  # an invalid certificate ends the handshake
 
@@ -64,7 +67,10 @@ class LoggedHandshake(ssl.SSLObject):
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake; for a failure with bytes for the client, raise SSLWantReadError once."""
+        """Continue the handshake; for a failure with bytes for the client.
+
+        Raise SSLWantReadError once.
+        """
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):

@@ -154,7 +154,10 @@ def form(binary: bool) -> Form:
 
 
 class WebSocketSink(WatchSink):
-    """Sends a watch in WebSocket frames; ``receive`` is called after the 101 with the parser of client frames."""
+    """Sends a watch in WebSocket frames.
+
+    ``receive`` is called after the 101 with the parser of client frames.
+    """
 
     __slots__ = ("_pinging", "allowed", "receive")
 
@@ -233,7 +236,10 @@ class Receiver:
         """Do nothing: the connection closes the sink."""
 
     def _frame(self) -> bool:
-        """Parse one frame of the buffer; return False if it is incomplete, or if it has ended the stream."""
+        """Parse one frame of the buffer.
+
+        Return False if it is incomplete, or if it has ended the stream.
+        """
         data, start = self._buffer, self._at
         if len(data) < start + 2:
             return False
@@ -274,7 +280,10 @@ class Receiver:
         return True
 
     def _may_send(self, size: int) -> bool:
-        """Count a frame, since even small frames cost time; close the stream if the client sends too much."""
+        """Count a frame, since even small frames cost time.
+
+        Close the stream if the client sends too much.
+        """
         self._sink.allowed -= size + WEBSOCKET_FRAME
         return self._sink.allowed >= 0 or self._refuse(TOO_BIG)
 

@@ -1,1 +1,4 @@
-"""KMS plug-ins on this machine: the calls to plug-ins, and decrypted data keys in memory (OPS-003)."""
+"""KMS plug-ins on this machine: the calls to plug-ins, and decrypted data keys in memory.
+
+See OPS-003.
+"""

@@ -16,7 +16,10 @@ class Recent(Family):
     """A metric family with at most limits.KMS_LABELS sets of labels, since plug-ins can send any number of key ids."""
 
     def slot(self, *values: str) -> Slot:
-        """Return the counter for these label values. A new counter may evict the least recently used counter."""
+        """Return the counter for these label values.
+
+        A new counter may evict the least recently used counter.
+        """
         found = self._slots.pop(values, None) or Slot()
         self._slots[values] = found
         if len(self._slots) > limits.KMS_LABELS:
@@ -80,7 +83,10 @@ def hash_of(text: str) -> str:
 
 
 def used(operation: str, provider: str, key_hash: str) -> None:
-    """Count one use of a plug-in's key, and record its time. ``operation`` is FROM_STORAGE or TO_STORAGE."""
+    """Count one use of a plug-in's key, and record its time.
+
+    ``operation`` is FROM_STORAGE or TO_STORAGE.
+    """
     USED.slot(operation, provider, key_hash, _NO_SERVER).value += 1
     USED_AT.slot(operation, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
 

@@ -1,4 +1,7 @@
-"""The client of a KMS plug-in on a unix socket. It uses the HTTP/2 transport of the etcd client."""
+"""The client of a KMS plug-in on a unix socket.
+
+It uses the HTTP/2 transport of the etcd client.
+"""
 
 import asyncio
 import logging
@@ -57,9 +60,9 @@ class PluginError(Exception):
 
 
 def socket_of(endpoint: str) -> str:
-    """Return the socket path of an endpoint, ``@name`` for an abstract socket, "" if there is none.
+    """Return the socket path of an endpoint, ``@name`` for an abstract socket.
 
-    Parse the endpoint as Go's url.Parse does, but also accept ``unix:@name``.
+    Return "" if there is none. Parse the endpoint as Go's url.Parse does, but also accept ``unix:@name``.
     """
     rest = endpoint.partition(":")[2].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):

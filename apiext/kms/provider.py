@@ -111,9 +111,10 @@ class _Refused(NamedTuple):
 
 
 class Provider:
-    """A ``kms`` provider of the configuration. ``data_and_key`` and ``current_key`` never wait for the plug-in.
+    """A ``kms`` provider of the configuration.
 
-    ``fault`` is the last error of the plug-in, "" if it is healthy. ``current`` is the key for new values.
+    ``data_and_key`` and ``current_key`` never wait for the plug-in. ``fault`` is the last error of the plug-in, "" if
+    it is healthy. ``current`` is the key for new values.
     """
 
     def __init__(
@@ -143,7 +144,10 @@ class Provider:
     # -- life
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Get the status of the plug-in once, then start to get it periodically. A failed call is not an error."""
+        """Get the status of the plug-in once, then start to get it periodically.
+
+        A failed call is not an error.
+        """
         self._group = group
         await self.check()
         self._spawn(self._poll())
@@ -343,7 +347,10 @@ class Provider:
         return KeyUnavailable("failed to decrypt DEK, error: the plug-in was not called yet", tried=False)
 
     def _call_for(self, envelope: Envelope) -> asyncio.Task[None]:
-        """Return the task that decrypts a data key. All callers share it; it continues if a caller is cancelled."""
+        """Return the task that decrypts a data key.
+
+        All callers share it; it continues if a caller is cancelled.
+        """
         known = self._running_calls.get(envelope.digest)
         if known is None:
             known = self._running_calls[envelope.digest] = self._spawn(self._decrypt(envelope))
@@ -401,12 +408,18 @@ def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
 
 
 def service(name: str, endpoint: str, timeout: float) -> Provider:
-    """Return a provider for the plug-in at an endpoint. ``timeout`` is the maximum time of a call in seconds."""
+    """Return a provider for the plug-in at an endpoint.
+
+    ``timeout`` is the maximum time of a call in seconds.
+    """
     return Provider(name, Plugin(name, endpoint, timeout))
 
 
 def faults_of(providers: Iterable[Provider]) -> str:
-    """Return the errors of all plug-ins as the text for /readyz/kms-providers, "" if there are none."""
+    """Return the errors of all plug-ins as the text for /readyz/kms-providers.
+
+    Return "" if there are none.
+    """
     found = ((number, provider.probe()) for number, provider in enumerate(providers))
     faults = [f"kms-provider-{number}: {fault}" for number, fault in found if fault]
     return fields.aggregate(faults) if faults else ""

@@ -1,4 +1,7 @@
-"""Compare two values; return the removed, modified and added paths (SSA-006, SSA-008; upstream: Compare)."""
+"""Compare two values; return the removed, modified and added paths.
+
+See SSA-006, SSA-008; upstream: Compare.
+"""
 
 from itertools import filterfalse
 from typing import Any
@@ -54,7 +57,10 @@ def compare(type_: Type, left: Any, right: Any) -> Comparison:
 
 
 def _changes(type_: Type, left: Any, right: Any) -> tuple[bool, _Changes]:
-    """Return whether the value itself was modified, and the changes below it. Neither value may be MISSING."""
+    """Return whether the value itself was modified, and the changes below it.
+
+    Neither value may be MISSING.
+    """
     if left is right:
         return False, _NONE
     if is_granular_map(type_, left) or is_granular_map(type_, right):
@@ -102,7 +108,10 @@ def _map_changes(type_: MapType, left: dict[str, Any], right: dict[str, Any]) ->
 
 
 def _added(type_: MapType, left: dict[str, Any], right: dict[str, Any], both: int) -> dict[str, Any]:
-    """Return the nodes of fields that only the right value has; ``both`` is the number of common fields."""
+    """Return the nodes of fields that only the right value has.
+
+    ``both`` is the number of common fields.
+    """
     if len(right) == both:
         return {}
     names = filterfalse(left.__contains__, right)
@@ -174,7 +183,10 @@ def new_node(type_: Type, value: Any) -> dict[str, Any]:
 
 
 def _below(type_: Type, value: Any) -> dict[str, Any]:
-    """Return the paths below an added or removed value, as a new dictionary; it is empty for leaves."""
+    """Return the paths below an added or removed value, as a new dictionary.
+
+    It is empty for leaves.
+    """
     found: dict[str, Any] = {}
     if value.__class__ is dict:
         if type_.map is None or not type_.map.granular:

@@ -1,4 +1,7 @@
-"""Decode and encode metadata.managedFields: the fields of each manager, in upstream's order (SSA-002…005)."""
+"""Decode and encode metadata.managedFields: the fields of each manager, in upstream's order.
+
+See SSA-002…005.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,10 +19,10 @@ _ANCIENT = "ancient-changes"
 
 
 class Manager(NamedTuple):
-    """The identity of a manager. An applier has the operation Apply, an updater the operation Update.
+    """The identity of a manager.
 
-    Only the identity of an updater contains the API version. The order of these fields is upstream's order of updaters
-    whose times are equal.
+    An applier has the operation Apply, an updater the operation Update. Only the identity of an updater contains the
+    API version. The order of these fields is upstream's order of updaters whose times are equal.
     """
 
     name: str

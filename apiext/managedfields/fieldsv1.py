@@ -21,7 +21,10 @@ class FieldsError(ValueError):
 
 
 def decode(tree: Any, depth: int = 0) -> FieldSet:
-    """Return the FieldSet of a fieldsV1 value, with elements in canonical form. Raise FieldsError."""
+    """Return the FieldSet of a fieldsV1 value, with elements in canonical form.
+
+    Raise FieldsError.
+    """
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -53,7 +56,10 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
 
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
-    """Return whether a node at a level deeper than ``levels`` has children; the root has level 0."""
+    """Return whether a node at a level deeper than ``levels`` has children.
+
+    The root has level 0.
+    """
     for below in filter(None, paths.values()):  # noqa: SIM110 (any would be one more frame for each level)
         if levels < 1 or is_too_deep(below, levels - 1):
             return True

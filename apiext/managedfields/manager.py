@@ -1,4 +1,7 @@
-"""Compute the managedFields of one write from the stored object and the requested object (SSA-001…016)."""
+"""Compute the managedFields of one write from the stored object and the requested object.
+
+See SSA-001…016.
+"""
 
 from typing import Any
 
@@ -52,7 +55,10 @@ class _TooDeep(ValueError):
 
 
 class Writer(Struct, frozen=True):
-    """The field manager of a write, the endpoint and its versions, and the time (RFC 3339 in seconds)."""
+    """The field manager of a write, the endpoint and its versions, and the time.
+
+    See RFC 3339 in seconds.
+    """
 
     versions: Versions
     api_version: str
@@ -88,7 +94,10 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
 
 
 def _created(writer: Writer, live: View, new: View) -> list[Document]:
-    """Return the managedFields of a new object. Raise the errors of ``_compared`` and ``_first_entry``."""
+    """Return the managedFields of a new object.
+
+    Raise the errors of ``_compared`` and ``_first_entry``.
+    """
     version, new = writer.api_version, _bare(new)
     of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
     budget = [schema_limits.SHAPE_MEMBERS]
@@ -118,7 +127,10 @@ _CONTAINERS = frozenset((dict, list))
 
 
 def _shape(value: Any, budget: list[int]) -> Any:
-    """Return the shape of a value: the names and classes of all fields and items; stop if ``budget[0]`` < 0."""
+    """Return the shape of a value: the names and classes of all fields and items.
+
+    Stop if ``budget[0]`` < 0.
+    """
     budget[0] -= len(value) + 1
     if budget[0] < 0:
         return ()
@@ -140,9 +152,9 @@ def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
 
 
 def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
-    """Return a list with the entry of the first manager of an object; an empty list if it would own no field.
+    """Return a list with the entry of the first manager of an object.
 
-    Raise _TooDeep.
+    Return an empty list if it would own no field. Raise _TooDeep.
     """
     own = changes.without(write.versions.reset(write.api_version))
     fields = difference(union(own.modified, own.added), NEVER_OWNED)
@@ -152,10 +164,10 @@ def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
 
 
 def _managers_before(writer: Writer, live: View, new: View) -> Managers:
-    """Return the managers before the write: those of the request, else those of the live object (SSA-007).
+    """Return the managers before the write: those of the request, else those of the live object.
 
-    Return no managers if the request resets them. Ignore the managers in a request for a subresource, and those that
-    cannot be decoded.
+    See SSA-007. Return no managers if the request resets them. Ignore the managers in a request for a subresource, and
+    those that cannot be decoded.
     """
     if not writer.subresource:
         given = _entries_of(new)
@@ -201,7 +213,10 @@ def _compared(writer: Writer, live: View, new: View) -> tuple[Write, View, View,
 
 
 def _updated(write: Write, live: View, new: View, managers: Managers, changes: Comparison, now: str) -> Managers:
-    """Return the managers after an update with these changes. Raise ApplyError with upstream's text."""
+    """Return the managers after an update with these changes.
+
+    Raise ApplyError with upstream's text.
+    """
     try:
         managers, losses = updater.after(write, live, new, managers, changes)
         return _claimed(write, managers, losses, now)
@@ -317,7 +332,10 @@ def _applied(
 
 
 def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
-    """Raise the conflicts, except those about fields of kubectl's earlier client-side apply (SSA-016)."""
+    """Raise the conflicts, except those about fields of kubectl's earlier client-side apply.
+
+    See SSA-016.
+    """
     allowed = _last_applied_fields(writer, live)
     if allowed is None:
         raise conflicts

@@ -1,4 +1,7 @@
-"""Merge an applied object into the live object, and delete fields (SSA-009; upstream: Merge, RemoveItems)."""
+"""Merge an applied object into the live object, and delete fields.
+
+See SSA-009; upstream: Merge, RemoveItems.
+"""
 
 from collections import Counter
 from typing import Any
@@ -20,10 +23,10 @@ _PLAIN = frozenset((str, int, float, bool))
 
 
 def merge(type_: Type, live: Any, applied: Any) -> Any:
-    """Return the live value merged with the applied value. Both must fit the type; the function changes neither.
+    """Return the live value merged with the applied value.
 
-    Return MISSING if both are MISSING. A merged list has the applied items in their order, and the other live items
-    between them.
+    Both must fit the type; the function changes neither. Return MISSING if both are MISSING. A merged list has the
+    applied items in their order, and the other live items between them.
     """
     if applied is MISSING:
         return live

@@ -1,7 +1,8 @@
-"""Path elements: the steps of a field path, in the form of FieldsV1 and of error texts (SSA-002, SSA-008).
+"""Path elements: the steps of a field path, in the form of FieldsV1 and of error texts.
 
-An element is a string of FieldsV1. ``f:name`` is a field, ``k:{"name":"a"}`` an item by its keys, ``v:"a"`` an item of
-a set, and ``i:0`` an item by its index. Elements are equal if their strings are equal, so they can be dictionary keys.
+See SSA-002, SSA-008. An element is a string of FieldsV1. ``f:name`` is a field, ``k:{"name":"a"}`` an item by its keys,
+``v:"a"`` an item of a set, and ``i:0`` an item by its index. Elements are equal if their strings are equal, so they can
+be dictionary keys.
 """
 
 import re

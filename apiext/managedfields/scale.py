@@ -16,7 +16,10 @@ _REPLICAS = ("f:spec", "f:replicas")
 
 
 def scale_entries(given: Any, paths: Paths) -> list[Document]:
-    """Convert the managedFields of an object to those of its Scale (upstream: ScaleHandler.ToSubresource)."""
+    """Convert the managedFields of an object to those of its Scale.
+
+    Upstream: ScaleHandler.ToSubresource.
+    """
     owners = {manager: owned for manager, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(
         {_in_scale(manager): Owned(API_VERSION, of([_REPLICAS]), owned.time) for manager, owned in owners.items()}
@@ -24,11 +27,11 @@ def scale_entries(given: Any, paths: Paths) -> list[Document]:
 
 
 def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
-    """Return the managedFields of an object after a write of its Scale (upstream: ScaleHandler.ToParent).
+    """Return the managedFields of an object after a write of its Scale.
 
-    ``given`` are the managedFields of the object before the write. ``of_scale`` are the managedFields of the Scale
-    after the write. Delete entries of unknown versions. Set the version of entries from the Scale to ``api_version``;
-    such an entry has a time only if the object already had an entry of its manager.
+    Upstream: ScaleHandler.ToParent. ``given`` are the managedFields of the object before the write. ``of_scale`` are
+    the managedFields of the Scale after the write. Delete entries of unknown versions. Set the version of entries from
+    the Scale to ``api_version``; such an entry has a time only if the object already had an entry of its manager.
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}

@@ -1,7 +1,8 @@
-"""Convert the schemas of definitions to merge types (SSA-010; upstream: kube-openapi's schemaconv).
+"""Convert the schemas of definitions to merge types.
 
-A merge type (types.py) describes the values of a field and their owners. An atomic list or object has one owner; a
-granular one has an owner for each item or field. A deduced type is found from the value itself, without a schema.
+See SSA-010; upstream: kube-openapi's schemaconv. A merge type (types.py) describes the values of a field and their
+owners. An atomic list or object has one owner; a granular one has an owner for each item or field. A deduced type is
+found from the value itself, without a schema.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +62,10 @@ class _UnknownType(ValueError):
 
 
 def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
-    """Return the merge type of a custom object; without a schema, the type of each value is deduced from the value."""
+    """Return the merge type of a custom object.
+
+    Without a schema, the type of each value is deduced from the value.
+    """
     if schema is None:
         return Type(map=DEDUCED.map)
     properties = {

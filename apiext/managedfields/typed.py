@@ -1,8 +1,8 @@
-"""Validate values against merge types, and collect the fields of applied objects (SSA-009…012).
+"""Validate values against merge types, and collect the fields of applied objects.
 
-A merge type (types.py) describes the values of a field. The parts of a granular list or map have their own owners; an
-atomic list or map has owners only as a whole. A leaf is a scalar or null. A FieldSet (fieldset.py) is a tree of path
-elements, such as ``f:spec``; its members are the paths in the set.
+See SSA-009…012. A merge type (types.py) describes the values of a field. The parts of a granular list or map have their
+own owners; an atomic list or map has owners only as a whole. A leaf is a scalar or null. A FieldSet (fieldset.py) is a
+tree of path elements, such as ``f:spec``; its members are the paths in the set.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,7 +69,10 @@ class Faults:
 
 
 class TypeFault(ValueError):
-    """The error of a value that does not fit its type; the text is upstream's, truncated to the limit of a response."""
+    """The error of a value that does not fit its type.
+
+    The text is upstream's, truncated to the limit of a response.
+    """
 
     def __init__(self, faults: Faults) -> None:
         lines: list[str] = []
@@ -170,9 +173,9 @@ def _unchecked_fields(type_: MapType, value: dict[str, Any]) -> Iterable[str]:
 
 @lru_cache(limits.SHAPES_SEEN)
 def _not_leaves(type_: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequence[str]:
-    """Return the names of values that are not leaves of their declared types. Raise KeyError for an undeclared field.
+    """Return the names of values that are not leaves of their declared types.
 
-    The result is cached, since most objects of a resource have the same fields.
+    Raise KeyError for an undeclared field. The result is cached, since most objects of a resource have the same fields.
     """
     return [name for name, kind in zip(names, kinds, strict=True) if kind not in type_.fields[name].simple]
 
@@ -238,7 +241,10 @@ def go_syntax(value: Any) -> str:
 
 
 def fields_of(type_: Type, value: Any) -> FieldSet:
-    """Return the paths that an applied object sets (upstream: ToFieldSet); the object must fit its type."""
+    """Return the paths that an applied object sets (upstream: ToFieldSet).
+
+    The object must fit its type.
+    """
     return _mentioned(type_, value)[1]
 
 

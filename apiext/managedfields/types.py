@@ -120,7 +120,10 @@ class ItemError(ValueError):
 
 
 def item_element(type_: ListType, item: Any) -> str:
-    """Return the path element of an item of a granular list. Raise ItemError with upstream's text."""
+    """Return the path element of an item of a granular list.
+
+    Raise ItemError with upstream's text.
+    """
     if not type_.keys:
         return _set_element(item)
     if item.__class__ is not dict:

@@ -1,4 +1,7 @@
-"""Generate random names from the prefix in ``generateName`` (upstream: apiserver's names.SimpleNameGenerator)."""
+"""Generate random names from the prefix in ``generateName``.
+
+Upstream: apiserver's names.SimpleNameGenerator.
+"""
 
 import random
 

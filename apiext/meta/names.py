@@ -51,7 +51,10 @@ def version_priority(version: str) -> tuple[int, int, int, str]:
 
 
 def sort_versions(versions: list[str]) -> list[str]:
-    """Return the version names in order of preference, beginning with the preferred version (VER-001)."""
+    """Return the version names in order of preference, beginning with the preferred version.
+
+    See VER-001.
+    """
     return sorted(versions, key=version_priority, reverse=True)
 
 

@@ -1,4 +1,7 @@
-"""Parse the options of requests, from the query or a DeleteOptions body, and validate them (WRI-011, RV-004)."""
+"""Parse the options of requests, from the query or a DeleteOptions body, and validate them.
+
+See WRI-011, RV-004.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +33,10 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 
 class OptionsError(ValueError):
-    """The error of options that cannot be parsed; the server returns the message to the client (400)."""
+    """The error of options that cannot be parsed.
+
+    The server returns the message to the client (400).
+    """
 
 
 def first(query: Query, name: str) -> str:
@@ -59,7 +65,10 @@ def parse_int(text: str) -> int:
 
 
 def _bool(query: Query, name: str) -> bool | None:
-    """Return a boolean parameter, None if absent; all values but ``0`` and ``false`` (in any letter case) are true."""
+    """Return a boolean parameter, None if absent.
+
+    All values but ``0`` and ``false`` (in any letter case) are true.
+    """
     values = query.get(name)
     return truth(values) if values else None
 
@@ -88,7 +97,10 @@ class ListOptions(Struct, frozen=True):
 
     @classmethod
     def parse(cls, query: Query) -> "ListOptions":
-        """Return the options of a query; a negative limit becomes 0. Raise OptionsError for an invalid number."""
+        """Return the options of a query; a negative limit becomes 0.
+
+        Raise OptionsError for an invalid number.
+        """
         if not query:
             return _NO_LIST_OPTIONS
         found = {}
@@ -170,7 +182,10 @@ _LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter â
 
 
 class WriteOptions(Struct, frozen=True):
-    """Options of create, update and patch; ``name`` is CreateOptions, UpdateOptions or PatchOptions."""
+    """Options of create, update and patch.
+
+    ``name`` is CreateOptions, UpdateOptions or PatchOptions.
+    """
 
     name: str
     dry_run_values: tuple[str, ...] = ()
@@ -255,7 +270,10 @@ def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
 
 
 class DeleteOptions(Struct, frozen=True):
-    """Options of delete and deletecollection, from the body or, without a body, from the query (WRI-020)."""
+    """Options of delete and deletecollection, from the body or, without a body, from the query.
+
+    See WRI-020.
+    """
 
     dry_run_values: tuple[str, ...] = ()
     grace_period_seconds: int | None = None
@@ -322,7 +340,10 @@ class DeleteOptions(Struct, frozen=True):
         return found | {name: value for name, value in given.items() if value is not None}
 
     def errors(self, *, collection: bool = False) -> list[FieldError]:
-        """Return the validation errors of the options of a delete, or of a deletecollection (WRI-018)."""
+        """Return the validation errors of the options of a delete, or of a deletecollection.
+
+        See WRI-018.
+        """
         found: list[FieldError] = []
         policy = self.propagation_policy
         if self.orphan_dependents is not None and policy is not None:

@@ -1,4 +1,7 @@
-"""Parse the method and URL of a request into verb, resource, name and subresource (SRV-001, AUT-004)."""
+"""Parse the method and URL of a request into verb, resource, name and subresource.
+
+See SRV-001, AUT-004.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

@@ -1,4 +1,7 @@
-"""Parse label and field selectors, with upstream's messages, and match them (SEL-001, SEL-005)."""
+"""Parse label and field selectors, with upstream's messages, and match them.
+
+See SEL-001, SEL-005.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +16,10 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 class SelectorError(ValueError):
-    """The error of a selector that cannot be parsed; the server returns the message to the client (400)."""
+    """The error of a selector that cannot be parsed.
+
+    The server returns the message to the client (400).
+    """
 
 
 class Requirement(Struct, frozen=True):
@@ -89,7 +95,10 @@ class LabelSelector(Struct, frozen=True):
 
     @classmethod
     def from_document(cls, selector: Mapping[str, Any]) -> "LabelSelector":
-        """Parse a v1 LabelSelector object with matchLabels and matchExpressions. Raise SelectorError."""
+        """Parse a v1 LabelSelector object with matchLabels and matchExpressions.
+
+        Raise SelectorError.
+        """
         found = [_requirement(key, "in", [value]) for key, value in sorted((selector.get("matchLabels") or {}).items())]
         for expression in selector.get("matchExpressions") or ():
             operator = _DOCUMENT_OPERATORS.get(expression.get("operator", ""))

@@ -28,7 +28,10 @@ class StatusError(Exception):
 
     @property
     def retry_after(self) -> int:
-        """Return the seconds for the Retry-After header, or 0 for a response without this header (ERR-21)."""
+        """Return the seconds for the Retry-After header, or 0 for a response without this header.
+
+        See ERR-21.
+        """
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def document(self) -> dict[str, Any]:
@@ -80,7 +83,10 @@ def already_exists(resource: GroupResource, name: str) -> StatusError:
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """Return the 409 of a create whose name, generated from generateName, already exists (ERR-04)."""
+    """Return the 409 of a create whose name, generated from generateName, already exists.
+
+    See ERR-04.
+    """
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
@@ -101,7 +107,10 @@ def bad_request(message: str) -> StatusError:
 
 
 def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """Return the 422 of an object with invalid fields; each error becomes a cause, up to a limit (ERR-07)."""
+    """Return the 422 of an object with invalid fields.
+
+    Each error becomes a cause, up to a limit. See ERR-07.
+    """
     errors = _bounded(errors)
     details: dict[str, Any] = {"name": name, "group": kind.group}
     details["kind"] = kind.kind if isinstance(kind, GroupKind) else kind.resource

@@ -1,4 +1,7 @@
-"""Validate the syntax of names, labels and qualified names, with upstream's texts (WRI-003, VAL-013)."""
+"""Validate the syntax of names, labels and qualified names, with upstream's texts.
+
+See WRI-003, VAL-013.
+"""
 
 import re
 
@@ -66,7 +69,10 @@ _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullm
 
 
 def too_long(limit: int, unit: str = "bytes") -> str:
-    """Return the error text of a name that exceeds its limit; ``unit`` is upstream's word: bytes or characters."""
+    """Return the error text of a name that exceeds its limit.
+
+    ``unit`` is upstream's word: bytes or characters.
+    """
     return f"must be no more than {limit} {unit}"
 
 

@@ -111,7 +111,10 @@ def _normal(text: str) -> str:
 
 
 def normalize_micros(text: str) -> str:
-    """Convert an RFC 3339 text to UTC and microseconds; return "" for Go's zero time. Raise ValueError."""
+    """Convert an RFC 3339 text to UTC and microseconds; return "" for Go's zero time.
+
+    Raise ValueError.
+    """
     try:
         moment = parse(text, micros=True)
     except ValueError as error:
@@ -139,10 +142,11 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 
 
 class Ages:
-    """Ages for table cells at a fixed time, and the period in which the ages stay valid (TAB-003).
+    """Ages for table cells at a fixed time, and the period in which the ages stay valid.
 
-    ``at`` is the fixed time in seconds since 1970. All ages requested so far are valid while ``since <= now < until``.
-    The caller must not use cached cells outside this period, not even before ``since``: a clock may be set back.
+    See TAB-003. ``at`` is the fixed time in seconds since 1970. All ages requested so far are valid while ``since <=
+    now < until``. The caller must not use cached cells outside this period, not even before ``since``: a clock may be
+    set back.
     """
 
     __slots__ = ("_known", "at", "since", "until")
@@ -216,7 +220,10 @@ def _duration(whole: int) -> tuple[str, float, float]:
 
 
 def seconds_between(start: str, end: str) -> float:
-    """Return the seconds from one RFC 3339 time to another. Raise ValueError for an invalid text."""
+    """Return the seconds from one RFC 3339 time to another.
+
+    Raise ValueError for an invalid text.
+    """
     return _timestamp(end) - _timestamp(start)
 
 
@@ -225,7 +232,10 @@ _TERM = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a Go duration (``1h30m``). Raise ValueError with the text of time.ParseDuration."""
+    """Return the seconds of a Go duration (``1h30m``).
+
+    Raise ValueError with the text of time.ParseDuration.
+    """
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return 0.0

@@ -1,4 +1,7 @@
-"""Time budgets for long work on the event loop. No iteration of the loop should take longer than LOOP_BUDGET."""
+"""Time budgets for long work on the event loop.
+
+No iteration of the loop should take longer than LOOP_BUDGET.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -20,7 +23,10 @@ class LoopBudget:
 
     @property
     def exhausted(self) -> bool:
-        """True if the task must yield. Hot loops test this first, since each call of ``pause`` creates a coroutine."""
+        """True if the task must yield.
+
+        Hot loops test this first, since each call of ``pause`` creates a coroutine.
+        """
         return perf_counter() > self._until
 
     async def pause(self) -> None:

@@ -25,11 +25,11 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 
 
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
-    """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads. Return its result.
+    """Run ``work`` in a thread when each holder uses fewer than THREADS_SHARE threads.
 
-    A caller that names a user and a definition passes the user first. So at most THREADS_SHARE requests of one user use
-    the definition's threads or wait for them, and requests of other users do not wait behind all requests of this user.
-    The thread counts for the holders until the work ends, even if the caller is cancelled.
+    Return its result. A caller that names a user and a definition passes the user first. So at most THREADS_SHARE
+    requests of one user use the definition's threads or wait for them, and requests of other users do not wait behind
+    all requests of this user. The thread counts for the holders until the work ends, even if the caller is cancelled.
     """
     loop = asyncio.get_running_loop()
     known = _shares.setdefault(loop, {})

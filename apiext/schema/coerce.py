@@ -1,6 +1,7 @@
-"""Normalize and validate apiVersion, kind and metadata of embedded resources (MET-004, MET-005).
+"""Normalize and validate apiVersion, kind and metadata of embedded resources.
 
-An embedded resource is a value whose schema has x-kubernetes-embedded-resource; a node is a part of the schema.
+See MET-004, MET-005. An embedded resource is a value whose schema has x-kubernetes-embedded-resource; a node is a part
+of the schema.
 """
 
 from collections.abc import Iterator
@@ -33,11 +34,11 @@ applies_to = anywhere("embedded", lambda node: node.extensions.embedded)
 def coerce(
     node: Structural, value: Any, path: str = "", *, drop_invalid: bool = False, root: bool = False
 ) -> list[str]:
-    """Normalize embedded resources at and below a node in place; return the sorted paths of unknown metadata fields.
+    """Normalize embedded resources at and below a node in place.
 
-    Raise CoerceError with upstream's text if apiVersion, kind, metadata or a field of metadata has a wrong type. With
-    ``drop_invalid``, delete the field instead; ``metadata`` that is not an object stays unchanged. ``root`` is true if
-    the value is a whole custom object.
+    Return the sorted paths of unknown metadata fields. Raise CoerceError with upstream's text if apiVersion, kind,
+    metadata or a field of metadata has a wrong type. With ``drop_invalid``, delete the field instead; ``metadata`` that
+    is not an object stays unchanged. ``root`` is true if the value is a whole custom object.
     """
     unknown: list[str] = []
     _coerce(node, value, path, drop_invalid, unknown, root)

@@ -1,4 +1,7 @@
-"""Validate the defaults of a schema against the schema, and report their unknown fields (DEF-001…003)."""
+"""Validate the defaults of a schema against the schema, and report their unknown fields.
+
+See DEF-001…003.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,9 +26,10 @@ applies_to = anywhere("has defaults", lambda node: node.default is not None, val
 
 
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
-    """Return the errors of the defaults of a schema. If ``pruned`` is false, ignore unknown fields (DEF-002).
+    """Return the errors of the defaults of a schema.
 
-    As upstream, all formats count, so the caller must have parsed the schema with ``strip_formats=False``.
+    If ``pruned`` is false, ignore unknown fields (DEF-002). As upstream, all formats count, so the caller must have
+    parsed the schema with ``strip_formats=False``.
     """
     return _Check(root, pruned).errors(root, path, _typed, False) if applies_to(root) else []
 
@@ -36,7 +40,10 @@ def _typed(value: Any) -> Document:
 
 
 class _Check:
-    """The validation of all defaults of a schema; ``resource`` is the root or the current embedded resource."""
+    """The validation of all defaults of a schema.
+
+    ``resource`` is the root or the current embedded resource.
+    """
 
     __slots__ = ("budget", "pruned", "resource", "root")
 

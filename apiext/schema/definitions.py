@@ -19,13 +19,13 @@ _RULES = "x-kubernetes-validations"
 
 
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
-    """Return the errors of a version's schema, with upstream's texts and order (SCH-001…014, STR-001…012).
+    """Return the errors of a version's schema, with upstream's texts and order.
 
-    ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. If the schema is nested too deeply,
-    or its patterns are too large, the error about this limit is the only one. Structural errors come first; they
-    prevent the validation of defaults and of rules (STR-011). Keywords that no structural schema may contain prevent
-    these three checks; their error is returned only if there is no other error (STR-012). Errors of defaults prevent
-    the validation of rules.
+    See SCH-001…014, STR-001…012. ``path`` is the path of the schema, such as ``spec.validation.openAPIV3Schema``. If
+    the schema is nested too deeply, or its patterns are too large, the error about this limit is the only one.
+    Structural errors come first; they prevent the validation of defaults and of rules (STR-011). Keywords that no
+    structural schema may contain prevent these three checks; their error is returned only if there is no other error
+    (STR-012). Errors of defaults prevent the validation of rules.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -65,9 +65,10 @@ def _too_much_to_match(schema: View) -> bool:
 
 
 def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
-    """Yield the string literals of expressions that contain ``matches`` or ``find``; each literal may be a pattern.
+    """Yield the string literals of expressions that contain ``matches`` or ``find``.
 
-    Yield nothing if the rules exceed MAX_RULE_TEXT: the server refuses such rules before it compiles them.
+    Each literal may be a pattern. Yield nothing if the rules exceed MAX_RULE_TEXT: the server refuses such rules before
+    it compiles them.
     """
     rules = [rule for node in nodes for rule in node.get(_RULES) or () if isinstance(rule, Mapping)]
     texts = [text for rule in rules for text in (rule.get("rule"), rule.get("messageExpression"))]
@@ -107,7 +108,10 @@ def ratchets(schemas: Iterable[View | None]) -> Options:
 
 
 def rule_warnings(schema: View, path: str, options: Options = STRICT) -> list[str]:
-    """Return the warnings about rules that this server accepts, but other servers refuse (DIS-19)."""
+    """Return the warnings about rules that this server accepts, but other servers refuse.
+
+    See DIS-19.
+    """
     texts = (text for node in subschemas(schema) for rule in node.get(_RULES) or () for text in rule.values())
     if not any(isinstance(text, str) and "string(" in text for text in texts):
         return []  # only the cost estimate of string() differs from other servers
@@ -163,6 +167,9 @@ def _types_of_sets(schemas: Sequence[View | None]) -> set[str]:
 
 
 def format_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about formats without effect that the old schemas do not have (UPD-009)."""
+    """Return the warnings about formats without effect that the old schemas do not have.
+
+    See UPD-009.
+    """
     known = frozenset(unknown_formats(old))
     return [f"unrecognized format {go_quote(name)}" for name in unknown_formats(new) if name not in known]

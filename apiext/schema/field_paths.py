@@ -1,4 +1,7 @@
-"""Find the schema of the field at a path: the fieldPath of a rule, or a selectable field (CEL-018, CRD-034)."""
+"""Find the schema of the field at a path: the fieldPath of a rule, or a selectable field.
+
+See CEL-018, CRD-034.
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Validate string formats as Go does; list the formats that affect each type (VAL-005, VAL-006)."""
+"""Validate string formats as Go does; list the formats that affect each type.
+
+See VAL-005, VAL-006.
+"""
 
 import re
 from collections.abc import Callable, Sequence

@@ -12,7 +12,10 @@ _JUNCTORS = (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of"))
 
 
 class Forms:
-    """Cache: id() of a schema inside a document → its structural form. The document must stay unchanged."""
+    """Cache: id() of a schema inside a document → its structural form.
+
+    The document must stay unchanged.
+    """
 
     __slots__ = ("_forms", "_unsupported")
 
@@ -21,7 +24,10 @@ class Forms:
         self._unsupported: dict[int, bool] = {}
 
     def of(self, node: View) -> Structural | None:
-        """Return the structural form of a schema, or None if it contains unsupported keywords (STR-012)."""
+        """Return the structural form of a schema, or None if it contains unsupported keywords.
+
+        See STR-012.
+        """
         if id(node) not in self._unsupported:
             self._classify(node)
         if self._unsupported[id(node)]:

@@ -19,7 +19,10 @@ def drops_null(node: Structural | None) -> bool:
 
 
 def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
-    """Return the function that deletes nulls below a node; None if the node declares neither fields nor items."""
+    """Return the function that deletes nulls below a node.
+
+    Return None if the node declares neither fields nor items.
+    """
     name = "nulls root" if root else "nulls"
     if name not in node.compiled:
         with deep_recursion(root):

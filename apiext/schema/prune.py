@@ -1,4 +1,7 @@
-"""Prune: delete the fields that a schema does not declare, and return their paths (PRU-001…008)."""
+"""Prune: delete the fields that a schema does not declare, and return their paths.
+
+See PRU-001…008.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
@@ -23,12 +26,18 @@ _MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
-    """Return the unknown fields of one object; if it has more than _MANY, only the alphabetically first MAX_UNKNOWN."""
+    """Return the unknown fields of one object.
+
+    If it has more than _MANY, only the alphabetically first MAX_UNKNOWN.
+    """
     return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
 
 def add_item(removed: Removed, index: int, below: Removed) -> None:
-    """Add the deleted fields of an array item. Beyond _MANY items, keep only the first MAX_UNKNOWN, sorted by path."""
+    """Add the deleted fields of an array item.
+
+    Beyond _MANY items, keep only the first MAX_UNKNOWN, sorted by path.
+    """
     removed.append((index, below))
     if len(removed) > _MANY:
         removed.sort(key=_key)
@@ -131,7 +140,10 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
 
 
 def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
-    """Return the property schemas of a node; if ``meta`` is true, with None for apiVersion, kind and metadata."""
+    """Return the property schemas of a node.
+
+    If ``meta`` is true, with None for apiVersion, kind and metadata.
+    """
     found: dict[str, Structural | None] = dict(node.properties)
     if meta:
         found.update(dict.fromkeys(META_FIELDS))

@@ -40,10 +40,11 @@ _BEYOND_ROOM = FieldError(INVALID, "", "")  # stands for an error that does not 
 
 
 class Report:
-    """The errors of one validation, in order and without duplicates, and the number of checks (upstream: MatchCount).
+    """The errors of one validation, in order and without duplicates, and the number of checks.
 
-    ``cost`` is the size of the errors in a response: 1 for each error and for each KiB. ``counted`` is true inside a
-    junctor. ``full`` is true if no further error fits into a response; then an error is stored only if it is the first.
+    Upstream: MatchCount. ``cost`` is the size of the errors in a response: 1 for each error and for each KiB.
+    ``counted`` is true inside a junctor. ``full`` is true if no further error fits into a response; then an error is
+    stored only if it is the first.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
@@ -215,7 +216,10 @@ class Reporter:
                 found.add(required(self.field(f"{path}.{name}")))
 
     def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
-        """Report on allOf, anyOf, oneOf and not. Inside them, no values are compared for ratcheting (RAT-002)."""
+        """Report on allOf, anyOf, oneOf and not.
+
+        Inside them, no values are compared for ratcheting (RAT-002).
+        """
         junctors = node.junctors
         if junctors.any_of:
             self._any_of(found, junctors.any_of, value, path)
@@ -282,13 +286,19 @@ def go_json(value: Any) -> str:
 
 
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:
-    """Return the errors of a value, as many as a response shows. May raise OverBudget or BudgetExhausted."""
+    """Return the errors of a value, as many as a response shows.
+
+    May raise OverBudget or BudgetExhausted.
+    """
     found = list(Reporter(base).report(node, value, "", link, counted=False).errors)
     return limited(found, base)
 
 
 def limited(found: Iterable[FieldError], base: str = "") -> list[FieldError]:
-    """Return the errors; if they do not fit into a response, omit the last errors and add a note."""
+    """Return the errors.
+
+    If they do not fit into a response, omit the last errors and add a note.
+    """
     shown, complete = first_shown(found)
     if not complete:
         shown.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))

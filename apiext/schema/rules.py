@@ -1,4 +1,7 @@
-"""Compile the rules of a schema (x-kubernetes-validations), and evaluate them on objects (CEL-001…020)."""
+"""Compile the rules of a schema (x-kubernetes-validations), and evaluate them on objects.
+
+See CEL-001…020.
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -141,10 +144,11 @@ class Scope:
         self.is_evaluated: bool = bool(node.extensions.rules or self.evaluated_properties or parts)
 
     def part(self, step: str, node: Structural) -> Structural | None:
-        """Return the schema from which the type of a child is created, or None if the type has no such field.
+        """Return the schema from which the type of a child is created.
 
-        ``node`` is the child's own schema, which differs from the result for the metadata of whole objects. A property
-        whose name cannot be escaped for CEL is no field of the type; its own schema is returned.
+        Return None if the type has no such field. ``node`` is the child's own schema, which differs from the result for
+        the metadata of whole objects. A property whose name cannot be escaped for CEL is no field of the type; its own
+        schema is returned.
         """
         source = self.type_source
         if step not in _PARTS and escape(step) is None:
@@ -180,7 +184,10 @@ class Scope:
         return found
 
     def compiled(self, version: Version = latest) -> list[Compiled]:
-        """Return the rules of this node, compiled at the first call; no rules if the node has no CEL type."""
+        """Return the rules of this node, compiled at the first call.
+
+        No rules if the node has no CEL type.
+        """
         if self._compiled is None:
             began = perf_counter()
             declared = self.declared
@@ -192,7 +199,10 @@ class Scope:
 
 
 def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:
-    """Return the scope of a schema, or None without rules; ``resource`` is true for a schema of whole objects."""
+    """Return the scope of a schema, or None without rules.
+
+    ``resource`` is true for a schema of whole objects.
+    """
     return Scope(root, root=resource) if has_rules(root) else None
 
 
@@ -313,7 +323,10 @@ class Run:
         self._counted = self._size = self._warned = 0
 
     def visit(self, scope: Scope, value: Any, old: Any, path: Path = None) -> None:
-        """Evaluate the rules at and below a node; ``old`` is None if the node has no old value (CEL-008)."""
+        """Evaluate the rules at and below a node; ``old`` is None if the node has no old value.
+
+        See CEL-008.
+        """
         if value is None:
             return
         self.work.spend(VISITING)
@@ -458,7 +471,10 @@ class Run:
         return text, False
 
     def _no_message(self, rule: Rule, error: str) -> None:
-        """Record the error of a messageExpression for the log; the response contains the rule's message instead."""
+        """Record the error of a messageExpression for the log.
+
+        The response contains the rule's message instead.
+        """
         if len(self.failed_messages) < MAX_FAILED_MESSAGES:
             self.failed_messages[rule.rule, error] = None
 

@@ -1,4 +1,7 @@
-"""Validate the rules of a definition: compile the rules, and estimate their costs (CEL-001, 008, 011…013)."""
+"""Validate the rules of a definition: compile the rules, and estimate their costs.
+
+See CEL-001, 008, 011…013.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +53,10 @@ class _CloseEstimator(Estimator):
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return (cost of a call of one overload, size of its result). The size is None if it is unknown."""
+        """Return (cost of a call of one overload, size of its result).
+
+        The size is None if it is unknown.
+        """
         cost, size = super().function(node, overload, target, parts, costs)
         longest = _TEXT_SIZES.get(overload.id)
         return cost, (1, longest) if size is None and longest is not None else size
@@ -158,7 +164,10 @@ class _Costs:
         self.over: dict[_Expression, str] = {}
 
     def add(self, node: _Node, made: Compiled, index: int, *, limited: bool) -> None:
-        """Add the costs of a rule and its messageExpression; if ``limited``, also check the limit of each."""
+        """Add the costs of a rule and its messageExpression.
+
+        If ``limited``, also check the limit of each.
+        """
         declared = node.scope.declared
         if declared is None or made.program is None:
             return

@@ -33,7 +33,10 @@ def format_errors(node: Structural, value: str, path: str, field: str) -> list[F
 
 
 def tests(node: Structural) -> list[Callable[[str], bool]]:
-    """Return fast tests of strings; all of them return true if and only if the functions above find no error."""
+    """Return fast tests of strings.
+
+    All of them return true if and only if the functions above find no error.
+    """
     found: list[Callable[[str], bool]] = []
     low, high = node.strings.min_length, node.strings.max_length
     if high is not None and low is not None and low > 0:

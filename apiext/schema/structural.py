@@ -1,4 +1,7 @@
-"""The structural form of a schema: a tree of frozen nodes. ``intern`` returns the same object for equal subtrees."""
+"""The structural form of a schema: a tree of frozen nodes.
+
+``intern`` returns the same object for equal subtrees.
+"""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -97,7 +100,10 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the allowed JSON types in the order of error texts, or an empty tuple for any type (VAL-010)."""
+        """Return the allowed JSON types in the order of error texts, or an empty tuple for any type.
+
+        See VAL-010.
+        """
         if self.int_or_string:
             return ("integer", "string")
         return (self.type,) if self.type else ()

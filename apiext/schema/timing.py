@@ -1,4 +1,7 @@
-"""Histograms of rule compilation, rule evaluation and ratcheting, under upstream's names (CEL-019)."""
+"""Histograms of rule compilation, rule evaluation and ratcheting, under upstream's names.
+
+See CEL-019.
+"""
 
 from apiext.telemetry import HistogramFamily
 

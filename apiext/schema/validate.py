@@ -42,7 +42,10 @@ def _counted(node: Structural) -> Tests:
 
 
 def passes(node: Structural, value: Any) -> bool:
-    """Return whether a value is valid. Raise OverBudget or BudgetExhausted beyond a limit of work (budget.py)."""
+    """Return whether a value is valid.
+
+    Raise OverBudget or BudgetExhausted beyond a limit of work (budget.py).
+    """
     found = node.compiled.get("tests")
     if found is None:
         with deep_recursion():

@@ -1,6 +1,7 @@
-"""Work budgets for rules: on the event loop the budget is small; in a thread it is unlimited until the request ends.
+"""Work budgets for rules: on the event loop the budget is small.
 
-The unit is one CEL cost unit, about 50 ns. Other work than rules counts in proportion to its time.
+In a thread it is unlimited until the request ends. The unit is one CEL cost unit, about 50 ns. Other work than rules
+counts in proportion to its time.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""Cache of entries in a form that contains ages, such as table rows. Each read replaces only the ages (TAB-003).
+"""Cache of entries in a form that contains ages, such as table rows.
 
-An entry is encoded once, with a placeholder for each age. Replacing the placeholders takes a tenth of the time of a new
-encoding, which helps for example if a client reads a list every second.
+Each read replaces only the ages (TAB-003). An entry is encoded once, with a placeholder for each age. Replacing the
+placeholders takes a tenth of the time of a new encoding, which helps for example if a client reads a list every second.
 """
 
 import secrets

@@ -100,11 +100,17 @@ class Backfills:
 
 
 class _Retry(Exception):
-    """The shared watch began at a compacted revision. The reader needs only later revisions, and may retry."""
+    """The shared watch began at a compacted revision.
+
+    The reader needs only later revisions, and may retry.
+    """
 
 
 class _PastWatch:
-    """One watch of past changes below a prefix. It ends when its last reader leaves, or on an error."""
+    """One watch of past changes below a prefix.
+
+    It ends when its last reader leaves, or on an error.
+    """
 
     def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
         self._etcd = etcd

@@ -1,7 +1,8 @@
-"""The store. It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates.
+"""The store.
 
-This watch is the root watch. A guard is another key and its expected revision. It holds if the key has this revision
-when the write commits.
+It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates. This watch is the
+root watch. A guard is another key and its expected revision. It holds if the key has this revision when the write
+commits.
 """
 
 import asyncio
@@ -107,7 +108,10 @@ class CachedStore:
     # -- collections
 
     def add(self, resource: GroupResource, namespaced: bool, decoder: Decoder | None = None) -> Collection:
-        """Return the collection of a resource. Create it if it is new or has another scope; a task then fills it."""
+        """Return the collection of a resource.
+
+        Create it if it is new or has another scope; a task then fills it.
+        """
         path = self.keys.path(resource)
         col = self._collections.get(path)
         if col is not None and col.namespaced is namespaced:
@@ -168,9 +172,10 @@ class CachedStore:
                 return self._progress.revision
 
     async def _caught_up(self, col: Collection | None) -> None:
-        """Wait until a collection is filled and none of its changes waits for a data key; raise NotReady at a timeout.
+        """Wait until a collection is filled and none of its changes waits for a data key.
 
-        If ``col`` is None, wait only until no change of any collection waits for a data key.
+        Raise NotReady at a timeout. If ``col`` is None, wait only until no change of any collection waits for a data
+        key.
         """
         if col is not None:
             await col.caught_up()
@@ -183,7 +188,10 @@ class CachedStore:
         return await self._progress.reach(revision, timeout)
 
     async def at_least(self, revision: int, col: Collection | None = None) -> None:
-        """Wait until the cache has reached a revision; raise FutureRevision after limits.FRESH_WAIT (RV-002)."""
+        """Wait until the cache has reached a revision; raise FutureRevision after limits.FRESH_WAIT.
+
+        See RV-002.
+        """
         await self._watch.wait_complete()
         if not await self._progress.reach(revision):
             raise FutureRevision(revision, self.revision)
@@ -191,7 +199,10 @@ class CachedStore:
             await self._caught_up(col)
 
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
-        """Read one object from etcd, linearizably; None if it does not exist. Raises Malformed, Unavailable."""
+        """Read one object from etcd, linearizably; None if it does not exist.
+
+        Raises Malformed, Unavailable.
+        """
         key = relative(namespace, name)
         began = perf_counter()
         try:
@@ -219,9 +230,10 @@ class CachedStore:
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
     ) -> Slice:
-        """Return the objects at exactly this revision. ``after`` is the first key, as in a continue token.
+        """Return the objects at exactly this revision.
 
-        Raises Compacted, FutureRevision (after a wait as in at_least), Malformed, Unavailable.
+        ``after`` is the first key, as in a continue token. Raises Compacted, FutureRevision (after a wait as in
+        at_least), Malformed, Unavailable.
         """
         if await self.unchanged(col, revision):
             return col.state.page(namespace, after, limit)._replace(revision=revision)
@@ -238,7 +250,10 @@ class CachedStore:
     async def watch(
         self, col: Collection, group: WatchGroup, start: int, sink: Sink, *, bookmarks: bool = False
     ) -> Watcher:
-        """Open a watch as Collection.watch does, from any revision that etcd has; raise Compacted, Unavailable."""
+        """Open a watch as Collection.watch does, from any revision that etcd has.
+
+        Raise Compacted, Unavailable.
+        """
         await self.history(col, start)
         return col.watch(group, start, sink, bookmarks=bookmarks)
 
@@ -280,10 +295,10 @@ class CachedStore:
     async def delete(
         self, col: Collection, namespace: str, name: str, expected: int, guard: Guard | None = None
     ) -> Entry:
-        """Delete an object if it has the expected revision. Return its last state with the revision of the deletion.
+        """Delete an object if it has the expected revision.
 
-        Raises RevisionChanged, Malformed if the stored object has another revision and cannot be read, GuardChanged,
-        Corrupt, Unavailable (nothing written), UnknownOutcome.
+        Return its last state with the revision of the deletion. Raises RevisionChanged, Malformed if the stored object
+        has another revision and cannot be read, GuardChanged, Corrupt, Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
         last = col.state.by_key(key)
@@ -312,7 +327,10 @@ class CachedStore:
         return result.revision
 
     async def _last_state(self, col: Collection, key: str, revision: int) -> Entry:
-        """Return the deleted object. If it cannot be read, return an empty object, since the deletion has succeeded."""
+        """Return the deleted object.
+
+        If it cannot be read, return an empty object, since the deletion has succeeded.
+        """
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
@@ -332,7 +350,10 @@ class CachedStore:
             await self.fills.fill(col)
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
-        """Return the value and revision of a key outside of collections; None if the key does not exist."""
+        """Return the value and revision of a key outside of collections.
+
+        Return None if the key does not exist.
+        """
         kv = await self._store.get(key)
         return None if kv is None else (kv.value, kv.mod_revision)
 
@@ -383,9 +404,10 @@ class CachedStore:
         return DetachedEntry(*name, result.revision, raw)
 
     def _apply_own_write(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
-        """Apply a write of this server to the cache if it is the next change. Return whether the cache has the write.
+        """Apply a write of this server to the cache if it is the next change.
 
-        If not, the root watch will deliver the write. The write has succeeded, so a cache that lags behind is no error.
+        Return whether the cache has the write. If not, the root watch will deliver the write. The write has succeeded,
+        so a cache that lags behind is no error.
         """
         progress, watch = self._progress, self._watch.usable
         if progress.revision == revision - 1 and watch is not None:

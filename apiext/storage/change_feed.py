@@ -40,9 +40,10 @@ class ChangeFeed:
         return max(self.floor, self.undelivered) <= revision and self.history.unchanged_since(revision)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every later change, in order. Return a function that ends the subscription.
+        """Call the listener with every later change, in order.
 
-        The first fill calls the listener with ADDED for each object, a later fill with the differences.
+        Return a function that ends the subscription. The first fill calls the listener with ADDED for each object, a
+        later fill with the differences.
         """
         self.listeners.append(listener)
 

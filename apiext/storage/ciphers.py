@@ -51,7 +51,10 @@ class MaskedError(ValueError):
 
 
 class Provider(Struct, frozen=True):
-    """A kind of encryption and its keys. ``identity`` has no keys; the keys of ``kms`` are in ``service``."""
+    """A kind of encryption and its keys.
+
+    ``identity`` has no keys; the keys of ``kms`` are in ``service``.
+    """
 
     kind: str
     keys: tuple[Secret, ...] = ()
@@ -59,7 +62,10 @@ class Provider(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """Resources, as ``plural.group`` or with ``*``, and their providers. The first provider encrypts new values."""
+    """Resources, as ``plural.group`` or with ``*``, and their providers.
+
+    The first provider encrypts new values.
+    """
 
     resources: tuple[str, ...]
     providers: tuple[Provider, ...]
@@ -101,7 +107,10 @@ class _AesGcm(Gcm):
 
 
 class _AesCbc:
-    """AES-CBC without authentication. The output is the initialisation vector, then ciphertext with PKCS 7 padding."""
+    """AES-CBC without authentication.
+
+    The output is the initialisation vector, then ciphertext with PKCS 7 padding.
+    """
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -129,7 +138,10 @@ class _AesCbc:
 
 
 class _Secretbox:
-    """The secretbox cipher of NaCl. The output is the nonce, the authentication tag, and the ciphertext."""
+    """The secretbox cipher of NaCl.
+
+    The output is the nonce, the authentication tag, and the ciphertext.
+    """
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret

@@ -81,7 +81,10 @@ class Collection:
         await self._filled.wait()
 
     async def filled(self) -> None:
-        """Wait until the collection is filled; raise NotReady after FRESH_WAIT, or if it is dropped (RV-019)."""
+        """Wait until the collection is filled; raise NotReady after FRESH_WAIT, or if it is dropped.
+
+        See RV-019.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.FRESH_WAIT):
                 await self.wait_ready()
@@ -104,7 +107,10 @@ class Collection:
                 return
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether the state at a revision was the same as the current state; False if this is unknown."""
+        """Report whether the state at a revision was the same as the current state.
+
+        Return False if this is unknown.
+        """
         state = self.state
         return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 
@@ -166,7 +172,10 @@ class Collection:
     # -- stored values
 
     def set_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> None:
-        """Use an encryption configuration. If plug-ins have its keys, the collection may lag behind the store."""
+        """Use an encryption configuration.
+
+        If plug-ins have its keys, the collection may lag behind the store.
+        """
         self.values.switch(encryption)
         if encryption is not None and encryption.waits:
             self.decryption_buffer = self.decryption_buffer or self.new_decryption_buffer(store)
@@ -181,10 +190,10 @@ class Collection:
         return DecryptionBuffer(store, self.arrivals, self.state, self.values, self.apply_decrypted, fill_again)
 
     def switch_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> bool:
-        """Use another encryption configuration. Return whether the caller must fill the collection again.
+        """Use another encryption configuration.
 
-        This is necessary if a value is unreadable or is encrypted with a key that the new configuration lacks, or if
-        changes wait for a data key.
+        Return whether the caller must fill the collection again. This is necessary if a value is unreadable or is
+        encrypted with a key that the new configuration lacks, or if changes wait for a data key.
         """
         before, was_buffering = self.values.encryption, self.state.ready and not self.arrivals.open
         self.set_encryption(encryption, store, progress)
@@ -195,7 +204,10 @@ class Collection:
         return was_buffering or bool(self.state.broken) or any(secret_of(entry) not in known for entry in entries)
 
     def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value; raise ValueError. Return the cached entry if it is equal."""
+        """Return the entry of a stored value; raise ValueError.
+
+        Return the cached entry if it is equal.
+        """
         return self.values.entry_of(key, revision, value, self.state.snapshot.index.get(key))
 
     async def entry_prepared(self, key: str, revision: int, value: bytes) -> Entry:

@@ -35,7 +35,10 @@ class Continuation(NamedTuple):
 
 
 def encode(start: str, revision: int, *, cached: bool = True) -> str:
-    """Return the token of a page (RV-005). ``cached``: begin the key with a slash, as upstream's watch cache does."""
+    """Return the token of a page (RV-005).
+
+    ``cached``: begin the key with a slash, as upstream's watch cache does.
+    """
     text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
@@ -66,7 +69,10 @@ class _Fields(list[tuple[str, Any]]):
 
 
 def _fields(token: str) -> tuple[str, int, str]:
-    """Return v, rv and start; "" or 0 if the field is absent or null. Field names are case-insensitive, as in Go."""
+    """Return v, rv and start; "" or 0 if the field is absent or null.
+
+    Field names are case-insensitive, as in Go.
+    """
     data = token.encode("utf-8", "surrogateescape")
     for position, char in enumerate(data):
         if char not in _ALPHABET:

@@ -1,7 +1,7 @@
-"""Route changes to watch groups by labels or fields of converted objects. Groups of a version share a conversion.
+"""Route changes to watch groups by labels or fields of converted objects.
 
-A watch group is a set of watchers with equal parameters. A term (indexes.py) is a condition of its selector: a
-dimension, which is a label or field, and the values that it may have.
+Groups of a version share a conversion. A watch group is a set of watchers with equal parameters. A term (indexes.py) is
+a condition of its selector: a dimension, which is a label or field, and the values that it may have.
 """
 
 from collections import deque
@@ -114,7 +114,10 @@ class ConvertedRoutes:
         return bool(self._pending) and not self._staging.waiting
 
     def step(self, budget: int) -> int:
-        """Deliver one change, or begin the conversion of the next changes. Return 1: it counts as one write."""
+        """Deliver one change, or begin the conversion of the next changes.
+
+        Return 1: it counts as one write.
+        """
         if not self.busy:
             return 1
         position = self._pending[0]

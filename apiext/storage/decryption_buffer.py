@@ -1,7 +1,8 @@
-"""Buffer for changes of one resource while a KMS plug-in decrypts their data key. Later changes wait, too.
+"""Buffer for changes of one resource while a KMS plug-in decrypts their data key.
 
-Other resources are not delayed. Reads of this resource return the state before the first buffered change. Consistent
-reads wait until the buffer is empty. The root watch is the store's watch of all keys; a fill reads a collection anew.
+Later changes wait, too. Other resources are not delayed. Reads of this resource return the state before the first
+buffered change. Consistent reads wait until the buffer is empty. The root watch is the store's watch of all keys; a
+fill reads a collection anew.
 """
 
 import asyncio
@@ -24,7 +25,10 @@ EarlyChange = tuple[str, int, bytes | None]
 
 
 class Arrivals:
-    """Changes of one resource from the root watch. While ``open`` is false, they are buffered in ``early``."""
+    """Changes of one resource from the root watch.
+
+    While ``open`` is false, they are buffered in ``early``.
+    """
 
     __slots__ = ("early", "open")
 
@@ -53,13 +57,17 @@ class OwnerStore(Protocol):
         """Run a coroutine as a task."""
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
-        """Return the value and revision of a key of etcd, None if it does not exist; raise StoreError."""
+        """Return the value and revision of a key of etcd, None if it does not exist.
+
+        Raise StoreError.
+        """
 
 
 class DecryptionBuffer:
-    """The buffered changes of one collection. They wait until plug-ins have decrypted their data keys or have failed.
+    """The buffered changes of one collection.
 
-    ``held_revision`` is the revision of the first buffered change, 0 for an empty buffer.
+    They wait until plug-ins have decrypted their data keys or have failed. ``held_revision`` is the revision of the
+    first buffered change, 0 for an empty buffer.
     """
 
     def __init__(
@@ -101,7 +109,10 @@ class DecryptionBuffer:
         self._store.spawn(self._catch_up(turn))
 
     def release(self) -> None:
-        """Wake waiting readers. Called when the buffered changes are applied, or when a fill will contain them."""
+        """Wake waiting readers.
+
+        Called when the buffered changes are applied, or when a fill will contain them.
+        """
         self.held_revision = 0
         self._turn = None
         self._store.lagging.discard(self)
@@ -109,7 +120,10 @@ class DecryptionBuffer:
             self._done.set()
 
     def close(self) -> None:
-        """Stop. Called when no plug-in has data keys of the collection any more, or when the collection is dropped."""
+        """Stop.
+
+        Called when no plug-in has data keys of the collection any more, or when the collection is dropped.
+        """
         self.release()
         self._closed = True
 

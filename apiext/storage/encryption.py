@@ -24,7 +24,10 @@ class EncryptionError(ValueError):
 
 
 class MissingKey(EncryptionError):
-    """No plug-in has decrypted the data key of a stored value. ``tried``: a recent call of the plug-in failed."""
+    """No plug-in has decrypted the data key of a stored value.
+
+    ``tried``: a recent call of the plug-in failed.
+    """
 
     def __init__(self, text: str, status: str, tried: bool) -> None:
         super().__init__(text)
@@ -72,10 +75,16 @@ class Encryption(Protocol):
         """Encrypt the value of an etcd key; raise EncryptionError."""
 
     def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value of an etcd key, and the Secret that decrypted it; raise EncryptionError."""
+        """Return the decrypted value of an etcd key, and the Secret that decrypted it.
+
+        Raise EncryptionError.
+        """
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Call plug-ins to decrypt the missing data keys of these values. Do nothing if ``waits`` is false."""
+        """Call plug-ins to decrypt the missing data keys of these values.
+
+        Do nothing if ``waits`` is false.
+        """
 
     def is_healthy(self) -> bool:
         """Report whether at least one plug-in is healthy; True if there is no plug-in."""
@@ -104,7 +113,10 @@ class Decrypted(NamedTuple):
 def decrypt_all(
     encryption: Encryption, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
 ) -> list[Decrypted]:
-    """Decrypt and decode values. ``values`` are pairs of etcd key and value; the etcd keys lack the ``prefix``."""
+    """Decrypt and decode values.
+
+    ``values`` are pairs of etcd key and value; the etcd keys lack the ``prefix``.
+    """
     found = []
     for key, value in values:
         try:

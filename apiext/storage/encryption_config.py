@@ -1,4 +1,7 @@
-"""Parser of EncryptionConfiguration files. Validation and error texts are those of kube-apiserver."""
+"""Parser of EncryptionConfiguration files.
+
+Validation and error texts are those of kube-apiserver.
+"""
 
 import base64
 import binascii
@@ -307,7 +310,10 @@ def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -
 
 
 def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
-    """Return the error of a provider. The text contains its fields in the order of Go's struct, without secrets."""
+    """Return the error of a provider.
+
+    The text contains its fields in the order of Go's struct, without secrets.
+    """
     redacted = orjson.dumps({name: _redacted(provider.get(kind), kind) for kind, name in _GO_NAMES.items()}).decode()
     return FieldError(fields.INVALID, path, f"Invalid value: {redacted}: {why}")
 

@@ -61,7 +61,10 @@ class Enveloped:
         return packed(info + cipher.encrypt(plain, key), current.tail)
 
     def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value, and the identity of the key that decrypted it; raise EncryptionError."""
+        """Return the decrypted value, and the identity of the key that decrypted it.
+
+        Raise EncryptionError.
+        """
         try:
             ciphertext, by = self.provider.data_and_key(data)
         except KeyUnavailable as error:

@@ -1,6 +1,7 @@
-"""Reads and writes of objects in etcd. Translates keys and guards to those of etcd, and errors to StoreErrors.
+"""Reads and writes of objects in etcd.
 
-A guard is another key and its expected revision. It holds if the key has this revision when the write commits.
+Translates keys and guards to those of etcd, and errors to StoreErrors. A guard is another key and its expected
+revision. It holds if the key has this revision when the write commits.
 """
 
 import asyncio
@@ -180,7 +181,10 @@ class EtcdStore:
         return state
 
     async def read_collection(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:
-        """Read a collection at a revision (0: now). Return its state, its unreadable values, and the revision."""
+        """Read a collection at a revision (0: now).
+
+        Return its state, its unreadable values, and the revision.
+        """
         found = await self.read(col, col.prefix, revision)
         return await Snapshot.from_entries(found.entries), found.broken, found.revision
 

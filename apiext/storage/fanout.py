@@ -1,10 +1,10 @@
-"""The watchers of one collection. Watchers with equal WatchGroups (watching.py) form a group.
+"""The watchers of one collection.
 
-A group encodes each event once: its watchers share the frames (the bytes of events). Each watcher has a sink, which
-writes to its connection, and is paused while the client reads too slowly. The pump (pump.py) calls the groups that have
-work. A pass of a group writes the next frames to its synced watchers, which have all events of earlier passes. Other
-watchers first get the events that they have missed. Some groups need prepared entries, for example converted by a
-webhook; staging.py prepares them.
+Watchers with equal WatchGroups (watching.py) form a group. A group encodes each event once: its watchers share the
+frames (the bytes of events). Each watcher has a sink, which writes to its connection, and is paused while the client
+reads too slowly. The pump (pump.py) calls the groups that have work. A pass of a group writes the next frames to its
+synced watchers, which have all events of earlier passes. Other watchers first get the events that they have missed.
+Some groups need prepared entries, for example converted by a webhook; staging.py prepares them.
 """
 
 import asyncio
@@ -143,10 +143,11 @@ class Watcher:
 
 
 class Group:
-    """The watchers of one WatchGroup. A pass writes one block of frames to all synced watchers, in several steps.
+    """The watchers of one WatchGroup.
 
-    ``_positions`` are the positions of changes that no pass has written yet and that the group may select. If there
-    are none, the group has reached the end of its source. Watchers in ``_ready`` may have missed events.
+    A pass writes one block of frames to all synced watchers, in several steps. ``_positions`` are the positions of
+    changes that no pass has written yet and that the group may select. If there are none, the group has reached the end
+    of its source. Watchers in ``_ready`` may have missed events.
     """
 
     __slots__ = (
@@ -283,7 +284,10 @@ class Group:
         return min((self._start if self._recipients else self.cursor, *behind))
 
     def step(self, budget: int) -> int:
-        """Continue the pass, begin the next pass, or write missed events to one watcher. Return the cost in writes."""
+        """Continue the pass, begin the next pass, or write missed events to one watcher.
+
+        Return the cost in writes.
+        """
         if self._recipients:
             return self._deliver(budget)
         if self._staging is not None and self._staging.waiting:
@@ -301,7 +305,10 @@ class Group:
             self._staging.on_idle()
 
     def fail(self, error: Exception) -> bool:
-        """End all watches with the group's ERROR event for an exception. Return False if there is no such event."""
+        """End all watches with the group's ERROR event for an exception.
+
+        Return False if there is no such event.
+        """
         self._finish_pass()
         event = self._error_event(error)
         self.end(event)
@@ -311,7 +318,10 @@ class Group:
         return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
-        """Write the frames of the pass to the synced watchers; then write these bytes, and end all watches."""
+        """Write the frames of the pass to the synced watchers.
+
+        Then write these bytes, and end all watches.
+        """
         for watcher in list(self._synced):
             self.flush(watcher)
         self.end(data)
@@ -413,9 +423,10 @@ class Group:
         return 2
 
     def _try_step(self, watcher: Watcher) -> bool:
-        """Write missed events to a watcher. End its watch with 410 if the object of a change cannot be encoded.
+        """Write missed events to a watcher.
 
-        Raise the exception if an initial event cannot be encoded, or if the group has no ERROR event for it.
+        End its watch with 410 if the object of a change cannot be encoded. Raise the exception if an initial event
+        cannot be encoded, or if the group has no ERROR event for it.
         """
         try:
             return watcher.step()
@@ -443,7 +454,10 @@ class Group:
         return False
 
     def _end_slow(self, watcher: Watcher) -> None:
-        """End and count the watch of a slow client. The history no longer has the next change for it."""
+        """End and count the watch of a slow client.
+
+        The history no longer has the next change for it.
+        """
         if self._fanout.slow_ended is not None:
             self._fanout.slow_ended.value += 1
         self._end_watch(watcher, None)
@@ -494,7 +508,10 @@ class Group:
         return block
 
     def _second(self) -> int:
-        """Return the second of the clock in which frames with ages (of Table rows) are valid; 0 without ages."""
+        """Return the second of the clock in which frames with ages (of Table rows) are valid.
+
+        Return 0 without ages.
+        """
         return self.spec.second() if self.spec.second is not None else 0
 
     def _change(self, position: int, positions: Iterable[int]) -> Change | None:
@@ -511,9 +528,10 @@ class Group:
         return staging.change(change, self.spec.selects is not None, inside)
 
     def initial_frames(self, piece: Piece) -> tuple[int, bytes] | None:
-        """Return (end, frames): the ADDED events of a piece up to ``end``; None while its entries are being prepared.
+        """Return (end, frames): the ADDED events of a piece up to ``end``.
 
-        The frames are cached if the group has other watchers, which may need the same piece.
+        Return None while its entries are being prepared. The frames are cached if the group has other watchers, which
+        may need the same piece.
         """
         second = self._second()
         known = self._initial.find(piece, second)

@@ -1,4 +1,7 @@
-"""Free memory of the process within the limits of its control groups. The kernel kills a process over a limit."""
+"""Free memory of the process within the limits of its control groups.
+
+The kernel kills a process over a limit.
+"""
 
 from functools import cache
 from pathlib import Path
@@ -84,7 +87,10 @@ class FreeMemory:
         return bool(self._groups)
 
     def limit(self) -> int:
-        """Return the smallest memory limit of the control groups in bytes; a very large number if there is no limit."""
+        """Return the smallest memory limit of the control groups in bytes.
+
+        A very large number if there is no limit.
+        """
         return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_UNLIMITED)
 
     def fits(self, size: int) -> bool:

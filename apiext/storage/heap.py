@@ -30,7 +30,10 @@ class Heap:
 
 
 def _trim() -> None:
-    """Return free pages to the operating system. Only glibc has the necessary function ``malloc_trim``."""
+    """Return free pages to the operating system.
+
+    Only glibc has the necessary function ``malloc_trim``.
+    """
     import ctypes  # imported here, since most servers never free so many bytes (decision 36)
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

@@ -53,9 +53,10 @@ HISTORIES = _Histories()
 
 
 class History:
-    """Changes at the positions from ``first`` up to, not including, ``end``. A change keeps its position.
+    """Changes at the positions from ``first`` up to, not including, ``end``.
 
-    The history has every change after revision ``floor``. Between ``pin`` and ``unpin``, only ``reset`` drops changes.
+    A change keeps its position. The history has every change after revision ``floor``. Between ``pin`` and ``unpin``,
+    only ``reset`` drops changes.
     """
 
     __slots__ = (
@@ -182,7 +183,10 @@ class History:
         return change
 
     def position(self, revision: int) -> int:
-        """Return the position of the first change after the revision; raise Compacted below ``floor``."""
+        """Return the position of the first change after the revision.
+
+        Raise Compacted below ``floor``.
+        """
         if revision < self.floor:
             raise Compacted(revision, self.floor)
         return self._base + bisect_right(self._changes, revision, self.first - self._base, key=_REVISION)

@@ -130,9 +130,10 @@ class Index:
             keys.setdefault(value, set()).add(key)
 
     def find(self, term: Term) -> Matches | None:
-        """Return the matches of a condition; None if the index has too many values to test all of them without a pause.
+        """Return the matches of a condition.
 
-        The sets of keys in the result have no key in common, and change with the index.
+        Return None if the index has too many values to test all of them without a pause. The sets of keys in the result
+        have no key in common, and change with the index.
         """
         keys = self._keys
         if term.values is not None:
@@ -146,10 +147,11 @@ class Index:
 
 
 class Indexes:
-    """The indexes of one collection. The second selector that tests a dimension builds the index of the dimension.
+    """The indexes of one collection.
 
-    The indexes of all collections have at most limits.INDEXES_BYTES. An index that would exceed the limit is not built,
-    so that indexes do not evict each other in turns. Without an index, each object is tested.
+    The second selector that tests a dimension builds the index of the dimension. The indexes of all collections have at
+    most limits.INDEXES_BYTES. An index that would exceed the limit is not built, so that indexes do not evict each
+    other in turns. Without an index, each object is tested.
     """
 
     __slots__ = ("_candidates", "_entries", "_indexes")
@@ -228,7 +230,10 @@ class Indexes:
         return settled
 
     def _index_of(self, dimension: Dimension) -> Index | None:
-        """Return the index of a dimension. Build it if an earlier selector tested the dimension and the index fits."""
+        """Return the index of a dimension.
+
+        Build it if an earlier selector tested the dimension and the index fits.
+        """
         indexes, candidates, key = self._indexes, self._candidates, dimension.key
         index = indexes.get(key)
         if index is None:

@@ -12,10 +12,10 @@ _Key = tuple[int, int, int]
 
 
 class InitialFrames:
-    """The cache of one group: piece of a state → frames. All groups together cache at most limits.INITIAL_BYTES.
+    """The cache of one group: piece of a state → frames.
 
-    Frames of Tables contain ages, so they are valid for only one ``second`` of the wall clock. For frames without ages,
-    ``second`` is 0.
+    All groups together cache at most limits.INITIAL_BYTES. Frames of Tables contain ages, so they are valid for only
+    one ``second`` of the wall clock. For frames without ages, ``second`` is 0.
     """
 
     __slots__ = ("_cached",)
@@ -25,12 +25,18 @@ class InitialFrames:
         self._cached: dict[_Key, tuple[Piece, int, tuple[int, bytes]]] = {}
 
     def find(self, piece: Piece, second: int = 0) -> tuple[int, bytes] | None:
-        """Return (index after the last event, frames) of a piece; None if they are not cached for this second."""
+        """Return (index after the last event, frames) of a piece.
+
+        Return None if they are not cached for this second.
+        """
         cached = self._cached.get(_key(piece))
         return None if cached is None or cached[1] != second else cached[2]
 
     def keep(self, piece: Piece, frames: tuple[int, bytes], second: int = 0) -> None:
-        """Cache the frames of a piece, as ``find`` returns them. They replace frames of another second."""
+        """Cache the frames of a piece, as ``find`` returns them.
+
+        They replace frames of another second.
+        """
         key = _key(piece)
         self._cached[key] = piece, second, frames
         _ALL.keep(self, key, len(frames[1]))

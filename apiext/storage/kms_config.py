@@ -1,4 +1,7 @@
-"""The ``kms`` providers of an EncryptionConfiguration. Validation and error texts are those of kube-apiserver."""
+"""The ``kms`` providers of an EncryptionConfiguration.
+
+Validation and error texts are those of kube-apiserver.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""The revision of the root watch, and the callers that wait for a later revision (RV-002, RV-017)."""
+"""The revision of the root watch, and the callers that wait for a later revision.
+
+See RV-002, RV-017.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +43,10 @@ class Progress:
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def advance(self, revision: int, by_event: bool = True) -> None:
-        """Record that the cache has all changes up to a revision. ``by_event`` is False for a progress response."""
+        """Record that the cache has all changes up to a revision.
+
+        ``by_event`` is False for a progress response.
+        """
         if revision <= self.revision:
             return
         self.revision = revision
@@ -59,7 +65,10 @@ class Progress:
         self.advance(revision)
 
     async def reach(self, revision: int, timeout: float = limits.FRESH_WAIT) -> bool:
-        """Wait until the cache has reached the revision; return False after ``timeout`` seconds, or at ``close``."""
+        """Wait until the cache has reached the revision.
+
+        Return False after ``timeout`` seconds, or at ``close``.
+        """
         if self.revision >= revision:
             return True
         loop = asyncio.get_running_loop()

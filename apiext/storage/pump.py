@@ -28,7 +28,10 @@ class Work(Protocol):
         """Free memory. Called when ``busy`` has become false."""
 
     def fail(self, error: Exception) -> bool:
-        """Drop the work of a step that raised an exception. Return True if its watchers got an ERROR event."""
+        """Drop the work of a step that raised an exception.
+
+        Return True if its watchers got an ERROR event.
+        """
 
 
 class Stream(Protocol):

@@ -1,4 +1,7 @@
-"""The source and the revision of a list, by the parameters of the request (RV-003, RV-005…007)."""
+"""The source and the revision of a list, by the parameters of the request.
+
+See RV-003, RV-005…007.
+"""
 
 from collections.abc import Sequence
 from typing import Literal

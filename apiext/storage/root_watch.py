@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class RootWatch:
-    """The watch of all keys below the root; it is complete while it is open, since the cache then gets each change.
+    """The watch of all keys below the root.
 
-    If the watch ends other than by ``close``, ``epoch`` increases by one. All filled collections must then be read
-    again at one revision. Then the watch opens again at this revision.
+    It is complete while it is open, since the cache then gets each change. If the watch ends other than by ``close``,
+    ``epoch`` increases by one. All filled collections must then be read again at one revision. Then the watch opens
+    again at this revision.
     """
 
     def __init__(self, etcd: Etcd, root: str, dispatcher: Dispatcher, on_lost: Callable[[], None]) -> None:
@@ -62,7 +63,10 @@ class RootWatch:
             self._watch = None
 
     def request_progress(self) -> bool:
-        """Request progress from etcd. Return False if etcd's responses are unreliable, or if there is no connection."""
+        """Request progress from etcd.
+
+        Return False if etcd's responses are unreliable, or if there is no connection.
+        """
         return self._watch is not None and self._watch.request_progress()
 
     async def wait_open(self) -> int:
@@ -71,7 +75,10 @@ class RootWatch:
         return self.epoch
 
     async def wait_complete(self) -> int:
-        """Wait until the watch is complete, and return its epoch; raise Unavailable after limits.FRESH_WAIT."""
+        """Wait until the watch is complete, and return its epoch.
+
+        Raise Unavailable after limits.FRESH_WAIT.
+        """
         if not self._complete.is_set():
             try:
                 async with asyncio.timeout(limits.FRESH_WAIT):

@@ -69,7 +69,10 @@ class _Row:
 
 
 class Routes:
-    """The routes to all groups. Delivering a change costs time only for groups that may select it (decisions/0032)."""
+    """The routes to all groups.
+
+    Delivering a change costs time only for groups that may select it (decisions/0032).
+    """
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 
@@ -129,7 +132,10 @@ class Routes:
 
 
 def _values(term: Term | None) -> Iterable[str] | None:
-    """Return the values for the route of a term; None if the term lists no values or more than limits.ROUTE_VALUES."""
+    """Return the values for the route of a term.
+
+    Return None if the term lists no values or more than limits.ROUTE_VALUES.
+    """
     return None if term is None or term.values is None or len(term.values) > limits.ROUTE_VALUES else term.values
 
 

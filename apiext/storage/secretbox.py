@@ -47,7 +47,10 @@ def encrypt(key: bytes, nonce: bytes, message: bytes) -> bytes:
 
 
 def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
-    """Decrypt the output of ``encrypt``. Return None if it was changed, or was encrypted with another key."""
+    """Decrypt the output of ``encrypt``.
+
+    Return None if it was changed, or was encrypted with another key.
+    """
     ciphertext = box[TAG:]
     result = _apply_stream(key, nonce, ciphertext)
     tag = Poly1305(next(result))

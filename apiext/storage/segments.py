@@ -32,7 +32,10 @@ Make = Callable[[Entry], bytes | Awaitable[bytes]]
 
 
 class Segments:
-    """The views of one list. Later changes of the collection do not affect them. Views are made on first use."""
+    """The views of one list.
+
+    Later changes of the collection do not affect them. Views are made on first use.
+    """
 
     __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
 
@@ -228,7 +231,10 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, V
 
 
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> None:
-    """Join the views of a chunk. Reuse those of its base for entries that both chunks have at the start or the end."""
+    """Join the views of a chunk.
+
+    Reuse those of its base for entries that both chunks have at the start or the end.
+    """
     entries, base, source = chunk.entries, chunk.base, chunk.source
     if source is not None and source.viewer is viewer:
         chunk.joined, chunk.ends, chunk.viewer = source.text, source.ends, viewer

@@ -1,4 +1,7 @@
-"""The sorted entries of one collection, in chunks. A chunk that a reader may have is copied before a change."""
+"""The sorted entries of one collection, in chunks.
+
+A chunk that a reader may have is copied before a change.
+"""
 
 from array import array
 from bisect import bisect_left
@@ -25,10 +28,10 @@ def _size(entry: Entry) -> int:
 
 
 class Slice(NamedTuple):
-    """A page of entries in key order at one revision. ``remaining`` is the number of entries after the page.
+    """A page of entries in key order at one revision.
 
-    ``next`` is the first key of the next page, "" for the last page. It is relative to the listed prefix (collection or
-    namespace) and ends in NUL, as in continue tokens (RV-005).
+    ``remaining`` is the number of entries after the page. ``next`` is the first key of the next page, "" for the last
+    page. It is relative to the listed prefix (collection or namespace) and ends in NUL, as in continue tokens (RV-005).
     """
 
     entries: Sequence[Entry]
@@ -67,7 +70,10 @@ class Chunk:
         self.forms: dict[Hashable, AgedForm] = {}
 
     def reusable(self) -> "Chunk | None":
-        """Return the chunk whose joined views a changed copy of this chunk may reuse, None if there is none."""
+        """Return the chunk whose joined views a changed copy of this chunk may reuse.
+
+        Return None if there is none.
+        """
         return self if self.ends is not None else self.base
 
     def has_views(self, viewer: Viewer) -> bool:
@@ -153,7 +159,10 @@ def _cut(entries: Iterable[tuple[str, Entry]]) -> Iterator[list[tuple[str, Entry
 
 
 class Snapshot:
-    """Entries in key order. Keys are relative to the collection. Python and etcd sort them in the same order."""
+    """Entries in key order.
+
+    Keys are relative to the collection. Python and etcd sort them in the same order.
+    """
 
     __slots__ = ("_chunks", "_lasts", "index")
 

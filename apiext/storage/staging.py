@@ -28,7 +28,10 @@ class Stage(Protocol):
         """
 
     def on_idle(self) -> None:
-        """Evict prepared frames: the ages in frames of Tables become wrong. Called when the group is idle."""
+        """Evict prepared frames: the ages in frames of Tables become wrong.
+
+        Called when the group is idle.
+        """
 
 
 class Staging:
@@ -69,9 +72,10 @@ class Staging:
         self._ready.update((entry, ready) for entry, ready in zip(entries, prepared, strict=True) if ready is not None)
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
-        """Return a change whose entry is prepared; None while this and the following changes are being prepared.
+        """Return a change whose entry is prepared.
 
-        If ``selective`` is true, the group has a selector, so the previous entry is prepared, too.
+        Return None while this and the following changes are being prepared. If ``selective`` is true, the group has a
+        selector, so the previous entry is prepared, too.
         """
         found = self._found(_states(change, selective))
         if found is None:

@@ -44,10 +44,10 @@ class CachedState:
         return self.progress.revision
 
     def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
-        """Return the cached object, None if it does not exist; raise Malformed if it cannot be read (RV-020).
+        """Return the cached object, None if it does not exist; raise Malformed if it cannot be read.
 
-        ``listed``: raise the error that a list would raise. ``stale``: if the object cannot be read, return its last
-        readable state, if this server has cached it.
+        See RV-020. ``listed``: raise the error that a list would raise. ``stale``: if the object cannot be read, return
+        its last readable state, if this server has cached it.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -62,7 +62,10 @@ class CachedState:
         return entry
 
     def cached(self, namespace: str, name: str) -> Entry | None:
-        """Return the cached object; None if no readable object is cached, although the store may have the object."""
+        """Return the cached object.
+
+        Return None if no readable object is cached, although the store may have the object.
+        """
         return self.by_key(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
@@ -152,16 +155,20 @@ class CachedState:
         return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
 
     def require_readable(self, low: str, high: str, start: str = "") -> None:
-        """Raise Malformed if a value between two keys cannot be read. Raise NotReady while ``ready`` is false."""
+        """Raise Malformed if a value between two keys cannot be read.
+
+        Raise NotReady while ``ready`` is false.
+        """
         if not self.ready:
             raise NotReady(f"{self.resource} is not in the cache")
         if self.broken and (broken := self._broken_between(low + start, high)):
             raise self.faults(broken)
 
     def with_last_states(self, namespace: str | None, start: str = "") -> list[Entry] | None:
-        """Return the objects in key order. Use the last readable state of an object that cannot be read.
+        """Return the objects in key order.
 
-        Return None if all objects can be read. Raise Malformed if no readable state of an object is cached.
+        Use the last readable state of an object that cannot be read. Return None if all objects can be read. Raise
+        Malformed if no readable state of an object is cached.
         """
         low, high = bounds(namespace)
         broken = self._broken_between(low + start, high)
@@ -178,7 +185,10 @@ class CachedState:
         return self._malformed({key: broken}, listed=False)
 
     def faults(self, broken: Mapping[str, Broken]) -> Malformed:
-        """Return the error of a list with unreadable values. It names the first limits.ERRORS_LISTED in key order."""
+        """Return the error of a list with unreadable values.
+
+        It names the first limits.ERRORS_LISTED in key order.
+        """
         return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
 
     def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:

@@ -161,9 +161,10 @@ def bytes_of(entries: Sequence[Entry]) -> int:
 
 
 def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
-    """Replace the bytes of entries by a reference to their joined views. Return an estimate of the freed bytes.
+    """Replace the bytes of entries by a reference to their joined views.
 
-    An entry whose stored bytes cannot be cut out of its view keeps its own bytes.
+    Return an estimate of the freed bytes. An entry whose stored bytes cannot be cut out of its view keeps its own
+    bytes.
     """
     viewer, count, freed = joined.viewer, 0, 0
     for entry, view in zip(entries, views, strict=True):
@@ -303,7 +304,10 @@ def with_views(entries: Sequence[Entry], viewer: Viewer, made: Sequence[ViewSour
 
 
 class _CachedViews:
-    """The entries with a cached view, in the order of caching. Their views have at most limits.VIEW_BYTES in total."""
+    """The entries with a cached view, in the order of caching.
+
+    Their views have at most limits.VIEW_BYTES in total.
+    """
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, int] = OrderedDict()
@@ -355,7 +359,10 @@ class KeyExists(StoreError):
 
 
 class RevisionChanged(StoreError):
-    """The object has another revision than the write expected. ``current`` is the object, None if it does not exist."""
+    """The object has another revision than the write expected.
+
+    ``current`` is the object, None if it does not exist.
+    """
 
     def __init__(self, current: Entry | None) -> None:
         super().__init__(current.revision if current else None)
@@ -371,7 +378,10 @@ class GuardChanged(StoreError):
 
 
 class Compacted(StoreError):
-    """The requested revision is compacted, or too old. ``oldest`` is the oldest available revision, 0 if unknown."""
+    """The requested revision is compacted, or too old.
+
+    ``oldest`` is the oldest available revision, 0 if unknown.
+    """
 
     def __init__(self, requested: int, oldest: int = 0) -> None:
         super().__init__(requested, oldest)
@@ -393,9 +403,10 @@ class FutureRevision(StoreError):
 
 
 class Fault(NamedTuple):
-    """The error of a stored value that cannot be read. ``path`` is the key below the prefix of the server.
+    """The error of a stored value that cannot be read.
 
-    ``undecryptable``: the value cannot be decrypted, so its encoding is unknown.
+    ``path`` is the key below the prefix of the server. ``undecryptable``: the value cannot be decrypted, so its
+    encoding is unknown.
     """
 
     key: str
@@ -411,10 +422,10 @@ class Fault(NamedTuple):
 
 
 class Malformed(StoreError):
-    """Some stored values cannot be read, so reads and lists of their objects fail (RV-020, ETC-006).
+    """Some stored values cannot be read, so reads and lists of their objects fail.
 
-    ``faults`` has 1 to limits.ERRORS_LISTED faults, in key order. ``listed`` is true if a list failed, and false if a
-    read of one object failed.
+    See RV-020, ETC-006. ``faults`` has 1 to limits.ERRORS_LISTED faults, in key order. ``listed`` is true if a list
+    failed, and false if a read of one object failed.
     """
 
     def __init__(self, faults: Sequence[Fault], resource: GroupResource, *, listed: bool = False) -> None:

@@ -115,7 +115,10 @@ class StoredValues:
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
-        """Return the record of a value for which ``entry_of`` raised ``error``; ``last`` is the last good entry."""
+        """Return the record of a value for which ``entry_of`` raised ``error``.
+
+        ``last`` is the last good entry.
+        """
         if isinstance(error, EncryptionError):
             return Broken(revision, str(error), last, undecryptable=True, lacking=isinstance(error, MissingKey))
         if self.encryption is None and value.startswith(ENCRYPTED):

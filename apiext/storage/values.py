@@ -34,7 +34,10 @@ def json_object(value: bytes) -> bytes:
 
 
 def custom_object(value: bytes) -> bytes:
-    """Return the JSON of a stored custom resource; raise ValueError if it is not an object or has no kind."""
+    """Return the JSON of a stored custom resource.
+
+    Raise ValueError if it is not an object or has no kind.
+    """
     raw, document = _parsed(value, null_is_empty=True)
     kind = document.get("kind")
     if not kind or kind.__class__ is not str:
@@ -79,10 +82,11 @@ def _uid_of(entry: Entry) -> Any:
 def differences(
     before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
 ) -> list[Change]:
-    """Return the changes between two states, ordered by revision. A recreated object has DELETED, then ADDED.
+    """Return the changes between two states, ordered by revision.
 
-    ``before`` and ``after`` contain the readable objects. An object in ``broken`` is not deleted, but unreadable.
-    Deletions get ``revision``; that of a recreated object gets the revision of the new object.
+    A recreated object has DELETED, then ADDED. ``before`` and ``after`` contain the readable objects. An object in
+    ``broken`` is not deleted, but unreadable. Deletions get ``revision``; that of a recreated object gets the revision
+    of the new object.
     """
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)

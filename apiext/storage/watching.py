@@ -13,9 +13,10 @@ from apiext.storage.store import Entry
 
 
 class Sink(Protocol):
-    """The output of a watcher. The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``.
+    """The output of a watcher.
 
-    It calls ``resume`` when ``paused`` becomes false, and ``close`` when the client disconnects.
+    The owner of the sink calls ``Watcher.resume`` and ``Watcher.close``. It calls ``resume`` when ``paused`` becomes
+    false, and ``close`` when the client disconnects.
     """
 
     paused: bool
@@ -29,8 +30,9 @@ class Sink(Protocol):
 
 
 class WatchGroup(Struct, frozen=True):
-    """The properties of a watch that a group shares. Watchers with an equal ``key`` form a group.
+    """The properties of a watch that a group shares.
 
+    Watchers with an equal ``key`` form a group.
     - ``namespace`` and ``selects`` restrict the watched objects; None: no restriction.
     - ``frame(type, entry)`` returns the bytes of an event.
     - ``bookmark(revision, end of initial events)`` returns the bytes of a BOOKMARK event.
@@ -70,7 +72,10 @@ TRANSITIONS: dict[tuple[bool, bool], str] = {
 
 
 def event_of(group: WatchGroup, change: Change) -> tuple[str, Entry] | None:
-    """Return the event type and the entry that a group gets for a change, None for no event (SEL-002, RV-011)."""
+    """Return the event type and the entry that a group gets for a change, None for no event.
+
+    See SEL-002, RV-011.
+    """
     kind, entry, previous, revision = change
     if group.namespace is not None and entry.namespace != group.namespace:
         return None

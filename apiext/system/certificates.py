@@ -46,7 +46,10 @@ def read_certificate(der: bytes) -> "x509.Certificate":
 
 
 def subject_of(certificate: "x509.Certificate") -> "x509.Name":
-    """Return the subject of a certificate. Parts of the subject may be longer than 64 characters."""
+    """Return the subject of a certificate.
+
+    Parts of the subject may be longer than 64 characters.
+    """
     with unwarned():
         return certificate.subject
 
@@ -70,7 +73,10 @@ def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: by
 
 @contextlib.contextmanager
 def _lent(content: bytes) -> Iterator[str]:
-    """Yield the path of a temporary file. It is in memory if possible, since perhaps no directory is writable."""
+    """Yield the path of a temporary file.
+
+    It is in memory if possible, since perhaps no directory is writable.
+    """
     in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
     with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else _file_on_disk() as file:
         file.write(content)

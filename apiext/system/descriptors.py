@@ -34,7 +34,10 @@ def pool_of(path: Path) -> Pool:
 
 
 def _files(descriptor_set: bytes) -> Iterator[bytes]:
-    """Yield each encoded FileDescriptorProto. Each is a field 1, so a tag byte and a varint length precede it."""
+    """Yield each encoded FileDescriptorProto.
+
+    Each is a field 1, so a tag byte and a varint length precede it.
+    """
     at = 0
     while at < len(descriptor_set):
         length, shift, at = 0, 0, at + 1

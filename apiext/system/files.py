@@ -37,13 +37,13 @@ def target(path: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file atomically; only its owner may read it. Write to a stream, such as /dev/null, in place.
+    """Write a file atomically; only its owner may read it.
 
-    Raises PermissionError for a link, a pipe or a directory of another user, since that user could exchange the file.
-    A sticky directory may belong to any user. But if all users may write to it, an existing file of another user in it
-    is refused with this error. A directory without the sticky bit that all users may write to is refused, too. Volumes
-    and directories of a group of this process are accepted, and root accepts all directories. Raises OSError for other
-    errors.
+    Write to a stream, such as /dev/null, in place. Raises PermissionError for a link, a pipe or a directory of another
+    user, since that user could exchange the file. A sticky directory may belong to any user. But if all users may write
+    to it, an existing file of another user in it is refused with this error. A directory without the sticky bit that
+    all users may write to is refused, too. Volumes and directories of a group of this process are accepted, and root
+    accepts all directories. Raises OSError for other errors.
     """
     path = target(path)
     if is_stream(path):  # a device such as /dev/null must not be replaced by a file

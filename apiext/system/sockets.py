@@ -1,4 +1,7 @@
-"""Listening sockets and addresses. For all addresses of a machine, one socket serves IPv4 and IPv6, as in Go."""
+"""Listening sockets and addresses.
+
+For all addresses of a machine, one socket serves IPv4 and IPv6, as in Go.
+"""
 
 import asyncio
 import contextlib
@@ -19,7 +22,10 @@ def is_unspecified(address: str) -> bool:
 
 
 def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a socket that is bound to all addresses; raise OSError. Without IPv6, bind to all IPv4 addresses."""
+    """Return a socket that is bound to all addresses; raise OSError.
+
+    Without IPv6, bind to all IPv4 addresses.
+    """
     try:
         return _bound(socket.AF_INET6, "::", port, reuse_port)
     except OSError as error:
@@ -29,7 +35,10 @@ def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
 
 
 def bind_all(stack: contextlib.ExitStack, host: str, port: int) -> int:
-    """Bind sockets to all addresses of a host name, with the same port. Return the port; raise OSError."""
+    """Bind sockets to all addresses of a host name, with the same port.
+
+    Return the port; raise OSError.
+    """
     if is_unspecified(host):
         return int(stack.enter_context(everywhere(port)).getsockname()[1])
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -72,7 +81,10 @@ def _bound(family: socket.AddressFamily, address: str, port: int, reuse_port: bo
 
 
 def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: int) -> None:
-    """Set a socket option. Do nothing if the operating system or the kind of socket does not support it."""
+    """Set a socket option.
+
+    Do nothing if the operating system or the kind of socket does not support it.
+    """
     option = getattr(socket, name, None)
     found = transport.get_extra_info("socket")
     if option is not None and found is not None:
@@ -81,7 +93,10 @@ def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: i
 
 
 def own_address() -> str:
-    """Return the IPv4 address of this machine for its default route, "" if there is none. Send no packet."""
+    """Return the IPv4 address of this machine for its default route, "" if there is none.
+
+    Send no packet.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

@@ -43,7 +43,10 @@ def is_descriptor(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> tuple[int, int] | None:
-    """Return (process id, descriptor number) of the file descriptor to which a path leads, None if there is none."""
+    """Return (process id, descriptor number) of the file descriptor to which a path leads.
+
+    Return None if there is none.
+    """
     for _ in range(_LINKS):
         path = Path(os.path.realpath(path.parent), path.name)
         if (found := _DESCRIPTOR.fullmatch(str(path))) is not None:

@@ -1,4 +1,7 @@
-"""Shared memory in which the workers behind one port publish their revisions and heartbeats (decisions/0024)."""
+"""Shared memory in which the workers behind one port publish their revisions and heartbeats.
+
+See decisions/0024.
+"""
 
 import mmap
 import os

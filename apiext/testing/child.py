@@ -1,4 +1,7 @@
-"""Start the process of a server; on Linux, it ends at the latest when the process that started it ends."""
+"""Start the process of a server.
+
+On Linux, it ends at the latest when the process that started it ends.
+"""
 
 import os
 import subprocess

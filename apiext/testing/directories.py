@@ -41,14 +41,20 @@ class Directory:
 
 
 def sweep() -> None:
-    """Delete directories of this package that no process uses; skip directories that cannot be examined."""
+    """Delete directories of this package that no process uses.
+
+    Skip directories that cannot be examined.
+    """
     for mark in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MARK}"):
         with suppress(OSError):
             _remove(mark)
 
 
 def _remove(mark: Path) -> None:
-    """Delete the directory of a mark, unless another user owns it. Raise OSError if a process uses the directory."""
+    """Delete the directory of a mark, unless another user owns it.
+
+    Raise OSError if a process uses the directory.
+    """
     if mark.parent.is_symlink() or mark.parent.lstat().st_uid != os.getuid():
         return
     descriptor = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)

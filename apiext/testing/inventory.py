@@ -26,7 +26,10 @@ class StillThere(Exception):
 
 
 class Resource(Struct, frozen=True):
-    """A resource; ``collections`` has a path for each served version, beginning with the preferred version."""
+    """A resource.
+
+    ``collections`` has a path for each served version, beginning with the preferred version.
+    """
 
     group: str
     plural: str

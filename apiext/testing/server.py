@@ -29,7 +29,10 @@ class ServerNotReady(Exception):
 
 
 class ApiError(Exception):
-    """The server returned an error; ``code`` is the HTTP status, the text is the message of the Status."""
+    """The server returned an error.
+
+    ``code`` is the HTTP status, the text is the message of the Status.
+    """
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
@@ -67,7 +70,10 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start the server and wait until it is ready; raise ServerNotReady if it does not become ready."""
+        """Start the server and wait until it is ready.
+
+        Raise ServerNotReady if it does not become ready.
+        """
         directory = self._stack.enter_context(Directory())
         try:
             access = self._join(directory.path) if self._running else self._serve(directory)
@@ -160,7 +166,10 @@ class Server:
         return dict(answer.document)
 
     def _resource_of(self, manifest: Manifest) -> tuple[Resource, str]:
-        """Return the resource of an object and the path of its collection; raise ApiError if its kind is not served."""
+        """Return the resource of an object and the path of its collection.
+
+        Raise ApiError if its kind is not served.
+        """
         api_version = str(manifest["apiVersion"])
         base = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         for resource in inventory.resources(self.api):
@@ -193,7 +202,10 @@ class Server:
 
     @property
     def api(self) -> Api:
-        """A client for plain requests to the server. Raises ServerNotReady if the server is not running."""
+        """A client for plain requests to the server.
+
+        Raises ServerNotReady if the server is not running.
+        """
         if self._api is None:
             raise ServerNotReady("the server is not running")
         return self._api

@@ -50,7 +50,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Return the access from the flags, else from the kubeconfig, else to the URL INSECURE. Raise AccessError."""
+    """Return the access from the flags, else from the kubeconfig, else to the URL INSECURE.
+
+    Raise AccessError.
+    """
     if options.server:
         if not options.server.startswith(("http://", "https://")):
             raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")
@@ -80,7 +83,10 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def from_kubeconfig(file: Path, context: str = "") -> Access:
-    """Return the access of a context in a kubeconfig, by default its current context. Raise AccessError."""
+    """Return the access of a context in a kubeconfig, by default its current context.
+
+    Raise AccessError.
+    """
     try:
         raw = file.read_bytes()
         document, _ = decode_yaml(raw) if raw.strip() else ({}, [])

@@ -27,7 +27,10 @@ class Unreachable(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """A status code and the decoded body; a body that is not a JSON object becomes the value of ``message``."""
+    """A status code and the decoded body.
+
+    A body that is not a JSON object becomes the value of ``message``.
+    """
 
     code: int
     document: Mapping[str, Any]

@@ -105,7 +105,10 @@ def _write_script(path: Path, text: str) -> None:
 
 
 def source_directory() -> Path | None:
-    """Return the PYTHONPATH with which other programs find the package, None if the package is installed."""
+    """Return the PYTHONPATH with which other programs find the package.
+
+    Return None if the package is installed.
+    """
     home = Path(apiext.__file__).parents[1]
     return None if home.name in ("site-packages", "dist-packages") else home
 

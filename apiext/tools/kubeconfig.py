@@ -33,7 +33,10 @@ def admin(directory: Path) -> Mapping[str, Any]:
 
 
 def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta) -> Mapping[str, Any]:
-    """Return a kubeconfig for a user, with a certificate of the data directory's authority. Raise KubeconfigError."""
+    """Return a kubeconfig for a user, with a certificate of the data directory's authority.
+
+    Raise KubeconfigError.
+    """
     cluster = admin(directory)["clusters"][0]["cluster"]
     if not str(cluster["server"]).startswith("https://"):
         raise KubeconfigError(f"{cluster['server']} does not authenticate users (--insecure)")
@@ -92,10 +95,10 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
-    """Merge ``given`` into a file under a name; if ``given`` is None, remove the entries of this name.
+    """Merge ``given`` into a file under a name.
 
-    During the change, the lock file of client-go exists. If nothing changes, the file is not written. Raise
-    KubeconfigError.
+    If ``given`` is None, remove the entries of this name. During the change, the lock file of client-go exists. If
+    nothing changes, the file is not written. Raise KubeconfigError.
     """
     file = file.resolve() if file.is_symlink() else file  # write the target of a symbolic link, so that the link stays
     if given is None and not file.exists():
@@ -204,7 +207,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed arguments; an empty user is a usage error, since an unset shell variable may cause it."""
+    """Return the parsed arguments.
+
+    An empty user is a usage error, since an unset shell variable may cause it.
+    """
     found = parser()
     options = found.parse_args(list(arguments))
     if options.command != "print":

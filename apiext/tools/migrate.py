@@ -16,10 +16,10 @@ from apiext.tools.progress import report_on
 
 
 def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
-    """Return the names of the selected definitions, or of all if ``wanted`` is empty; raise MigrationError.
+    """Return the names of the selected definitions, or of all if ``wanted`` is empty.
 
-    A text selects a definition by its name. It also selects by plural, singular, short name or kind, if only one
-    definition matches.
+    Raise MigrationError. A text selects a definition by its name. It also selects by plural, singular, short name or
+    kind, if only one definition matches.
     """
     listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
     if not wanted:

@@ -20,7 +20,10 @@ HOISTED = (  # (path in upstream's internal type, as errors name it; path in a v
 
 
 class Places:
-    """The lines of the fields in one document; in a text that cannot be decoded, all fields are on its first line."""
+    """The lines of the fields in one document.
+
+    In a text that cannot be decoded, all fields are on its first line.
+    """
 
     def __init__(self, raw: bytes, first: int) -> None:
         self._first = first

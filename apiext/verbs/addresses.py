@@ -31,10 +31,11 @@ class _Request(NamedTuple):
 
 
 def allocate(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
-    """Allocate the missing addresses and ports of a service, in place; ``old`` is None on create.
+    """Allocate the missing addresses and ports of a service, in place.
 
-    Raise a 422 for an address or port that the service cannot have, and a 500 if none is free. A dry run does not
-    report ports outside the range: in a dry run, upstream's portallocator checks only whether a port is in use.
+    ``old`` is None on create. Raise a 422 for an address or port that the service cannot have, and a 500 if none is
+    free. A dry run does not report ports outside the range: in a dry run, upstream's portallocator checks only whether
+    a port is in use.
     """
     free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}
@@ -102,7 +103,10 @@ def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _R
 
 
 def _families(spec: View, request: _Request, available: Sequence[str], name: str) -> _Request:
-    """Return the request with all families that the service gets; ``available`` are the families of the cluster."""
+    """Return the request with all families that the service gets.
+
+    ``available`` are the families of the cluster.
+    """
     given, families, policy = request
     faults = Errors()
     # A client sets the endpoints of a headless service without a selector, and they may have any family.

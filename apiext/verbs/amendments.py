@@ -25,10 +25,10 @@ async def amend(
     store: CachedStore, live: LiveCatalog, resource: GroupResource, entry: Entry, amendment: Amendment,
     manager: str, version: str = "v1",
 ) -> Entry | None:  # fmt: skip
-    """Store the result of ``amendment`` if the object still has the revision of ``entry``; return the stored entry.
+    """Store the result of ``amendment`` if the object still has the revision of ``entry``.
 
-    Return None if the amendment returns None, or after a conflict; return ``entry`` if its bytes stay the same.
-    ``manager`` owns the changed fields. Raise all other store errors.
+    Return the stored entry. Return None if the amendment returns None, or after a conflict; return ``entry`` if its
+    bytes stay the same. ``manager`` owns the changed fields. Raise all other store errors.
     """
     found, collection = live.current.resource(resource.group, resource.resource), store.collection(resource)
     assert found is not None

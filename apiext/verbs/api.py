@@ -38,9 +38,9 @@ _JSON, _YAML = "application/json", "application/yaml"
 
 
 async def settle(verbs: Verbs) -> None:
-    """Wait until the catalog has every definition that is stored now. Called before a 404 for an unknown resource.
+    """Wait until the catalog has every definition that is stored now.
 
-    If the store does not respond, return without an error.
+    Called before a 404 for an unknown resource. If the store does not respond, return without an error.
     """
     try:
         await verbs.definitions.seen(await verbs.definitions.fresh())
@@ -106,7 +106,10 @@ async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sin
 
 
 def validate_list(call: Call) -> ListOptions:
-    """Return the options of a list or watch. Raise a 400 or 422 for invalid options or selectors."""
+    """Return the options of a list or watch.
+
+    Raise a 400 or 422 for invalid options or selectors.
+    """
     options = list_options(call)
     select(call.served, options, call.name)
     return options
@@ -118,9 +121,10 @@ def validate_watch(call: Call) -> None:
 
 
 class _RequestBody:
-    """The body of a create or a PUT, which is decoded again after each change of the definition (decisions/0010).
+    """The body of a create or a PUT, which is decoded again after each change of the definition.
 
-    ``begin(document)`` returns the function ``decide`` for a decoded body, which ``commit`` calls (commit.Decide).
+    See decisions/0010. ``begin(document)`` returns the function ``decide`` for a decoded body, which ``commit`` calls
+    (commit.Decide).
     """
 
     def __init__(
@@ -135,7 +139,10 @@ class _RequestBody:
         self._warnings_before = len(call.warnings)
 
     async def decided(self) -> Decide:
-        """Decode the body, and return its ``decide``. If it is invalid, raise the errors of the newest definition."""
+        """Decode the body, and return its ``decide``.
+
+        If it is invalid, raise the errors of the newest definition.
+        """
         while True:
             body = await asyncio.to_thread(self._body.again) if self._decoded else self._body
             self._decoded = True
@@ -176,7 +183,10 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
-    """Replace the object, or the part of the object that the endpoint returns (WRI-004, WRI-005)."""
+    """Replace the object, or the part of the object that the endpoint returns.
+
+    See WRI-004, WRI-005.
+    """
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
 
@@ -233,7 +243,10 @@ async def _make(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call
 
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
-    """Delete one object. ``document`` contains the DeleteOptions of the body, None without a body (WRI-020)."""
+    """Delete one object.
+
+    ``document`` contains the DeleteOptions of the body, None without a body (WRI-020).
+    """
     converting.enable(verbs, call)
     return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 

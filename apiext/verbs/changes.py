@@ -31,16 +31,20 @@ def replace(call: Call, document: Document) -> Change:
 
 
 class MalformedPatch(status.StatusError):
-    """The 400 of a patch that is not JSON, raised before the object is read (upstream: validateAndTranscodePatch)."""
+    """The 400 of a patch that is not JSON, raised before the object is read.
+
+    Upstream: validateAndTranscodePatch.
+    """
 
     def __init__(self) -> None:
         super().__init__(400, "BadRequest", "invalid JSON patch")
 
 
 def from_patch(call: Call, raw: bytes, media_type: str, validation: str) -> Change:
-    """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for invalid JSON.
+    """Return the change of a patch of one of the media types of ``PATCHES``.
 
-    The returned change raises any other error, since upstream reads the object before it decodes the patch.
+    Raise MalformedPatch for invalid JSON. The returned change raises any other error, since upstream reads the object
+    before it decodes the patch.
     """
     try:
         return PATCHES[media_type](call, raw, validation)

@@ -109,11 +109,11 @@ async def cached_state(verbs: Verbs, call: Call, *, newest: bool = False) -> Sta
 
 
 async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Renew) -> Outcome:
-    """Decide on the state of an object, and store the decision. Retry after a conflict, until the deadline.
+    """Decide on the state of an object, and store the decision.
 
-    If a response or an error is based on cached state, a read of the store confirms the state before the client gets
-    the response. An error of the store itself is final, since the store may have executed the write. After a conflict,
-    the writers of one object take turns.
+    Retry after a conflict, until the deadline. If a response or an error is based on cached state, a read of the store
+    confirms the state before the client gets the response. An error of the store itself is final, since the store may
+    have executed the write. After a conflict, the writers of one object take turns.
     """
     with Writer(verbs.queues, call) as writer:
         await writer.join()
@@ -155,10 +155,10 @@ def _newer(of_conflict: State, read: State) -> State:
 
 
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
-    """Try once to store a decision, if the object and the guards are unchanged; return the entry for `Answer`.
+    """Try once to store a decision, if the object and the guards are unchanged.
 
-    Raise store errors. If the store rejects the value as too large, store it without managedFields, if ``smaller`` is
-    set (WRI-023).
+    Return the entry for `Answer`. Raise store errors. If the store rejects the value as too large, store it without
+    managedFields, if ``smaller`` is set (WRI-023).
     """
     if isinstance(decision, Remove):
         if decision.unread:

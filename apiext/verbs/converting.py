@@ -1,4 +1,7 @@
-"""Convert objects to the version of a call, with the conversion webhook if necessary (VER-008)."""
+"""Convert objects to the version of a call, with the conversion webhook if necessary.
+
+See VER-008.
+"""
 
 import asyncio
 import logging
@@ -34,7 +37,10 @@ STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
 class Needed(NeedsConversion):
-    """A conversion that a step of a write needs; ``doing`` begins the error text if the conversion fails."""
+    """A conversion that a step of a write needs.
+
+    ``doing`` begins the error text if the conversion fails.
+    """
 
     __slots__ = ("doing",)
 
@@ -44,7 +50,10 @@ class Needed(NeedsConversion):
 
 
 class FailedConversion(status.StatusError):
-    """The error for an object that a write has read but cannot convert; ``raw`` are its stored bytes."""
+    """The error for an object that a write has read but cannot convert.
+
+    ``raw`` are its stored bytes.
+    """
 
     __slots__ = ("raw",)
 
@@ -100,7 +109,10 @@ def _identity(document: View) -> tuple[Any, Any, Any]:
 
 
 async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
-    """Return the error of a list with objects that cannot be decoded; it names the objects, up to a limit."""
+    """Return the error of a list with objects that cannot be decoded.
+
+    It names the objects, up to a limit.
+    """
     found, loop_budget = list[Fault](), LoopBudget()
     for entry in entries:
         await loop_budget.pause()
@@ -161,7 +173,10 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
 
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
-    """Return the entries with their objects in the call's version; raise a 500 if the webhook fails."""
+    """Return the entries with their objects in the call's version.
+
+    Raise a 500 if the webhook fails.
+    """
     if not call.served.codec.converts or verbs.converter is None:
         return entries
     return with_views(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))

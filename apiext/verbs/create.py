@@ -48,9 +48,10 @@ class Creation:
         self._attempts = 1  # remaining attempts to create the object
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the create; ``entry`` is the object that already has the name of the last attempt, or None.
+        """Decide on the create.
 
-        Raise a 409 if no attempts remain, and a 403 if the definition is terminating (DEL-004).
+        ``entry`` is the object that already has the name of the last attempt, or None. Raise a 409 if no attempts
+        remain, and a 403 if the definition is terminating (DEL-004).
         """
         call = self._call
         if entry is not None and not self._attempts:

@@ -1,7 +1,7 @@
-"""Normalize a decoded body, and report its unknown and duplicate fields as requested (WRI-013).
+"""Normalize a decoded body, and report its unknown and duplicate fields as requested.
 
-A note is the text about an unknown or duplicate field. In the mode Strict, notes become an error; in the mode Warn,
-warnings.
+See WRI-013. A note is the text about an unknown or duplicate field. In the mode Strict, notes become an error; in the
+mode Warn, warnings.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,9 +85,10 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
 
 def _with_nulled(body: Body) -> Document:
-    """Decode a body with duplicate fields. A Nulled stands for a null after an earlier value of the same field.
+    """Decode a body with duplicate fields.
 
-    Metadata has no Nulled: fields in _NEVER_NULL keep the earlier value, other fields become null.
+    A Nulled stands for a null after an earlier value of the same field. Metadata has no Nulled: fields in _NEVER_NULL
+    keep the earlier value, other fields become null.
     """
     document: Document = decode_nulled(body.raw)
     metadata = document.get("metadata")
@@ -120,7 +121,10 @@ def _in_go_order(call: Call, body: Body) -> Document:
 
 
 def warn(call: Call, notes: Sequence[str]) -> None:
-    """Add notes to the warnings of the response; a note about YAML becomes one warning for each line (WRI-013)."""
+    """Add notes to the warnings of the response.
+
+    A note about YAML becomes one warning for each line. See WRI-013.
+    """
     call.warn(line for note in notes for line in _lines(note))
 
 

@@ -87,9 +87,9 @@ class Deletion:
         return State(self._marked, confirmed=False)
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide on the delete of an object in this state; after a conflict, ``_pin`` checks the preconditions first.
+        """Decide on the delete of an object in this state.
 
-        Raise a 404 if ``entry`` is None.
+        After a conflict, ``_pin`` checks the preconditions first. Raise a 404 if ``entry`` is None.
         """
         call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
@@ -186,7 +186,10 @@ class Deletion:
 
 
 async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete an object that cannot be decoded, without admission; raise a 409 if it can be decoded (KEP 3926)."""
+    """Delete an object that cannot be decoded, without admission.
+
+    Raise a 409 if it can be decoded. See KEP 3926.
+    """
     call.annotations[UNSAFE_DELETE] = ""
     _authorize_unsafe(verbs, call)
     identity.check_segment(call.name)
@@ -325,7 +328,10 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
 
 
 def _new_finalizers(call: Call, document: View, options: DeleteOptions) -> list[str]:
-    """Return the finalizers of an object after this delete; without finalizers, the object is deleted."""
+    """Return the finalizers of an object after this delete.
+
+    Without finalizers, the object is deleted.
+    """
     now = metadata.finalizers(document)
     if call.served.traits.uncollected:
         return list(now)
@@ -358,9 +364,9 @@ def _remaining_finalizers(now: Sequence[str], options: DeleteOptions) -> list[st
 
 
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Set the deletionTimestamp of a definition, which stays until its objects are deleted (DEL-001).
+    """Set the deletionTimestamp of a definition, which stays until its objects are deleted.
 
-    Before the first mark, change the guard key of the definition, unless the delete is a dry run.
+    See DEL-001. Before the first mark, change the guard key of the definition, unless the delete is a dry run.
     """
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
@@ -413,7 +419,10 @@ MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESP
 
 
 async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-    """Delete objects by (namespace, name), one by one; skip objects that were deleted meanwhile (WRI-021)."""
+    """Delete objects by (namespace, name), one by one; skip objects that were deleted meanwhile.
+
+    See WRI-021.
+    """
     loop_budget = LoopBudget()
     for namespace, name in names:
         await loop_budget.pause()  # a dry run may have no other await

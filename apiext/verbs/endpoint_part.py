@@ -20,7 +20,10 @@ class EndpointPart:
     partial = False
 
     def show(self, call: Call, stored: View, raw: bytes) -> View:
-        """Return the part of a stored object that the client changes; set ``call.exact`` (see verbs/call.py)."""
+        """Return the part of a stored object that the client changes.
+
+        Set ``call.exact`` (see verbs/call.py).
+        """
         call.exact = call.served.codec.is_normalized(raw)
         return identity.projected(call.endpoint, stored)
 

@@ -1,6 +1,6 @@
-"""Prevent a role or a binding from granting permissions that its writer does not have (AUT-003).
+"""Prevent a role or a binding from granting permissions that its writer does not have.
 
-This applies only in the authorization mode RBAC.
+See AUT-003. This applies only in the authorization mode RBAC.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 
 
 async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
-    """Raise a 403 for a role or binding with permissions that the user may not grant; ``old`` is None on create.
+    """Raise a 403 for a role or binding with permissions that the user may not grant.
 
-    Users may grant the permissions that they have. With the verb escalate (for roles) or bind (for bindings), they may
-    grant all permissions.
+    ``old`` is None on create. Users may grant the permissions that they have. With the verb escalate (for roles) or
+    bind (for bindings), they may grant all permissions.
     """
     check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:
@@ -34,7 +34,10 @@ async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View |
 
 
 def may_create(verbs: Verbs, call: Call) -> None:
-    """Raise a 403 if an update or apply would create an object that the user may not create (AUT-004)."""
+    """Raise a 403 if an update or apply would create an object that the user may not create.
+
+    See AUT-004.
+    """
     if verbs.policy is None or call.verb == "create":
         return
     served = call.served

@@ -69,7 +69,10 @@ def _current_period_of(pod: View) -> int:
 
 
 def _period(options: DeleteOptions) -> int | None:
-    """Return the grace period that the client requests, in seconds, or None; a negative period counts as 1."""
+    """Return the grace period that the client requests, in seconds, or None.
+
+    A negative period counts as 1.
+    """
     requested = options.grace_period_seconds
     return None if requested is None else _bounded(requested)
 

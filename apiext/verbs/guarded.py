@@ -21,11 +21,11 @@ _NO_PREMISES: Mapping[str, int] = {}
 
 
 def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int] = _NO_PREMISES) -> tuple[Guard, ...]:
-    """Return the guards of a put: the definition, and the namespaces that admission read (NSP-004).
+    """Return the guards of a put: the definition, and the namespaces that admission read.
 
-    A guard is a key and its revision. The store rejects the put if the key has another revision. The guard key of a
-    definition is a key of its own, whose revision changes with the spec of the definition, and when its deletion
-    begins. ``premises`` maps the name of a namespace to its revision.
+    See NSP-004. A guard is a key and its revision. The store rejects the put if the key has another revision. The guard
+    key of a definition is a key of its own, whose revision changes with the spec of the definition, and when its
+    deletion begins. ``premises`` maps the name of a namespace to its revision.
     """
     definition = resource.definition
     own = (Guard(definition.guard_key, definition.guard_revision),) if definition.guard_key else ()

@@ -1,4 +1,7 @@
-"""Check that a body is the object of the URL: kind, version, name and namespace (DEC-002, ERR-11…13)."""
+"""Check that a body is the object of the URL: kind, version, name and namespace.
+
+See DEC-002, ERR-11…13.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -170,7 +173,10 @@ def _quoted_body(body: Body, reports: bool) -> str:
 
 
 def _members(body: Body) -> Iterable[tuple[str, Any]]:
-    """Return the fields of a body; if apiVersion or kind is duplicate, include the replaced values."""
+    """Return the fields of a body.
+
+    If apiVersion or kind is duplicate, include the replaced values.
+    """
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
@@ -239,7 +245,10 @@ def unknown_in_other_version(call: Call, document: View, given: str) -> list[str
 
 
 def options_fault(document: View, wanted: str) -> str:
-    """Return upstream's error for options of another kind than ``wanted``, or an empty string (WRI-020)."""
+    """Return upstream's error for options of another kind than ``wanted``, or an empty string.
+
+    See WRI-020.
+    """
     # upstream: the names of apiVersion and kind are case-insensitive in options
     type_meta, fault = read_type(document.items())
     kind = type_meta.get("kind") or wanted
@@ -290,7 +299,10 @@ def _unknown_metadata(call: Call, document: View) -> list[str]:
 
 
 def projected(endpoint: Endpoint, stored: View) -> View:
-    """Return the object as an endpoint returns it; raise a 500 if its replicas are not an integer (ERR-22)."""
+    """Return the object as an endpoint returns it.
+
+    Raise a 500 if its replicas are not an integer. See ERR-22.
+    """
     try:
         return endpoint.project(stored)
     except ValueError as error:

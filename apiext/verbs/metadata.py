@@ -31,7 +31,10 @@ def fill_on_create(document: Document, now: str) -> None:
 
 
 def fill_on_update(document: Document, old: View) -> None:
-    """Set the fields that an update may omit, or must not change, to their stored values (WRI-004)."""
+    """Set the fields that an update may omit, or must not change, to their stored values.
+
+    See WRI-004.
+    """
     metadata = document.setdefault("metadata", {})
     before = old["metadata"]
     metadata.pop("selfLink", None)

@@ -167,7 +167,10 @@ def claim(call: Call, document: Document, options: WriteOptions, now: str) -> No
 
 
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:
-    """Return the object that a PUT creates, with its managedFields; keep a resourceVersion and a uid of the body."""
+    """Return the object that a PUT creates, with its managedFields.
+
+    Keep a resourceVersion and a uid of the body.
+    """
     found: Document = clone(document)
     claim(call, found, options, now)
     return found
@@ -180,14 +183,18 @@ def track(call: Call, live: View, new: Document, options: WriteOptions, now: str
 
 
 def record(writer_: Writer, live: View, new: Document) -> None:
-    """Set managedFields of a changed object with a given Writer; ``live`` is the object before the change."""
+    """Set managedFields of a changed object with a given Writer.
+
+    ``live`` is the object before the change.
+    """
     _set(new, manager.track(writer_, live, new, creating=False))
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale that a write of /scale changes, with the managedFields of the Scale (SRV-010).
+    """Return the Scale that a write of /scale changes, with the managedFields of the Scale.
 
-    If the object has no replicas, ``with_replicas`` gives the Scale the lowest int32, so that any count is a change.
+    See SRV-010. If the object has no replicas, ``with_replicas`` gives the Scale the lowest int32, so that any count is
+    a change.
     """
     found = with_replicas(call.endpoint, shown, stored)
     _set(found, scale.scale_entries((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
@@ -195,7 +202,10 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
 
 
 def object_entries(call: Call, stored: View, shown: View, new: Document) -> None:
-    """Set managedFields of an object from those of its changed Scale, before a write of /scale (SRV-010)."""
+    """Set managedFields of an object from those of its changed Scale, before a write of /scale.
+
+    See SRV-010.
+    """
     before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
     _set(new, scale.object_entries(before, of_scale, _replicas(call), call.served.names.api_version))
 
@@ -231,7 +241,10 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
 
 
 def settle(served: ServedVersion, new: Document, old: View) -> None:
-    """Restore the old times in managedFields if nothing else changes, so that no write happens (WRI-006, SSA-015)."""
+    """Restore the old times in managedFields if nothing else changes, so that no write happens.
+
+    See WRI-006, SSA-015.
+    """
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
         return

@@ -1,7 +1,7 @@
-"""Print the invalid result of a patch for an error message, with the fields in Go's order (WRI-007).
+"""Print the invalid result of a patch for an error message, with the fields in Go's order.
 
-Go prints unchanged fields in the order of its structs. It sorts the fields of each object on the path to a change, and
-prints the client's numbers and strings as sent. The text is created only for an error.
+See WRI-007. Go prints unchanged fields in the order of its structs. It sorts the fields of each object on the path to a
+change, and prints the client's numbers and strings as sent. The text is created only for an error.
 """
 
 import json
@@ -26,7 +26,10 @@ def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
 
 
 def listed(raw: bytes, patch: Sequence[Any]) -> str:
-    """Return the text of the result of a merge patch that is an array. The array replaces the object."""
+    """Return the text of the result of a merge patch that is an array.
+
+    The array replaces the object.
+    """
     return go_json(_without_nulls(_literally(raw, patch)))
 
 
@@ -109,7 +112,10 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
-    """Record the objects and arrays on the path of a pointer; return the value at its end, or None if it is missing."""
+    """Record the objects and arrays on the path of a pointer.
+
+    Return the value at its end, or None if it is missing.
+    """
     for part in json_patch.parts(pointer) if isinstance(pointer, str) else ():
         opened[id(value)] = value
         if isinstance(value, dict):

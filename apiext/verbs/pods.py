@@ -1,4 +1,7 @@
-"""Bind pods to nodes, and evict pods within their disruption budgets (upstream: registry/core/pod/storage)."""
+"""Bind pods to nodes, and evict pods within their disruption budgets.
+
+Upstream: registry/core/pod/storage.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -213,7 +216,10 @@ async def _budgets(verbs: Verbs, call: Call, pod: View) -> list[View]:
 
 
 async def _decrement(verbs: Verbs, call: Call, name: str, *, dry_run: bool) -> None:
-    """Count a disruption in the status of a budget; raise a 403 or 429 if the budget allows no disruption."""
+    """Count a disruption in the status of a budget.
+
+    Raise a 403 or 429 if the budget allows no disruption.
+    """
     resource = verbs.catalog.current.resource(BUDGETS.group, BUDGETS.resource)
     assert resource is not None, "it has just been listed"
     served = resource.versions["v1"]

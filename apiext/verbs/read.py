@@ -29,7 +29,10 @@ CONTINUE_EXPIRED = (
 
 
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
-    """Return the newest state of an object, or a state that is not older than a revision (RV-002)."""
+    """Return the newest state of an object, or a state that is not older than a revision.
+
+    See RV-002.
+    """
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
@@ -49,7 +52,10 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
 
 
 def parse_revision(text: str) -> int:
-    """Return a resourceVersion as a number; as kube-apiserver, raise a 500 if it is not a number."""
+    """Return a resourceVersion as a number.
+
+    As kube-apiserver, raise a 500 if it is not a number.
+    """
     try:
         return readplan.parse_revision(text)
     except ValueError as error:
@@ -234,7 +240,10 @@ SOURCES = {
 async def _cut_converted(
     verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
 ) -> Page:
-    """Return a page from the cache with objects that may need conversion. Selectors apply to converted objects."""
+    """Return a page from the cache with objects that may need conversion.
+
+    Selectors apply to converted objects.
+    """
     revision = collection.state.revision
     if selection.matches is None:
         part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)

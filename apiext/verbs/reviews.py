@@ -48,7 +48,10 @@ The function calls Permit once the review is valid.
 
 
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
-    """Handle the review in a body; return a 201 with its status. Raise a 400 or 422 for an invalid review."""
+    """Handle the review in a body; return a 201 with its status.
+
+    Raise a 400 or 422 for an invalid review.
+    """
     document = await decoding.normalize_body(call, body, decoding.mode(options))
     if call.trail is not None:
         call.trail.requested(document)
@@ -120,7 +123,10 @@ def _decision(verbs: Verbs, user: User, spec: View) -> Document:
 
 
 def _ignored(asked: View) -> list[str]:
-    """Return the errors of invalid selectors. The decision ignores all selectors, as upstream's RBAC does."""
+    """Return the errors of invalid selectors.
+
+    The decision ignores all selectors, as upstream's RBAC does.
+    """
     errors: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
@@ -317,7 +323,10 @@ def _info(user: User) -> Document:
 
 
 async def _token_request(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
-    """Issue a token for the service account in the URL; raise a 404 if the account does not exist."""
+    """Issue a token for the service account in the URL.
+
+    Raise a 404 if the account does not exist.
+    """
     given = document["metadata"].get("name") or ""
     if given and given != call.name:
         fault = invalid("metadata.name", given, "must match the service account name if specified")
@@ -391,7 +400,10 @@ async def _node_of(verbs: Verbs, call: Call, name: str) -> BoundObject:
 
 
 async def _object(verbs: Verbs, call: Call, group_resource: GroupResource, name: str) -> View:
-    """Return an object of the core group in the namespace of the call. Raise a 404 if it does not exist."""
+    """Return an object of the core group in the namespace of the call.
+
+    Raise a 404 if it does not exist.
+    """
     identity.check_segment(name)
     resource = verbs.catalog.current.resource("", group_resource.resource)
     if resource is None:
@@ -403,7 +415,10 @@ async def _object(verbs: Verbs, call: Call, group_resource: GroupResource, name:
 
 
 def _group_version(reference: View) -> tuple[str, str]:
-    """Return group and version of a reference; as upstream, both are empty if they cannot be parsed."""
+    """Return group and version of a reference.
+
+    As upstream, both are empty if they cannot be parsed.
+    """
     text = reference.get("apiVersion", "")
     group, _, version = text.rpartition("/")
     return (group, version) if text.count("/") <= 1 else ("", "")

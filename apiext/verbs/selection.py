@@ -66,7 +66,10 @@ EVERYTHING = Selection(None)
 
 
 def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selection:
-    """Return the selection. Raise a 400 if selectors cannot be parsed or name unknown fields (SEL-001, SEL-005)."""
+    """Return the selection.
+
+    Raise a 400 if selectors cannot be parsed or name unknown fields (SEL-001, SEL-005).
+    """
     if not options.label_selector and not options.field_selector and not name:
         return EVERYTHING
     labels, fields = parsed(options)
@@ -118,7 +121,10 @@ def _all(terms: list[Term]) -> Predicate | None:
 
 
 def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
-    """Return the terms of a field selector; if they are many, all ``!=`` values of a field become one term."""
+    """Return the terms of a field selector.
+
+    If they are many, all ``!=`` values of a field become one term.
+    """
     if len(asked) <= limits.TERMS_APART:
         return [_field_term(*one) for one in asked]
     unwanted: dict[Dimension, set[str | None]] = {}

@@ -9,7 +9,10 @@ DEFINITIONS = "apiextensions.k8s.io"
 
 
 def validate(call: Call, new: Document, old: View | None) -> None:
-    """Raise a 422 for an invalid type, metadata or value, or a failed rule; add warnings to the call."""
+    """Raise a 422 for an invalid type, metadata or value, or a failed rule.
+
+    Add warnings to the call.
+    """
     served, is_status = call.served, call.endpoint.name == "status"
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)

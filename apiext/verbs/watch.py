@@ -1,4 +1,7 @@
-"""Watch: the start of a stream, its selection, and its fallback to the store's history (RV-009…016)."""
+"""Watch: the start of a stream, its selection, and its fallback to the store's history.
+
+See RV-009…016.
+"""
 
 import asyncio
 import logging
@@ -58,11 +61,17 @@ class Frames(Protocol):
 
     @property
     def stage(self) -> Stage | None:
-        """Return the stage (storage/staging.py) that prepares large objects; None if their encoding is fast."""
+        """Return the stage (storage/staging.py) that prepares large objects.
+
+        Return None if their encoding is fast.
+        """
 
     @property
     def second(self) -> Callable[[], int] | None:
-        """Return the function that returns the second of the wall clock, or None if frames contain no ages."""
+        """Return the function that returns the second of the wall clock.
+
+        Return None if frames contain no ages.
+        """
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
@@ -165,9 +174,9 @@ async def _opened(
 
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
-    """Return the initial objects of a watch that accepts old states; None if every object can be read.
+    """Return the initial objects of a watch that accepts old states.
 
-    An unreadable object is in its last readable state.
+    Return None if every object can be read. An unreadable object is in its last readable state.
     """
     revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:

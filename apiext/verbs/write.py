@@ -33,7 +33,10 @@ from apiext.verbs.objects import (
 
 
 async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outcome:
-    """Commit the decision of ``decide``; the first decision is based on the cached state of the object."""
+    """Commit the decision of ``decide``.
+
+    The first decision is based on the cached state of the object.
+    """
     identity.check_segment(call.name)
     try:
         return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
@@ -97,7 +100,10 @@ class Update(Struct):
         return await decide_at(self.verbs, call, await threads.run(call, self.creation), self.options)
 
     async def _admitted(self, part: EndpointPart, entry: Entry) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes; the bytes are None if the object must be deleted instead."""
+        """Return the object to store and its bytes.
+
+        The bytes are None if the object must be deleted instead.
+        """
         verbs, call = self.verbs, self.call
         try:
             old, shown_before, owned = await threads.run(call, self._changed, part, entry)
@@ -144,7 +150,10 @@ class Update(Struct):
         return part.complete(call, new)
 
     def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes; the bytes are None if the last finalizer was removed (WRI-009)."""
+        """Return the object to store and its bytes.
+
+        The bytes are None if the last finalizer was removed. See WRI-009.
+        """
         call = self.call
         # The result of an apply, or of a write of a Scale, is pruned only here, after its validation.
         # upstream: an apply may set fields that pruning removes; they are validated, and count as a change
@@ -202,13 +211,19 @@ class Update(Struct):
 
 
 def _waits_only_for_finalizers(old: View) -> bool:
-    """Return whether only finalizers delay the deletion of an object; a pod may also have a grace period."""
+    """Return whether only finalizers delay the deletion of an object.
+
+    A pod may also have a grace period.
+    """
     before = old["metadata"]
     return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 
 
 def _may_be_deleted(call: Call, new: View) -> bool:
-    """Return whether an object may be deleted. A namespace must also have empty spec.finalizers (NSP-005)."""
+    """Return whether an object may be deleted.
+
+    A namespace must also have empty spec.finalizers (NSP-005).
+    """
     is_namespace = call.served.model.typed and new.get("kind") == "Namespace"
     return not (is_namespace and (new.get("spec") or {}).get("finalizers"))
 

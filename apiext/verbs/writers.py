@@ -60,10 +60,10 @@ class Writer:
             await self.turn()
 
     async def turn(self) -> bool:
-        """Wait for a turn; return True if this writer had to wait, so that the object must be read again.
+        """Wait for a turn.
 
-        Raise a 504 at the deadline of the call. If the client disconnects, an exception in ``Client.waiting`` ends the
-        wait.
+        Return True if this writer had to wait, so that the object must be read again. Raise a 504 at the deadline of
+        the call. If the client disconnects, an exception in ``Client.waiting`` ends the wait.
         """
         call = self._call
         if self._queue is not None or not call.name:  # a create has no key yet

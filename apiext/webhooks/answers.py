@@ -96,7 +96,10 @@ class Buffer:
         return memoryview(self.data)[self.start : end].tobytes()
 
     def find(self, mark: bytes) -> int:
-        """Return the position of ``mark``, or -1; then the next search skips the bytes already searched."""
+        """Return the position of ``mark``, or -1.
+
+        Then the next search skips the bytes already searched.
+        """
         found = self.data.find(mark, self.start + self._searched, self.end)
         self._searched = max(self.size - len(mark) + 1, 0) if found < 0 else 0
         return found

@@ -28,9 +28,9 @@ class CredentialsError(ValueError):
 
 
 class Credentials:
-    """Header lines and client certificate of one user; ``certificate`` is (certificate, key) in PEM.
+    """Header lines and client certificate of one user.
 
-    The token file is read again after TOKEN_FILE_EVERY seconds.
+    ``certificate`` is (certificate, key) in PEM. The token file is read again after TOKEN_FILE_EVERY seconds.
     """
 
     __slots__ = ("_lines", "_read", "_token_file", "certificate")
@@ -140,7 +140,10 @@ def users_of(path: str) -> dict[str, Users]:
 
 
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file; raise CredentialsError, also if its kind is not one of the given ``kinds``."""
+    """Return the mapping in a YAML file.
+
+    Raise CredentialsError, also if its kind is not one of the given ``kinds``.
+    """
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:
@@ -159,7 +162,10 @@ def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
 
 
 def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the list of mappings in a field, empty if absent; raise CredentialsError for another value."""
+    """Return the list of mappings in a field, empty if absent.
+
+    Raise CredentialsError for another value.
+    """
     found = document.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
         raise CredentialsError(f"{path}: {name}: expected a list of mappings")

@@ -18,7 +18,10 @@ _LONGEST = 63  # characters of a label
 
 
 def check(host: str, port: int) -> None:
-    """Raise BadTarget for a service whose host is invalid in a URL of a Go client (upstream: DefaultServerURL)."""
+    """Raise BadTarget for a service whose host is invalid in a URL of a Go client.
+
+    Upstream: DefaultServerURL.
+    """
     base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     tried = f"parse {go_quote(f'http://{base}')}: "
     if _CONTROL.search(host):

@@ -52,7 +52,10 @@ class Names:
             raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
 
     def check(self, host: str) -> None:
-        """Raise Unreachable for a host that is a denied address; ``find`` checks host names after their lookup."""
+        """Raise Unreachable for a host that is a denied address.
+
+        ``find`` checks host names after their lookup.
+        """
         with contextlib.suppress(ValueError):
             self._allowed(host, [str(ip_address(host))])
 

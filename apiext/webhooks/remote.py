@@ -23,7 +23,10 @@ class Remote(Struct, frozen=True):
 
 
 def remote_of(path: Path) -> Remote:
-    """Return the server and the credentials of a kubeconfig's current context; raise CredentialsError."""
+    """Return the server and the credentials of a kubeconfig's current context.
+
+    Raise CredentialsError.
+    """
     document = read(path)
     context = named(path, document, "contexts", "context").get(str(document.get("current-context")))
     if context is None:

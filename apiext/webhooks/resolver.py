@@ -33,7 +33,10 @@ class Resolver:
             self._known, self._stamp = read_map(Path(path)), _stamp(path)
 
     def find(self, service: str, port: int) -> Address | None:
-        """Return (host, port) for a service, ``name.namespace``, and its port; None if the map has no entry."""
+        """Return (host, port) for a service, ``name.namespace``, and its port.
+
+        Return None if the map has no entry.
+        """
         if not self._path:
             return None
         self._refresh()
@@ -60,7 +63,10 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 def read_map(path: Path) -> dict[str, Address]:
-    """Read a YAML or JSON file that maps ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
+    """Read a YAML or JSON file that maps ``name.namespace[:port]`` to ``host:port``.
+
+    Raises ResolverError.
+    """
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:

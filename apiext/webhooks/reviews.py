@@ -1,4 +1,7 @@
-"""Decode the responses of webhooks as Go's codecs do, and check kinds and field types (upstream: rest.Result.Into)."""
+"""Decode the responses of webhooks as Go's codecs do, and check kinds and field types.
+
+Upstream: rest.Result.Into.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +58,10 @@ class NotAReview(ValueError):
 
 
 def review_types(kind: str, name: str, fields: Mapping[str, Field]) -> Mapping[str, Struct]:
-    """Return version → Go type of a review; ``name`` and ``fields`` describe the type of its ``response``."""
+    """Return version → Go type of a review.
+
+    ``name`` and ``fields`` describe the type of its ``response``.
+    """
     return {version: _review(kind, Struct(name, fields, package=version), version) for version in VERSIONS}
 
 
@@ -78,7 +84,10 @@ def decoded(raw: bytes) -> Any:
 
 
 def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) -> Document:
-    """Return the fields of a review; raise NotAReview for another kind or version, or a field of a wrong type."""
+    """Return the fields of a review.
+
+    Raise NotAReview for another kind or version, or a field of a wrong type.
+    """
     meta = {} if document is None else document
     if not isinstance(meta, dict):
         text = f"json: cannot unmarshal {json_kind(meta)} into Go value of type {_TYPE_META}"
@@ -100,7 +109,10 @@ def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) 
 
 
 def _type_of(api_version: str, kind: str, types: Mapping[str, Struct], group: str) -> Struct:
-    """Return the Go type for the apiVersion and kind of a response; raise NotAReview if upstream has none."""
+    """Return the Go type for the apiVersion and kind of a response.
+
+    Raise NotAReview if upstream has none.
+    """
     if api_version.count("/") > 1:
         raise NotAReview(f"unexpected GroupVersion string: {api_version}")
     if (api_version, kind) == ("v1", "Status"):

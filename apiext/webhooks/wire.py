@@ -9,7 +9,10 @@ from apiext.webhooks.errors import Broken, CallError
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection; ``began`` is true if a byte of the current response has arrived."""
+    """The protocol of one connection.
+
+    ``began`` is true if a byte of the current response has arrived.
+    """
 
     __slots__ = (
         "_buffer",
@@ -73,7 +76,10 @@ class Connection(asyncio.BufferedProtocol):
             self._buffer.shrink()
 
     def _wake_at(self, deadline: float) -> None:
-        """Set the deadline of the current exchange. Later exchanges reuse the timer, since creating one is slow."""
+        """Set the deadline of the current exchange.
+
+        Later exchanges reuse the timer, since creating one is slow.
+        """
         self._deadline = deadline
         if self._timer is not None:
             if self._due <= deadline:
@@ -142,9 +148,9 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange. A response without a length is complete if the webhook closed the connection.
+        """End the exchange.
 
-        Any other response is broken.
+        A response without a length is complete if the webhook closed the connection. Any other response is broken.
         """
         self._lost = True
         if self._timer is not None:

@@ -1,4 +1,7 @@
-"""Read the server's YAML files. They may contain passwords and tokens, so error messages never quote them."""
+"""Read the server's YAML files.
+
+They may contain passwords and tokens, so error messages never quote them.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +19,10 @@ _WRONG_VALUES = (
 
 
 def load(path: Path) -> Any:
-    """Return the content of a YAML file; raises OSError, and ValueError with a message that does not quote the file."""
+    """Return the content of a YAML file.
+
+    Raises OSError, and ValueError with a message that does not quote the file.
+    """
     import yaml
 
     # The errors of the C loader have only positions, while those of the Python loader quote the line. The C loader also

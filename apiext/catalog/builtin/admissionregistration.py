@@ -32,7 +32,10 @@ def validate_mutating(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_validating(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a ValidatingWebhookConfiguration; ``old`` is None on create."""
+    """Return the validation errors of a ValidatingWebhookConfiguration.
+
+    ``old`` is None on create.
+    """
     return list(as_many_as_shown(_configuration_errors(new, old, mutating=False)))
 
 
@@ -42,7 +45,10 @@ def validate_policy(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a ValidatingAdmissionPolicyBinding; ``old`` is None on create."""
+    """Return the validation errors of a ValidatingAdmissionPolicyBinding.
+
+    ``old`` is None on create.
+    """
     return list(as_many_as_shown(policies.binding_errors(new)))
 
 
@@ -52,7 +58,10 @@ def validate_mutating_policy(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_mutating_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a MutatingAdmissionPolicyBinding; ``old`` is None on create."""
+    """Return the validation errors of a MutatingAdmissionPolicyBinding.
+
+    ``old`` is None on create.
+    """
     return list(as_many_as_shown(mutations.binding_errors(new)))
 
 
@@ -78,7 +87,10 @@ def webhook_warnings(new: View, old: View | None) -> list[str]:
 
 
 def _excluded(rule: View) -> list[str]:
-    """Return each review resource in a rule without wildcards once, in the rule's order (KEP-5793)."""
+    """Return each review resource in a rule without wildcards once, in the rule's order.
+
+    See KEP-5793.
+    """
     groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
     if "*" in groups or "*" in resources:
         return []
@@ -99,7 +111,10 @@ _REVIEWS = frozenset(
 
 
 def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
-    """Yield all errors. As upstream, certain errors are allowed in an update if the old configuration has them."""
+    """Yield all errors.
+
+    As upstream, certain errors are allowed in an update if the old configuration has them.
+    """
     hooks: Sequence[View] = new.get("webhooks") or ()
     before: Sequence[View] | None = None if old is None else (old.get("webhooks") or ())
     recognized = before is None or all(_recognized(hook) for hook in before)

@@ -1,4 +1,7 @@
-"""Validation of the annotations that Kubernetes interprets, on pods and nodes (upstream: apis/core/validation)."""
+"""Validation of the annotations that Kubernetes interprets, on pods and nodes.
+
+Upstream: apis/core/validation.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,7 +143,10 @@ def _listed(
     errors: Callable[[Sequence[Any], str], Iterator[FieldError]],
     path: str,
 ) -> Iterator[FieldError]:
-    """Yield the errors of a list that an annotation contains as JSON; ``kind`` is (file of types, type of an item)."""
+    """Yield the errors of a list that an annotation contains as JSON.
+
+    ``kind`` is (file of types, type of an item).
+    """
     if not annotations.get(name):
         return
     file, item_type = kind

@@ -187,7 +187,10 @@ def _at(value: Any, path: str) -> Any:
 
 
 def _new_metrics(old: Any, sources: Mapping[str, Sequence[Part]], valued: str) -> list[Document] | None:
-    """Return the metrics of an annotation in the form of autoscaling/v2, None if its JSON is not a list of metrics."""
+    """Return the metrics of an annotation in the form of autoscaling/v2.
+
+    Return None if its JSON is not a list of metrics.
+    """
     if not isinstance(old, list) or not all(_is_metric(one, sources) for one in old):
         return None
     return [_new_metric(one, sources, valued) for one in old]
@@ -241,9 +244,10 @@ def _parsed(annotations: Mapping[str, str], name: str) -> Any:
 
 
 def _typed(part: str, field: str, value: Any) -> Any:
-    """Return the value of a field of an autoscaler's Spec or Status; None for a value of a wrong type.
+    """Return the value of a field of an autoscaler's Spec or Status.
 
-    As upstream, a conversion ignores an annotation whose JSON has a wrong type.
+    Return None for a value of a wrong type. As upstream, a conversion ignores an annotation whose JSON has a wrong
+    type.
     """
     try:
         found, _ = decode(types_of("autoscaling").struct(f"HorizontalPodAutoscaler{part}"), {field: value})
@@ -253,7 +257,10 @@ def _typed(part: str, field: str, value: Any) -> Any:
 
 
 def _renamed(value: Any, rename: Callable[[str], str], depth: int = 4) -> Any:
-    """Return a value with renamed fields, down to ``depth`` levels; the fields of a scaling policy are at level 4."""
+    """Return a value with renamed fields, down to ``depth`` levels.
+
+    The fields of a scaling policy are at level 4.
+    """
     if not depth:
         return value
     if isinstance(value, Mapping):
@@ -268,7 +275,10 @@ def _internal(behavior: View) -> Document:
 
 
 def _external(behavior: Any) -> Document | None:
-    """Return the behavior of an annotation with the field names of the API; None if it is not an object."""
+    """Return the behavior of an annotation with the field names of the API.
+
+    Return None if it is not an object.
+    """
     if not isinstance(behavior, dict):
         return None
     found: Document = _renamed(behavior, lambda name: re.sub("^.", lambda first: first[0].lower(), name))

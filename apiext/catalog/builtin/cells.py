@@ -83,7 +83,10 @@ def external_ip(document: View) -> str:
 
 
 def ports(document: View) -> str:
-    """Return the ports of a service: ``80/TCP``, or ``80:30080/TCP`` with a node port; ``<none>`` without ports."""
+    """Return the ports of a service: ``80/TCP``, or ``80:30080/TCP`` with a node port.
+
+    Return ``<none>`` without ports.
+    """
     shown = []
     for port in _spec(document).get("ports") or ():
         node = f":{port['nodePort']}" if port.get("nodePort") else ""

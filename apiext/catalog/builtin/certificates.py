@@ -1,4 +1,7 @@
-"""Validation of certificate requests and trust bundles (upstream: apis/certificates/validation)."""
+"""Validation of certificate requests and trust bundles.
+
+Upstream: apis/certificates/validation.
+"""
 
 import base64
 import binascii
@@ -45,7 +48,10 @@ _LEGACY = "kubernetes.io/legacy-unknown"
 
 
 def validate_request(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a certificate request; an update may not change approval or certificate."""
+    """Return the validation errors of a certificate request.
+
+    An update may not change approval or certificate.
+    """
     return Errors([*_request(new), *([] if old is None else _kept(new, old))])
 
 
@@ -60,7 +66,10 @@ def validate_approval(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_approval(new: Document, old: View) -> Document:
-    """Return the new object with the stored spec and status; only the conditions are those of the new status."""
+    """Return the new object with the stored spec and status.
+
+    Only the conditions are those of the new status.
+    """
     status = clone(old.get("status") or {})
     status.pop("conditions", None)
     if (conditions := (new.get("status") or {}).get("conditions")) is not None:
@@ -173,7 +182,10 @@ def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = Fa
 
 
 def validate_trust_bundle(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a trust bundle. The name of a bundle with a signer begins with the signer's."""
+    """Return the validation errors of a trust bundle.
+
+    The name of a bundle with a signer begins with the signer's.
+    """
     errors = Errors()
     spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
     signer = spec.get("signerName") or ""

@@ -349,7 +349,10 @@ def _mounts(container: View, volumes: Mapping[str, View], path: str) -> Iterator
 
 
 def _mount(mount: View, container: View, path: str, at: str) -> Iterator[FieldError]:
-    """Yield the validation errors of one mount. As upstream, most errors have the path of the list of mounts."""
+    """Yield the validation errors of one mount.
+
+    As upstream, most errors have the path of the list of mounts.
+    """
     sub, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     yield from (invalid(child(path, "subPath"), sub, fault) for fault in syntax.descending_path(sub))
     if expression and sub:

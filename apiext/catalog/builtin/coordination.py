@@ -5,7 +5,10 @@ from apiext.meta.fields import FieldError, forbidden
 
 
 def validate_lease(new: View, old: View | None) -> list[FieldError]:
-    """Return the error of a lease that the rules of its row cannot express; ``old`` is None on create."""
+    """Return the error of a lease that the rules of its row cannot express.
+
+    ``old`` is None on create.
+    """
     spec = new.get("spec") or {}
     if spec.get("preferredHolder") and not spec.get("strategy"):
         return [forbidden("spec.preferredHolder", "may only be specified when `strategy` is defined")]

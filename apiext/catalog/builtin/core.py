@@ -94,9 +94,10 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
 
 
 def _no_object(raw: bytes) -> str | None:
-    """Return Go's error for text that Go cannot decode into a map, None for a JSON object or null.
+    """Return Go's error for text that Go cannot decode into a map.
 
-    A number that exceeds float64 is an error, too. The memory of the check does not grow with the nesting.
+    Return None for a JSON object or null. A number that exceeds float64 is an error, too. The memory of the check does
+    not grow with the nesting.
     """
     try:
         check_depth(raw, limits.MAX_TEXT_DEPTH)

@@ -1,6 +1,6 @@
-"""Drop fields of features that kube-apiserver 1.37 disables by default (upstream: dropDisabledFields).
+"""Drop fields of features that kube-apiserver 1.37 disables by default.
 
-A field is not dropped if the stored object already uses a field of this feature.
+Upstream: dropDisabledFields. A field is not dropped if the stored object already uses a field of this feature.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,10 @@ _Found = tuple[str, Any, str]
 
 
 def drop(tables: Mapping[str, str], new: Document, old: View | None) -> None:
-    """Drop the fields of disabled features in place; ``tables`` is path of a part of the object → name of its table."""
+    """Drop the fields of disabled features in place.
+
+    ``tables`` is path of a part of the object → name of its table.
+    """
     for path, table in tables.items():
         part = _part(new, path)
         if part is None:

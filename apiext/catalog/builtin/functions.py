@@ -18,7 +18,10 @@ REVIEW_VERBS = ("create",)
 
 @cache
 def function(name: str) -> Callable[..., Any]:
-    """Return a function that calls ``module.function`` of this package; its first call imports the module."""
+    """Return a function that calls ``module.function`` of this package.
+
+    Its first call imports the module.
+    """
     module, _, attribute = name.partition(".")
     loaded: list[Callable[..., Any]] = []
 
@@ -31,7 +34,10 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def never_slow(size: int) -> bool:
-    """Return False: validation of the kind never needs a thread. ``size`` is the size of the object in bytes."""
+    """Return False: validation of the kind never needs a thread.
+
+    ``size`` is the size of the object in bytes.
+    """
     return False
 
 

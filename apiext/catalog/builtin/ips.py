@@ -1,6 +1,7 @@
-"""IP addresses and CIDRs in fields of built-in kinds (upstream: apimachinery/util/validation/ip.go).
+"""IP addresses and CIDRs in fields of built-in kinds.
 
-A stored value may violate these strict rules, and an update may keep such a value.
+Upstream: apimachinery/util/validation/ip.go. A stored value may violate these strict rules, and an update may keep such
+a value.
 """
 
 import re
@@ -25,7 +26,10 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid address; ``kept`` are values of the stored object, which cause no error."""
+    """Yield the error of an invalid address.
+
+    ``kept`` are values of the stored object, which cause no error.
+    """
     address = None if text in kept else address_of(text)
     if text not in kept and address is None:
         yield invalid(path, text, _NO_ADDRESS)
@@ -68,7 +72,10 @@ def address_warnings(path: str, text: str) -> Iterator[str]:
 
 
 def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which cause no error."""
+    """Yield the error of an invalid CIDR.
+
+    ``kept`` are values of the stored object, which cause no error.
+    """
     if text in kept:
         return
     network = _network_of(text)

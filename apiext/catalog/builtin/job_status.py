@@ -207,7 +207,10 @@ def _malformed(name: str, text: str, completions: int) -> Iterator[FieldError]:
 
 
 def _common_index(completed: str, failed: str, completions: int) -> int | None:
-    """Return an index in both lists, or None; skip malformed intervals, which have errors of their own."""
+    """Return an index in both lists, or None.
+
+    Skip malformed intervals, which have errors of their own.
+    """
     done, broken = _intervals(completed, completions), _intervals(failed, completions)
     while done and broken:
         (first, last), (begin, end) = done[0], broken[0]

@@ -1,6 +1,7 @@
-"""Build served resources from the rows of built-in kinds; the types of a kind are loaded at its first use.
+"""Build served resources from the rows of built-in kinds.
 
-A row describes one built-in kind; go_types/rows.py reads the rows from YAML files.
+The types of a kind are loaded at its first use. A row describes one built-in kind; go_types/rows.py reads the rows from
+YAML files.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -108,7 +109,10 @@ class _Kind:
         return self._root
 
     def normalize(self, document: Document) -> tuple[Document, list[str]]:
-        """Decode a body into the Go type and set defaults; return it and the unknown fields. Raises DecodeError."""
+        """Decode a body into the Go type and set defaults; return it and the unknown fields.
+
+        Raises DecodeError.
+        """
         decoded, unknown = typed.decode(self.root, document)
         return self.complete(decoded), unknown
 
@@ -266,7 +270,10 @@ def _validation(row: Row) -> Validation:
 
 
 def _validate(kind: str, rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
-    """Return the validation of a kind: its rules, then its function; None if the row has neither."""
+    """Return the validation of a kind: its rules, then its function.
+
+    Return None if the row has neither.
+    """
     own: Validate | None = function(validate) if validate else None
     if not rules:
         return own
@@ -369,7 +376,10 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
 
 
 def _connecting(main: Endpoint, subresource: Mapping[str, Any]) -> Endpoint:
-    """Return an endpoint such as pods/exec. Upstream forwards its requests to a node, a pod or a service."""
+    """Return an endpoint such as pods/exec.
+
+    Upstream forwards its requests to a node, a pod or a service.
+    """
     model = replace(main.model, kind=subresource["kind"]) if "kind" in subresource else main.model
     return replace(
         main, name=subresource["name"], verbs=tuple(subresource["verbs"]), model=model, connects=subresource["connects"]

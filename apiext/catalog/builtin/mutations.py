@@ -1,4 +1,7 @@
-"""Validation of mutating admission policies and their bindings (k8s admissionregistration/validation)."""
+"""Validation of mutating admission policies and their bindings.
+
+Upstream: admissionregistration/validation.
+"""
 
 from collections.abc import Iterator
 

@@ -250,7 +250,10 @@ def path_errors(path: str, value: str) -> Iterator[FieldError]:
 
 
 def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of an ingress class; a rule in networking.yaml makes the controller immutable."""
+    """Return the validation errors of an ingress class.
+
+    A rule in networking.yaml makes the controller immutable.
+    """
     spec = new.get("spec") or {}
     errors = Errors(path_errors("spec.controller", spec.get("controller") or ""))
     parameters, path = spec.get("parameters"), "spec.parameters"
@@ -284,7 +287,10 @@ _MAX_HINTS = 8
 
 
 def validate_endpoints(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of endpoints; an update that does not change the subsets is valid."""
+    """Return the validation errors of endpoints.
+
+    An update that does not change the subsets is valid.
+    """
     errors = Errors()
     if old is not None and same(new.get("subsets"), old.get("subsets")):
         return errors
@@ -333,7 +339,10 @@ def _protocol(port: View, path: str) -> Iterator[FieldError]:
 
 
 def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a slice; an update validates endpoints only if their list has changed."""
+    """Return the validation errors of a slice.
+
+    An update validates endpoints only if their list has changed.
+    """
     errors = Errors()
     names: set[str] = set()
     for index, port in enumerate(new.get("ports") or ()):

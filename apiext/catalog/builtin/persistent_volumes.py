@@ -1,4 +1,7 @@
-"""Validation of persistent volumes and storage classes (upstream: apis/core/validation and apis/storage/validation)."""
+"""Validation of persistent volumes and storage classes.
+
+Upstream: apis/core/validation and apis/storage/validation.
+"""
 
 import posixpath
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Validation of validating admission policies and their bindings (upstream: admissionregistration/validation)."""
+"""Validation of validating admission policies and their bindings.
+
+Upstream: admissionregistration/validation.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 

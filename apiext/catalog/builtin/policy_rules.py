@@ -85,7 +85,10 @@ def within_spec(
 
 
 def binding_errors(spec: View, operations: Sequence[str] = ()) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a binding; ``operations`` has the same meaning as in spec_errors."""
+    """Yield the validation errors of the spec of a binding.
+
+    ``operations`` has the same meaning as in spec_errors.
+    """
     policy = spec.get("policyName") or ""
     if not policy:
         yield required("spec.policyName")

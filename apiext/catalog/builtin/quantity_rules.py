@@ -1,4 +1,7 @@
-"""Validation of resource quantities in containers, pods, quotas and limit ranges (upstream: apis/core)."""
+"""Validation of resource quantities in containers, pods, quotas and limit ranges.
+
+Upstream: apis/core.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Validation of label selectors and field selectors (upstream: apimachinery pkg/apis/meta/v1/validation)."""
+"""Validation of label selectors and field selectors.
+
+Upstream: apimachinery pkg/apis/meta/v1/validation.
+"""
 
 from collections.abc import Iterator
 
@@ -41,7 +44,10 @@ def label_requirement_errors(
 
 
 def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a field requirement; as upstream, an unknown operator is valid."""
+    """Yield the validation errors of a field requirement.
+
+    As upstream, an unknown operator is valid.
+    """
     if not expression.get("key"):
         yield required(child(path, "key"), "must be specified")
     yield from _values_errors(expression, path, operators=False)

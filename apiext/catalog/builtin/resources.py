@@ -17,12 +17,12 @@ def builtin_resources(
     event_ttl: int = kinds_module.EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the built-in resources; with ``v1beta1``, definitions are also served in v1beta1 (B1-002, DIS-12).
+    """Return the built-in resources.
 
-    ``enabled(api_version, default)`` returns whether an API version, such as ``apps/v1``, is served; ``default`` is
-    false if it is disabled by default. The function is not called for definitions and namespaces. Events expire
-    ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates missing addresses and ports
-    of services.
+    With ``v1beta1``, definitions are also served in v1beta1 (B1-002, DIS-12). ``enabled(api_version, default)`` returns
+    whether an API version, such as ``apps/v1``, is served; ``default`` is false if it is disabled by default. The
+    function is not called for definitions and namespaces. Events expire ``event_ttl`` seconds after their last write.
+    ``allocate(new, old, dry_run)`` allocates missing addresses and ports of services.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, allocate)]
 

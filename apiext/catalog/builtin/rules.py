@@ -32,9 +32,9 @@ Check = Callable[[Found], Iterator[FieldError]]
 
 
 def compile_rules(kind: str, rows: Sequence[Mapping[str, Any]]) -> Validate:
-    """Return a function of (new, old) that returns the errors of all rules, in order; ``old`` is None on create.
+    """Return a function of (new, old) that returns the errors of all rules, in order.
 
-    Raises ValueError with the kind for an unknown rule.
+    ``old`` is None on create. Raises ValueError with the kind for an unknown rule.
     """
     check = _all(kind, rows)
     return lambda new, old: list(check(Found("", new, NEW if old is None else old)))

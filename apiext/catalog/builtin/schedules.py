@@ -73,7 +73,10 @@ def _descriptor_error(descriptor: str) -> str:
 
 
 def _check_range(text: str, bounds: Bounds) -> None:
-    """Validate a part of a field, such as ``*/5`` or ``mon-fri``; raise ScheduleError if it is malformed."""
+    """Validate a part of a field, such as ``*/5`` or ``mon-fri``.
+
+    Raise ScheduleError if it is malformed.
+    """
     limits, *steps = text.split("/")
     first, *others = limits.split("-")
     if first in ("*", "?"):

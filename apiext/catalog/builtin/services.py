@@ -122,7 +122,10 @@ def _drop_unused(spec: Document, before: View) -> None:
 
 
 def has_address(spec: View) -> bool:
-    """Report whether services of this type have cluster IPs; the ``None`` of a headless service counts as one."""
+    """Report whether services of this type have cluster IPs.
+
+    The ``None`` of a headless service counts as one.
+    """
     return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
 
 

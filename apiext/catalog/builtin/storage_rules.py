@@ -1,4 +1,7 @@
-"""Validation of CSI drivers, CSI nodes, storage capacities and volume attachments (upstream: apis/storage)."""
+"""Validation of CSI drivers, CSI nodes, storage capacities and volume attachments.
+
+Upstream: apis/storage.
+"""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,6 +1,7 @@
-"""Validation of the sources of volumes in pods and in persistent volumes (upstream: apis/core/validation).
+"""Validation of the sources of volumes in pods and in persistent volumes.
 
-Simple checks are ``rules`` of the types in go_types/types. This module has functions for the other checks.
+Upstream: apis/core/validation. Simple checks are ``rules`` of the types in go_types/types. This module has functions
+for the other checks.
 """
 
 import re

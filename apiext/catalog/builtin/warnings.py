@@ -1,7 +1,7 @@
-"""Warnings about valid objects of built-in kinds (upstream: WarningsOnCreate, WarningsOnUpdate of the registries).
+"""Warnings about valid objects of built-in kinds.
 
-Each function receives the new object and the stored object, which is None on create. It returns texts for Warning
-headers.
+Upstream: WarningsOnCreate, WarningsOnUpdate of the registries. Each function receives the new object and the stored
+object, which is None on create. It returns texts for Warning headers.
 """
 
 import re
@@ -133,7 +133,10 @@ def pod_template_warnings(new: View, old: View | None) -> list[str]:
 
 
 def replication_controller_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a ReplicationController; as upstream, those of an update are about the old template."""
+    """Return the warnings about a ReplicationController.
+
+    As upstream, those of an update are about the old template.
+    """
     if old is None:
         return [*_name(new, _WORKLOAD_NAME), *_template(_spec(new).get("template"), "spec.template")]
     return _template(_spec(old).get("template"), "spec.template") if _changed(new, old) else []
@@ -160,7 +163,10 @@ def stateful_set_warnings(new: View, old: View | None) -> list[str]:
 
 
 def daemon_set_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a DaemonSet; an update gets warnings only if it changes the template."""
+    """Return the warnings about a DaemonSet.
+
+    An update gets warnings only if it changes the template.
+    """
     if old is not None and _spec(new).get("template") == _spec(old).get("template"):
         return []
     return _template(_spec(new).get("template"), "spec.template")
@@ -268,7 +274,10 @@ def _terms(terms: Iterable[View] | None, path: str) -> Iterator[str]:
 
 
 def _expressions(selector: View, path: str, *, values: bool) -> Iterator[str]:
-    """Yield warnings about deprecated node labels in matchExpressions; with ``values``, also about invalid values."""
+    """Yield warnings about deprecated node labels in matchExpressions.
+
+    With ``values``, also about invalid values.
+    """
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
         at, key = item(child(path, "matchExpressions"), index), expression.get("key") or ""
         if key in _NODE_LABELS:

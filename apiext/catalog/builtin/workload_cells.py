@@ -1,4 +1,7 @@
-"""Cells of the Tables of workloads, volumes and nodes (upstream: printers/internalversion/printers.go)."""
+"""Cells of the Tables of workloads, volumes and nodes.
+
+Upstream: printers/internalversion/printers.go.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -125,7 +128,10 @@ def job_duration(document: View) -> Aged:
 
 
 def suspended(document: View) -> str:
-    """Return ``True`` if a cron job is suspended, else ``False``; ``<unset>`` if the field is absent."""
+    """Return ``True`` if a cron job is suspended, else ``False``.
+
+    Return ``<unset>`` if the field is absent.
+    """
     value = _spec(document).get("suspend")
     return UNSET if value is None else "True" if value else "False"
 
@@ -328,7 +334,10 @@ def scale_target(document: View) -> str:
 
 
 def min_pods(document: View) -> str:
-    """Return the minimum number of replicas of an autoscaler; ``<unset>`` if the field is absent."""
+    """Return the minimum number of replicas of an autoscaler.
+
+    Return ``<unset>`` if the field is absent.
+    """
     least = _spec(document).get("minReplicas")
     return UNSET if least is None else str(least)
 
@@ -385,7 +394,10 @@ def ingress_class(document: View) -> str:
 
 
 def hosts(document: View) -> str:
-    """Return the first three hosts of an ingress, and the number of further rules; ``*`` without hosts."""
+    """Return the first three hosts of an ingress, and the number of further rules.
+
+    Return ``*`` without hosts.
+    """
     rules = _spec(document).get("rules") or ()
     found: list[str] = []
     more = False
@@ -447,7 +459,10 @@ def _joined(address: str, port: int) -> str:
 
 
 def slice_ports(document: View) -> str:
-    """Return the first three ports of an EndpointSlice, and the number of further ports; ``<unset>`` without ports."""
+    """Return the first three ports of an EndpointSlice, and the number of further ports.
+
+    Return ``<unset>`` without ports.
+    """
     found = []
     for port in document.get("ports") or ():
         number = port.get("port")
@@ -492,20 +507,29 @@ def volume_modes(document: View) -> str:
 
 
 def volume_claim(document: View) -> str:
-    """Return the claim to which a volume is bound: ``namespace/name``; empty for an unbound volume."""
+    """Return the claim to which a volume is bound: ``namespace/name``.
+
+    The result is empty for an unbound volume.
+    """
     reference = _spec(document).get("claimRef")
     return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference is not None else ""
 
 
 def storage_class(document: View) -> str:
-    """Return the storage class of a volume or a claim; the old annotation has precedence over the field."""
+    """Return the storage class of a volume or a claim.
+
+    The old annotation has precedence over the field.
+    """
     annotations = document["metadata"].get("annotations") or {}
     old: str | None = annotations.get("volume.beta.kubernetes.io/storage-class")
     return old if old is not None else _spec(document).get("storageClassName") or ""
 
 
 def attributes_class(document: View) -> str:
-    """Return the VolumeAttributesClass of a volume or a claim; ``<unset>`` if the field is absent."""
+    """Return the VolumeAttributesClass of a volume or a claim.
+
+    Return ``<unset>`` if the field is absent.
+    """
     found: str | None = _spec(document).get("volumeAttributesClassName")
     return UNSET if found is None else found
 
@@ -659,7 +683,10 @@ storage_capacity, republishes = driver_flag("storageCapacity"), driver_flag("req
 
 
 def token_audiences(document: View) -> str:
-    """Return the audiences of the tokens that a CSI driver requests; ``<unset>`` if the field is absent."""
+    """Return the audiences of the tokens that a CSI driver requests.
+
+    Return ``<unset>`` if the field is absent.
+    """
     requests = _spec(document).get("tokenRequests")
     return UNSET if requests is None else ",".join(one.get("audience", "") for one in requests)
 
@@ -767,12 +794,18 @@ def queues(document: View) -> int | str:
 
 
 def hand_size(document: View) -> int | str:
-    """Return the hand size of a priority level, the number of queues for one flow; ``<none>`` without queuing."""
+    """Return the hand size of a priority level, the number of queues for one flow.
+
+    Return ``<none>`` without queuing.
+    """
     return _setting(_queuing(document), "handSize")
 
 
 def queue_limit(document: View) -> int | str:
-    """Return the maximum number of requests in one queue of a priority level; ``<none>`` without queuing."""
+    """Return the maximum number of requests in one queue of a priority level.
+
+    Return ``<none>`` without queuing.
+    """
     return _setting(_queuing(document), "queueLengthLimit")
 
 

@@ -194,7 +194,10 @@ def _part_of(new: Document, old: View, spec: Document) -> Document:
 
 
 def default_daemon_set(document: Document) -> None:
-    """Add the annotation that counts template changes; upstream's internal type has a field for this count."""
+    """Add the annotation that counts template changes.
+
+    Upstream's internal type has a field for this count.
+    """
     annotations = document["metadata"].get("annotations") or {}
     if _TEMPLATE_GENERATION not in annotations:
         document["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: "0"}

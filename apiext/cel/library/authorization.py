@@ -1,6 +1,7 @@
-"""CEL functions of the authorizer: a chain of calls that ends with ``check`` (upstream: library/authz.go).
+"""CEL functions of the authorizer: a chain of calls that ends with ``check``.
 
-Only admission passes the authorizer as a variable; validation rules of definitions cannot use it.
+Upstream: library/authz.go. Only admission passes the authorizer as a variable; validation rules of definitions cannot
+use it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,7 @@
-"""CEL functions for JSON patches; only environments with the extension for JSON patches have them."""
+"""CEL functions for JSON patches.
+
+Only environments with the extension for JSON patches have them.
+"""
 
 from apiext.cel.costs import COPY
 from apiext.cel.overloads import Library, row

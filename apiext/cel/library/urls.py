@@ -72,7 +72,10 @@ class _Refused(ValueError):
 
 
 def parse(text: str, request: bool = True) -> Url:
-    """Parse a URL; for a ``request`` it must be an absolute URL, an absolute path or ``*``. Raise _Refused."""
+    """Parse a URL; for a ``request`` it must be an absolute URL, an absolute path or ``*``.
+
+    Raise _Refused.
+    """
     body, _, fragment = (text, "", "") if request else text.partition("#")
     try:
         if not text and request:

@@ -94,7 +94,10 @@ def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
 
 @contextmanager
 def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
-    """Create missing namespaces, and delete these at the end; do nothing if the server has no namespaces."""
+    """Create missing namespaces, and delete these at the end.
+
+    Do nothing if the server has no namespaces.
+    """
     made = []
     if api.get(NAMESPACES).status == 200:
         for name in names:
@@ -120,9 +123,10 @@ def _is_ending(api: Client, name: str) -> bool:
 
 
 def _finalize(api: Client, names: Sequence[str]) -> bool:
-    """Wait until a controller has finished the deletion of namespaces; if none does, finish it here.
+    """Wait until a controller has finished the deletion of namespaces.
 
-    Return whether a controller has finished it. kube-apiserver without kube-controller-manager has no such controller.
+    If none does, finish it here. Return whether a controller has finished it. kube-apiserver without
+    kube-controller-manager has no such controller.
     """
     if patient(lambda: not any(_is_ending(api, name) for name in names), _CONTROLLER):
         return True

@@ -48,7 +48,10 @@ for _name, (_pattern, _first) in _PLAIN_SCALARS.items():
 
 
 def normalise(played: Played) -> list[dict[str, Any] | None]:
-    """Return the answers of a run in the form of the recordings; None for a step without an answer."""
+    """Return the answers of a run in the form of the recordings.
+
+    Return None for a step without an answer.
+    """
     answers = _Answers(played)
     steps = played.scenario.steps
     parsed = [
@@ -318,7 +321,10 @@ class _Answers:
 
 
 def _managers(played: Played, sent: str) -> set[str]:
-    """Return the names of field managers that clients used; all other managers are the server's own."""
+    """Return the names of field managers that clients used.
+
+    All other managers are the server's own.
+    """
     agents = [USER_AGENT, *((step.get("headers") or {}).get("User-Agent", "") for step in played.scenario.steps)]
     named = re.findall(r"fieldManager=([^&\s]*)", sent) + re.findall(r'"manager":"([^"]*)"', sent)
     return {agent.split("/")[0] for agent in agents} | set(named)

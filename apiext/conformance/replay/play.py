@@ -33,7 +33,10 @@ _STEP_OF_PATH = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 @dataclass
 class Reply:
-    """An unprocessed answer; ``events`` are the collected events of a watch, ``stream`` marks an opened watch."""
+    """An unprocessed answer.
+
+    ``events`` are the collected events of a watch, ``stream`` marks an opened watch.
+    """
 
     status: int
     headers: dict[str, Any] = field(default_factory=dict)
@@ -330,7 +333,10 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 
 
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return a client with only these headers and any number of connections; ``tls`` is its context for https."""
+    """Return a client with only these headers and any number of connections.
+
+    ``tls`` is its context for https.
+    """
     return aiohttp.ClientSession(
         # force_close: else the server may close a kept connection just before the client uses it
         connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),

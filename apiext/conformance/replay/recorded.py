@@ -80,7 +80,10 @@ class Scenario:
         return sorted(shown - open_)
 
     def excuse(self, index: int) -> str | None:
-        """Return the recorded reason why a server may answer a step differently, None if there is none."""
+        """Return the recorded reason why a server may answer a step differently.
+
+        Return None if there is none.
+        """
         return self.steps[index].get("differs") or self.differs
 
 
@@ -100,7 +103,10 @@ def _decisions() -> list[dict[str, Any]]:
 
 
 def decision(status: int, text: str) -> dict[str, Any] | None:
-    """Return the row of decided.yaml for an answer with this status and text, None if there is none."""
+    """Return the row of decided.yaml for an answer with this status and text.
+
+    Return None if there is none.
+    """
     if status not in {one["status"] for one in _decisions()}:
         return None
     try:

@@ -41,7 +41,10 @@ def allow(_: Review) -> Review:
 
 
 def deny(message: str = "", **status: Any) -> Answer:
-    """Return the function that denies a request; ``status`` are fields of the Status in the response."""
+    """Return the function that denies a request.
+
+    ``status`` are fields of the Status in the response.
+    """
     result = {**({"message": message} if message else {}), **status}
     return lambda _: {"allowed": False, **({"status": result} if result else {})}
 
@@ -231,7 +234,10 @@ def fixtures(said: Answer = allow) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a webhook with an answer for each path in another process; yield the function path → clientConfig."""
+    """Run a webhook with an answer for each path in another process.
+
+    Yield the function path → clientConfig.
+    """
     ours, theirs = multiprocessing.get_context("fork").Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)
     process.start()

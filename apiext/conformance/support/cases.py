@@ -1,4 +1,7 @@
-"""Load tables of cases: YAML lists in the directory of the tests; each row is a case with a name."""
+"""Load tables of cases: YAML lists in the directory of the tests.
+
+Each row is a case with a name.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def read(path: Path) -> Any:
 
 
 def load(test_file: str, name: str) -> list[Case]:
-    """Return the cases of ``cases/<name>.yaml`` in the directory of a test. Raise ValueError for a duplicate name."""
+    """Return the cases of ``cases/<name>.yaml`` in the directory of a test.
+
+    Raise ValueError for a duplicate name.
+    """
     path = Path(test_file).parent / "cases" / f"{name.removesuffix('.yaml')}.yaml"
     rows = [Case(row) for row in read(path)]
     names = [row["name"] for row in rows]
@@ -42,7 +48,10 @@ def load(test_file: str, name: str) -> list[Case]:
 
 
 def at(document: Any, path: str) -> Any:
-    """Return the value at a path of names and indices that are joined by dots; None without a value."""
+    """Return the value at a path of names and indices that are joined by dots.
+
+    Return None without a value.
+    """
     for step in path.split("."):
         if isinstance(document, list):
             document = document[int(step)] if int(step) < len(document) else None

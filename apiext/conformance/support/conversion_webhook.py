@@ -209,7 +209,10 @@ class CronTabs:
     group: str
 
     def path(self, version: str, name: str = "", namespace: str = "default") -> str:
-        """Return the path of a collection or an object; an empty namespace stands for all namespaces."""
+        """Return the path of a collection or an object.
+
+        An empty namespace stands for all namespaces.
+        """
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/apis/{self.group}/{version}{inside}/crontabs" + (f"/{name}" if name else "")
 
@@ -227,7 +230,10 @@ class CronTabs:
 
 
 def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definition: Any) -> CronTabs:
-    """Define CronTabs with a conversion webhook in a new group; wait until the definition is established."""
+    """Define CronTabs with a conversion webhook in a new group.
+
+    Wait until the definition is established.
+    """
     group = fresh_group()
     establish(api, crontab_definition(group, hook.client_config(path), **definition))
     return CronTabs(api, group)
@@ -235,7 +241,10 @@ def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definit
 
 @contextmanager
 def in_another_process(convert: Convert = renamed) -> Iterator[tuple[dict[str, Any], Callable[[], int]]]:
-    """Run a webhook in another process; yield its clientConfig, and a function that returns its number of reviews."""
+    """Run a webhook in another process.
+
+    Yield its clientConfig, and a function that returns its number of reviews.
+    """
     ours, theirs = multiprocessing.Pipe()
     with tempfile.TemporaryDirectory() as directory:
         process = multiprocessing.Process(target=_serve, args=(Path(directory), convert, theirs), daemon=True)

@@ -83,7 +83,10 @@ class Watch:
         yield from self._response
 
     def next(self, *kinds: str) -> dict[str, Any]:
-        """Return the next event of one of these types, or any event. Raise AssertionError at the end of the watch."""
+        """Return the next event of one of these types, or any event.
+
+        Raise AssertionError at the end of the watch.
+        """
         for event in self:
             if not kinds or event["type"] in kinds:
                 return event

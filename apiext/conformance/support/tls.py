@@ -58,7 +58,10 @@ def authority(common: str = "webhook-test-ca") -> TestAuthority:
 
 
 def numbered(serial: int) -> bytes:
-    """Return a certificate (DER) with a serial number from -128 to 127. The certificate's signature is invalid."""
+    """Return a certificate (DER) with a serial number from -128 to 127.
+
+    The certificate's signature is invalid.
+    """
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     name, day = _name("numbered"), timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)

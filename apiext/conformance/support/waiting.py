@@ -22,11 +22,11 @@ class TooLate(AssertionError):
 
 
 def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
-    """Return the first true value of ``condition``; with ``within`` 0, it must be true immediately.
+    """Return the first true value of ``condition``.
 
-    Raise TooLate if the condition becomes true after more than ``within`` seconds. Raise AssertionError if it is still
-    false after PATIENCE seconds, or ``within`` seconds if this is more, or at once if ``within`` is 0. A busy machine
-    gets more seconds.
+    With ``within`` 0, it must be true immediately. Raise TooLate if the condition becomes true after more than
+    ``within`` seconds. Raise AssertionError if it is still false after PATIENCE seconds, or ``within`` seconds if this
+    is more, or at once if ``within`` is 0. A busy machine gets more seconds.
     """
     began = time.monotonic()
     if found := condition():
@@ -40,7 +40,10 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
 
 
 def patient(condition: Callable[[], bool], seconds: float) -> bool:
-    """Return whether ``condition`` becomes true within ``seconds``; a busy machine gets more seconds."""
+    """Return whether ``condition`` becomes true within ``seconds``.
+
+    A busy machine gets more seconds.
+    """
     end = time.monotonic() + seconds * busy()
     while not condition():
         if time.monotonic() > end:
@@ -50,13 +53,19 @@ def patient(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def prompt(took: float, limit: float, what: str = "it") -> None:
-    """Raise TooLate if ``took`` exceeds the ``limit`` in seconds; a busy or slow machine gets a higher limit."""
+    """Raise TooLate if ``took`` exceeds the ``limit`` in seconds.
+
+    A busy or slow machine gets a higher limit.
+    """
     if took > limit and took > limit * (crowd := busy() * slow()):
         raise TooLate(f"{what}: {took:.3f} s, the limit is {limit:g} s x {crowd:.1f} for the busy machine")
 
 
 def pause(seconds: float) -> None:
-    """Sleep. Use this function only to test time itself, such as a kill at a random time, or a recorded pause."""
+    """Sleep.
+
+    Use this function only to test time itself, such as a kill at a random time, or a recorded pause.
+    """
     _never.wait(seconds)
 
 

@@ -28,9 +28,10 @@ Step = Callable[[Attributes, Document, ObjectLookup], Awaitable[None]]
 
 
 class Row(NamedTuple):
-    """A plug-in: the operations, resources and subresources that it applies to, and the names of its functions.
+    """A plug-in: the writes that it applies to, and the names of its functions.
 
-    ``module`` is the module in apiext.admission that has these functions.
+    ``operations``, ``resources`` and ``subresources`` select the writes. ``module`` is the module in apiext.admission
+    that has these functions.
     """
 
     operations: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""One call of one webhook: matching, the request, and the handling of its response or failure (ADM-005…012).
+"""One call of one webhook: matching, request, and handling of its response or failure.
 
-A Form (attributes.py) is the group and version in which a plug-in receives a write.
+See ADM-005…012. A Form (attributes.py) is the group and version in which a plug-in receives a write.
 """
 
 import asyncio
@@ -45,7 +45,10 @@ DEADLINE_EXCEEDED = "request did not complete within requested timeout"
 
 
 class Failed(Exception):
-    """The call of a webhook failed, or its response is invalid; metrics have ``code`` as a label."""
+    """The call of a webhook failed, or its response is invalid.
+
+    Metrics have ``code`` as a label.
+    """
 
     def __init__(self, name: str, reason: str, code: int = 503) -> None:
         super().__init__(f'failed calling webhook "{name}": {reason}')
@@ -69,7 +72,7 @@ def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
 
 
 def is_review(attributes: Attributes) -> bool:
-    """Report whether webhooks and policies skip the write because it is a review of access or of a token.
+    """Report whether the write is an access or token review, which webhooks and policies skip.
 
     A webhook that denies reviews could lock out all clients (KEP-5793; upstream:
     pkg/kubeapiserver/admission/exclusion). Webhooks and policies do apply to a TokenRequest.
@@ -248,7 +251,7 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 
 
 class Observed:
-    """Measures one call of a webhook, from the creation of this object to ``passed`` or ``failed``."""
+    """Measures one call of a webhook, from ``__init__`` to ``passed`` or ``failed``."""
 
     __slots__ = ("_began", "_hook", "_operation", "_services", "_type")
 

@@ -33,7 +33,10 @@ class OutOfBudget(Exception):
 def expression_variables(
     attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
 ) -> dict[str, Any]:
-    """Return the variables of expressions for a write in a Form; the caller adds params and the namespace."""
+    """Return the variables of expressions for a write in a Form.
+
+    The caller adds params and the namespace.
+    """
     asked = Question(
         group=attributes.resource.group,
         resource=attributes.resource.resource,
@@ -60,7 +63,10 @@ def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
 
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the request of an AdmissionReview without uid and objects; empty optional fields are absent (ADM-007)."""
+    """Return the request of an AdmissionReview without uid and objects (ADM-007).
+
+    Empty optional fields are absent.
+    """
     found: dict[str, Any] = {**_kinds_and_resources(attributes.resource.resource, form, attributes.form)}
     if attributes.subresource:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
@@ -90,7 +96,10 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 @lru_cache(limits.FORMS_SEEN)
 def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
-    """Return kind and resource in the Form that a webhook or policy matches, and those of the request."""
+    """Return kind and resource in the matched Form, and kind and resource of the request.
+
+    ``form`` is the Form that a webhook or policy matches, ``own`` is the Form of the request.
+    """
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
         "resource": {"group": form.group, "version": form.version, "resource": plural},
@@ -100,10 +109,11 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 
 
 class Budget:
-    """The remaining budget of several expressions, such as the match conditions of one webhook or policy.
+    """The remaining budget that several expressions share.
 
-    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still read or create.
-    In a thread, ``longest`` limits the elements that they may still visit without allocating memory.
+    These are, for example, the match conditions of one webhook or policy. ``left`` is in CEL cost units. ``effort`` is
+    the number of elements that the expressions may still read or create. In a thread, ``longest`` limits the elements
+    that they may still visit without allocating memory.
     """
 
     __slots__ = ("effort", "left", "longest")
@@ -121,9 +131,10 @@ class Budget:
 
 
 async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
-    """Evaluate an expression on the event loop; beyond a small budget, evaluate it again in a thread.
+    """Evaluate an expression on the event loop, or in a thread if it exceeds a small budget.
 
-    An expression whose code is large and not yet generated is evaluated only in a thread. Raises OutOfBudget.
+    The evaluation in the thread starts from the beginning. An expression whose code is large and not yet generated is
+    evaluated only in a thread. Raises OutOfBudget.
     """
     run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
     max_cost = min(budget.left, PER_CALL_LIMIT)
@@ -155,7 +166,10 @@ def fault_of(text: str, found: Evaluation) -> str:
 
 
 class Conditions:
-    """The compiled match conditions of a webhook or policy: (name, expression, program or compilation error)."""
+    """The compiled match conditions of a webhook or policy.
+
+    ``programs`` has (name, expression, program or compilation error) for each condition.
+    """
 
     __slots__ = ("_ignore", "_kind", "_name", "programs")
 

@@ -1,6 +1,7 @@
-"""Matching of writes and hooks (webhooks and policies): rules, scope, selectors, equivalent resources (ADM-005).
+"""Matching of writes and hooks: rules, scope, selectors, equivalent resources (ADM-005).
 
-A Form says in which group and version a hook receives the objects of a write (see attributes.py).
+Hooks are webhooks and policies. A Form says in which group and version a hook receives the objects of a write (see
+attributes.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence

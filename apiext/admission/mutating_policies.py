@@ -26,7 +26,7 @@ _INVALID = "Invalid"
 
 
 class MutatingPolicies(Policies[Mutations]):
-    """The plug-in: mutates the object with the policies that have a binding, one after the other."""
+    """Plug-in that mutates the object with each policy that has a binding, one after the other."""
 
     __slots__ = ()
     name = "MutatingAdmissionPolicy"
@@ -146,7 +146,10 @@ class _Round:
         return cast(Document, document)
 
     async def _prune(self) -> None:
-        """Prune and coerce the object in the version of the request; called once, after all mutations of the round."""
+        """Prune and coerce the object in the version of the request.
+
+        Called once, after all mutations of the round.
+        """
         policy_run, attributes, new = self._policy_run, self._policy_run.attributes, self._new
         own, definition = attributes.form.api_version, attributes.definition
         assert attributes.served is not None
@@ -161,7 +164,10 @@ class _Round:
         )
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
-        """Return the 403 with the message and reason of the first denial, and with all denials as causes."""
+        """Return the 403 with the message and reason of the first denial.
+
+        Its causes are all denials.
+        """
         texts = [_text(denial) for denial in denials]
         error = self._policy_run.denied(texts)
         error.message = texts[0]

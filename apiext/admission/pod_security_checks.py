@@ -16,7 +16,7 @@ _NONE: View = {}
 
 
 class Violation(NamedTuple):
-    """A failed check: the reason, and a detail text that names the bad values and their containers."""
+    """A failed check: its reason, and a detail that names the bad values and their containers."""
 
     reason: str
     detail: str
@@ -110,7 +110,10 @@ def _named(containers: Sequence[str]) -> str:
 
 
 def _setters(pod: bool, containers: Sequence[str]) -> str:
-    """Return the text that names the objects with a bad value: the pod, some containers, or pod and containers."""
+    """Return the text that names the objects with a bad value.
+
+    These are the pod, some containers, or both.
+    """
     return " and ".join([*(["pod"] if pod else []), *([_named(containers)] if containers else [])])
 
 

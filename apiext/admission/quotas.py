@@ -1,4 +1,4 @@
-"""ResourceQuota: add a write to the usage of the quotas of its namespace, before the object is stored.
+"""ResourceQuota: charge a write to the quotas of its namespace before the object is stored.
 
 Upstream: apiserver/pkg/admission/plugin/resourcequota. The plug-in charges a quota: it writes the quota's new usage
 into its status, with a check of the revision that it has read. So two writers never use the same remaining amount. A
@@ -62,7 +62,7 @@ class Charge:
 
 
 class _Change(NamedTuple):
-    """A quota to charge: its entry, its uid, its new usage, and the amounts that this write adds."""
+    """A quota to charge: its entry, uid and new usage, and the amounts that this write adds."""
 
     entry: Entry
     uid: str
@@ -95,7 +95,7 @@ class ResourceQuota:
         return not self._empty and operation in ("CREATE", "UPDATE") and resource not in _IGNORED
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Make the plug-in call ``changed`` when the first quota is created, and after the last quota is deleted."""
+        """Let the plug-in call ``changed`` when the first quota is created or the last is deleted."""
         self._followers.append(changed)
 
     def pending(self, namespace: str) -> list[Charge]:

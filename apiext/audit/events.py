@@ -390,7 +390,10 @@ def _bare(document: Any) -> Any:
 
 
 def response_status(code: int, status: View | None = None) -> dict[str, Any]:
-    """Return the responseStatus of an event: the code, and the fields of a Status that upstream records."""
+    """Return the responseStatus of an event: the code, and some fields of a Status.
+
+    The fields are those that upstream records.
+    """
     found: dict[str, Any] = {"metadata": {}}
     if status is not None:
         found |= {name: status[name] for name in ("status", "message", "reason") if status.get(name)}

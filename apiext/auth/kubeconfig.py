@@ -16,7 +16,10 @@ NAME = "apiext"
 
 
 class Access(Struct, frozen=True):
-    """Access to a server: its URL, its authority (PEM), and a token or a client certificate with its key (PEM)."""
+    """Access to a server: its URL, its authority, and a token or client certificate with key.
+
+    Authority, certificate and key are in PEM.
+    """
 
     server: str
     ca: bytes = b""

@@ -1,4 +1,7 @@
-"""The serving certificate of a running server: renewal of the server's own certificate, and warnings before expiry."""
+"""The serving certificate of a running server: renewal, and warnings before expiry.
+
+Only the server's own certificate is renewed.
+"""
 
 import logging
 from collections.abc import Callable
@@ -75,7 +78,10 @@ class ServingCertificate:
         return str(self.current.certificate), str(self.current.key)
 
     def renew(self) -> None:
-        """Replace the server's own certificate if it is due; warn of certificates that expire soon, once a day."""
+        """Replace the server's own certificate if it is due, and warn of a coming expiry.
+
+        Warn once a day of certificates that expire soon.
+        """
         found, at = self.current, self._clock()
         if not self._renews:
             return
@@ -100,7 +106,10 @@ class ServingCertificate:
             call(self.current)
 
     def fault(self) -> str:
-        """Return an error once the serving certificate has expired, since no client can verify it; else empty."""
+        """Return an error once the serving certificate has expired, else an empty string.
+
+        No client can verify an expired certificate.
+        """
         end = self.current.ends
         return f"the serving certificate has expired at {end}" if end is not None and self._clock() > end else ""
 

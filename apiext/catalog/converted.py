@@ -77,7 +77,7 @@ class NeedsConversion(Exception):
 
     @property
     def lookup(self) -> "Lookup":
-        """The Lookup that searches the cache for conversions of other stored bytes to the same version."""
+        """The Lookup that finds cached conversions of other stored bytes to the same version."""
         return no_lookup
 
 
@@ -181,10 +181,10 @@ class Conversions:
 
 
 class _Bound:
-    """The order and size of all cached conversions, to evict the oldest above limits.CONVERTED_BYTES.
+    """The order and size of all cached conversions, to evict the oldest over the limit.
 
-    The newest conversion is never evicted. The references are weak, so that the conversions of a deleted definition are
-    freed with their cache.
+    The limit is limits.CONVERTED_BYTES. The newest conversion is never evicted. The references are weak, so that the
+    conversions of a deleted definition are freed with their cache.
     """
 
     __slots__ = ("_bytes", "_held")

@@ -1,4 +1,7 @@
-"""Cache of the offsets for the resourceVersion in stored JSON, so that reads can send this JSON undecoded."""
+"""Cache of the offsets for the resourceVersion in stored JSON.
+
+With such an offset, a read can send the stored JSON undecoded.
+"""
 
 import re
 from collections import deque
@@ -73,11 +76,17 @@ class Splices:
         return [*map(self._places.get, hashes)]
 
     def has(self, raw: bytes) -> bool:
-        """Report whether a read of these bytes needs only to insert the resourceVersion; False means "unknown"."""
+        """Report whether a read of these bytes needs only to insert the resourceVersion.
+
+        False means "unknown".
+        """
         return hash(raw) in self._places
 
 
 def splice(raw: bytes, place: int, revision: int) -> bytes:
-    """Return stored bytes with the resourceVersion inserted at this offset, without the final newline."""
+    """Return stored bytes with the resourceVersion inserted at this offset.
+
+    A final newline of the stored bytes is dropped.
+    """
     end = -1 if raw.endswith(b"\n") else len(raw)
     return b"".join((raw[:place], b'"resourceVersion":"', str(revision).encode(), b'",', raw[place:end]))

@@ -92,7 +92,10 @@ class ObjectOf(Node, eq=False):
 
 
 class Fold(Node, eq=False):
-    """The expansion of a macro such as ``all``: a loop over a list or map, whose steps compute an accumulator."""
+    """The expansion of a macro such as ``all``: a loop over a list or map.
+
+    Its steps compute an accumulator.
+    """
 
     over: Node
     var: str

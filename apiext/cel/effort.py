@@ -65,12 +65,15 @@ def begin(most: int, limit: _Limit) -> None:
 
 
 def rest(most: int = limits.MAX_ELEMENTS) -> None:
-    """Give this thread a new budget for work outside an evaluation, such as a compilation: ``most`` elements."""
+    """Give this thread a new budget of ``most`` elements for work outside an evaluation.
+
+    Such work is, for example, a compilation.
+    """
     begin(most, _Effort.limit)
 
 
 def left() -> int:
-    """Return the number of elements that the last evaluation of this thread could still have touched."""
+    """Return how many more elements the last evaluation of this thread could have touched."""
     return max(_effort.left, 0)
 
 

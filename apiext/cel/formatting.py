@@ -1,4 +1,4 @@
-"""Replace the clauses of a format string, such as ``%.2f``, as CEL's function ``format`` does."""
+"""Replace the clauses of a format string, such as ``%.2f``, as CEL's ``format`` does."""
 
 import math
 import re
@@ -54,7 +54,10 @@ class FormatError(ValueError):
 
 
 class Arguments(Protocol):
-    """The arguments of ``format``: values during the evaluation, or nodes during the check of types."""
+    """The arguments of CEL's function ``format``.
+
+    These are values during the evaluation, and nodes during the check of types.
+    """
 
     def clause(self, kind: str, precision: int, index: int) -> str:
         """Return the formatted argument of a clause, or "" during the check of types.
@@ -147,7 +150,10 @@ class _Values:
 
 
 def format_text(text: str, values: Value) -> Value:
-    """Return a string with its clauses replaced by values, or a fault with the text of the FormatError."""
+    """Return a string with its clauses replaced by values.
+
+    On a FormatError, return a fault with its text.
+    """
     try:
         return read_clauses(text, _Values(values))
     except FormatError as wrong:
@@ -239,7 +245,10 @@ def _scientific(value: Value, precision: int) -> str:
 
 
 def localized(number: float, kind: str, precision: int) -> str:
-    """Return a number as Go's printer for en_US writes it: ``1,234.500000``, or ``1.234500×10⁰³`` for kind "e"."""
+    """Return a number as Go's printer for en_US writes it, such as ``1,234.500000``.
+
+    For the kind "e", an example is ``1.234500×10⁰³``.
+    """
     if math.isnan(number):
         return "NaN"
     if number in (float("inf"), float("-inf")):

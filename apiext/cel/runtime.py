@@ -20,7 +20,10 @@ World = tuple[Mapping[str, Declared], frozenset[str]]
 
 
 class Unhandled(Exception):
-    """The error of a case that generated code cannot handle; the interpreter then evaluates the expression."""
+    """The error of a case that generated code cannot handle.
+
+    The interpreter then evaluates the expression.
+    """
 
 
 class Reached(Exception):

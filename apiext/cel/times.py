@@ -63,7 +63,10 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
 
 @_cached
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
-    """Return (nanoseconds since 1970, seconds east of UTC) of a text in Go's time.RFC3339 layout, or None."""
+    """Return the time in a text of Go's time.RFC3339 layout, or None if it is invalid.
+
+    The time is (nanoseconds since 1970, seconds east of UTC).
+    """
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
@@ -177,7 +180,10 @@ _BOUNDS = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59
 
 
 def refusal_of_date_time(text: str) -> str:
-    """Return the error text of an invalid date-time in data: the error of the last layout that upstream tries."""
+    """Return the error text of an invalid date-time in data.
+
+    The error is that of the last layout that upstream tries.
+    """
     return _refusal(text, "2006-01-02T15:04:05", (*_DATE, *_CLOCK))
 
 
@@ -318,7 +324,10 @@ def _offset_of_name(seconds: int, zone: str) -> int | str:
 
 
 def time_quote(text: str) -> str:
-    """Quote a text as Go's time package does in errors: with hex escapes for bytes below 0x20 and above 0x7f."""
+    """Quote a text as Go's time package does in errors.
+
+    Bytes below 0x20 and above 0x7f become hex escapes.
+    """
     spend_text(len(text))
     take_time(len(text) * 2)
     return '"' + "".join(map(_time_character, text)) + '"'

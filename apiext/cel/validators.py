@@ -1,4 +1,7 @@
-"""Report invalid literals: durations, times, patterns, mixed lists and maps, and formats with wrong arguments."""
+"""Report invalid literals in CEL expressions.
+
+These are invalid durations, times and patterns, mixed lists and maps, and formats with wrong arguments.
+"""
 
 from apiext.cel.ast import Call, ListOf, Literal, MapOf, Node, children
 from apiext.cel.checker import Checked
@@ -13,9 +16,10 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 
 
 def validate(checked: Checked, issues: Issues) -> None:
-    """Report the invalid literals of an expression: inner nodes before outer nodes, calls of ``format`` last.
+    """Report the invalid literals of an expression.
 
-    Lists and maps inside a call of ``format`` may contain values of different types.
+    Inner nodes are reported before outer nodes, calls of ``format`` last. Lists and maps inside a call of ``format``
+    may contain values of different types.
     """
     formats: list[Call] = []
     for node, exempt in _inside_out(checked.root):

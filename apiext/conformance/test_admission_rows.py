@@ -21,7 +21,10 @@ NAMESPACES = "/api/v1/namespaces"
 
 
 def prepared(api: Client, case: dict[str, Any]) -> str:
-    """Return the name of a new namespace with the labels and objects of a case, and a default service account."""
+    """Return the name of a new namespace with the labels and objects of a case.
+
+    The namespace also has a default service account.
+    """
     name = f"a-{secrets.token_hex(4)}"
     api.post(NAMESPACES, {"metadata": {"name": name, "labels": case.get("labels") or {}}}).expect(201)
     account = api.post(f"{NAMESPACES}/{name}/serviceaccounts", {"metadata": {"name": "default"}})

@@ -1,4 +1,7 @@
-"""Built-in objects: deletion with their namespace or owner, definitions in their groups, selectors of names."""
+"""Deletion of built-in objects, definitions in their groups, and selectors of names.
+
+Built-in objects are deleted with their namespace or owner.
+"""
 
 from __future__ import annotations
 

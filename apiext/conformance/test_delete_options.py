@@ -1,4 +1,4 @@
-"""Options of a delete in the body or the query: grace period, propagation policy, preconditions."""
+"""Options of a delete in body or query: grace period, propagation policy, preconditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists: all pages show one revision, selectors select objects, and large answers are compressed."""
+"""Lists: all pages show one revision, selectors apply, and large answers are compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fields of built-in kinds, and paths such as pods/exec, in OpenAPI documents: tables of kube-apiserver's answers."""
+"""Fields of built-in kinds, and paths such as pods/exec, in OpenAPI documents.
+
+The tables contain kube-apiserver's answers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ CONNECTIONS = [Case(row) for row in read(Path(__file__).with_name("openapi_conne
 
 
 def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema, merged with the type that its ``$ref`` or single ``allOf`` references, if it has one."""
+    """Return a schema, merged with the type that its ``$ref`` or single ``allOf`` references.
+
+    A schema without such a reference is returned as it is.
+    """
     only = schema.get("allOf", [])
     target = schema.get("$ref") or (only[0].get("$ref") if len(only) == 1 else None)
     return {**types[target.rpartition("/")[2]], **schema} if target else schema

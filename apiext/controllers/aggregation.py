@@ -119,7 +119,10 @@ class Aggregation:
             await self._apply(name, role.uid, wanted)
 
     async def _selected_rules(self, name: str, role: _Role) -> tuple[Rule, ...]:
-        """Return the rules of all selected roles without duplicates, in the order of selectors, then of role names."""
+        """Return the rules of all selected roles without duplicates.
+
+        They are in the order of the selectors, then of the role names.
+        """
         found: dict[Rule, None] = {}
         for selector in role.selectors:
             for other in sorted(self._roles):

@@ -375,9 +375,9 @@ class Migrations:
         return set_condition(document, wanted, self._verbs.clock())
 
     async def _fail_if_old(self, migration: _Migration, message: str) -> None:
-        """Fail a migration of an unserved resource if the migration is older than limits.MIGRATE_WAIT seconds.
+        """Fail a migration of an unserved resource after limits.MIGRATE_WAIT seconds.
 
-        Else retry when the migration has this age.
+        Retry a younger migration when it has this age.
         """
         age = (time.parse(self._verbs.clock()) - time.parse(migration.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:

@@ -36,12 +36,18 @@ class _Run:
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether this run has processed the definition, or has passed its place in the order of ``Due``."""
+        """Report whether this run has processed the definition or has passed its place.
+
+        The place is that in the order of ``Due``.
+        """
         late, revision, name = due
         return name in self._processed or revision <= self._processed_up_to[late]
 
     def record_change(self, due: Due) -> None:
-        """Record a change of a definition that this run has passed, so that only the next run processes it again."""
+        """Record a change of a definition that this run has passed.
+
+        Then only the next run processes the definition again.
+        """
         if self.has_passed(due):
             self._processed.add(due[2])
 
@@ -153,7 +159,10 @@ class Naming:
         heappush(self._queues.setdefault(group, []), due)
 
     def _next(self, group: str, run: _Run) -> Due | None:
-        """Remove the next definition to decide from the queue of a group, and return it; None if there is none."""
+        """Remove and return the next definition to decide from the queue of a group.
+
+        Return None if there is none.
+        """
         queue = self._queues.get(group, [])
         while queue:
             due = heappop(queue)

@@ -124,7 +124,10 @@ class Controllers:
         self._emptying.start(group, self._namespaces.terminating)
 
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Wait also for ``settled()`` each time before this worker publishes its revision (worker_progress.py)."""
+        """Wait also for ``settled()`` each time before this worker publishes its revision.
+
+        See worker_progress.py.
+        """
         if self.serving.peers is not None:
             self.serving.peers.add_settled(settled)
 
@@ -205,22 +208,25 @@ class Controllers:
             self._start(Aggregation(verbs, roles.wait_done), group)
 
     def start_first_objects(self, group: asyncio.TaskGroup, objects: FirstObjects) -> None:
-        """Start the controller of the service, the endpoints and the configmap that this server creates."""
+        """Start the controller of the service, endpoints and configmap that this server creates."""
         self._start(objects, group)
 
     def has_roles(self) -> bool:
-        """Report whether the default cluster roles exist or are not needed; False before ``start_roles``."""
+        """Report whether the default cluster roles exist or are not needed.
+
+        Return False before ``start_roles``.
+        """
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:
-        """Report whether the server has compiled the definitions of the start, as readiness requires (HLT-003).
+        """Report whether the server has compiled the definitions of the start (HLT-003).
 
-        Return False while definitions wait for a KMS plug-in.
+        Readiness requires this. Return False while definitions wait for a KMS plug-in.
         """
         return self.serving.synced() and not self._definitions.collection.state.lacking()
 
     def filled(self) -> bool:
-        """Report whether the initial collections are filled, or the initialization timeout has passed."""
+        """Report whether initial collections are filled, or the initialization timeout has passed."""
         return self._store.fills.complete
 
     async def wait_synced(self) -> None:

@@ -203,7 +203,10 @@ def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: b
 
 
 def _is_crowded(raw: bytes) -> bool:
-    """Report whether JSON has too many objects and arrays to decode them at once, which blocks other threads."""
+    """Report whether JSON has too many objects and arrays to decode them at once.
+
+    Such decoding blocks other threads.
+    """
     return (
         len(raw) > documents_limits.MAX_CONTAINERS
         and raw.count(b"{") + raw.count(b"[") > documents_limits.MAX_CONTAINERS
@@ -368,7 +371,7 @@ def _identity_fault(original: View, given: View) -> str:
 
 
 def _restored(original: View, given: View) -> Document:
-    """Return the metadata of the original with the labels and annotations of the converted object (VER-007)."""
+    """Return the original metadata with the converted labels and annotations (VER-007)."""
     if "metadata" not in given:
         raise ValueError("missing metadata in converted object")
     answered = given["metadata"]

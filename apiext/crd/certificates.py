@@ -1,6 +1,7 @@
-"""Parse certificates (X.509 in DER) as Go's crypto/x509 does, in its order and with its error texts.
+"""Parse certificates (X.509 in DER) like Go's crypto/x509, with its error texts.
 
-Existing libraries for certificates are stricter or more lenient in some checks, and may change with each release.
+The checks run in Go's order. Existing libraries for certificates are stricter or more lenient in some checks, and may
+change with each release.
 """
 
 import re

@@ -42,5 +42,8 @@ def separated(members: Iterable[bytes]) -> list[bytes]:
 
 
 def joined(members: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return the members of a JSON object without its braces, from pairs of name and encoded value."""
+    """Return the members of a JSON object without its braces.
+
+    ``members`` are pairs of name and encoded value.
+    """
     return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members)

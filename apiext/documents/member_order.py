@@ -20,7 +20,7 @@ _PRIME = 2**256 - 189
 
 
 def in_order_of_members(raw: bytes, notes: list[str]) -> list[str]:
-    """Sort notes about unknown and duplicate fields by the position of their fields in the JSON text.
+    """Sort notes about unknown and duplicate fields by the position of the fields in the JSON.
 
     A note whose field is not found follows all other notes.
     """

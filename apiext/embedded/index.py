@@ -29,7 +29,10 @@ def covers(span: Span, key: bytes) -> bool:
 
 
 class Order:
-    """Sorted keys, in lists ("runs") of several hundred keys, so that an insertion moves only the keys of one run."""
+    """Sorted keys in lists ("runs") of several hundred keys.
+
+    An insertion moves only the keys of one run.
+    """
 
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []
@@ -126,10 +129,10 @@ class Index:
         return record if record is not None and record.version else None
 
     def part(self, span: Span, revision: int) -> tuple[list[tuple[bytes, Record]], bytes | None]:
-        """Return the first keys of a range that exist at a revision, and the start key of the next call.
+        """Return the first keys of a range that exist at a revision, and the next start key.
 
-        The start key is None at the end of the range. Before the end, the list may be empty, if none of the next keys
-        existed at this revision. The range must not be a single key.
+        The next start key is that of the next call, and None at the end of the range. Before the end, the list may be
+        empty, if none of the next keys existed at this revision. The range must not be a single key.
         """
         start, end = span
         keys = self._order.part(start, end)
@@ -146,13 +149,17 @@ class Index:
         return found, keys[-1] + b"\0"
 
     def touched(self) -> list[bytes]:
-        """Return the keys with earlier records or a deletion; a compaction drops records of these keys only."""
+        """Return the keys with earlier records or a deletion.
+
+        A compaction drops records of these keys only.
+        """
         return list(self._past)
 
     def drop_before(self, key: bytes, revision: int) -> Iterator[Record]:
-        """Drop and yield records of a key: those replaced at or before a revision, and a deletion before the revision.
+        """Drop and yield the records of a key that a compaction at a revision removes.
 
-        A deletion at exactly this revision stays, since a watch may begin at this revision.
+        These are the records replaced at or before the revision, and a deletion before the revision. A deletion at
+        exactly this revision stays, since a watch may begin at this revision.
         """
         past = self._past.get(key)
         if past is None:

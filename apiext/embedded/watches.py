@@ -188,7 +188,10 @@ class Hub:
             self._send(watcher, history, {})
 
     def _before(self, watcher: Watcher, history: History) -> None:
-        """Read the previous states of changed keys, as far as they still exist, and send the events with them."""
+        """Read the previous states of changed keys, and send the events with them.
+
+        States that no longer exist are left out.
+        """
         store = self._store
         before: dict[int, tuple[bytes, wire.Record]] = {}
         for place, (key, _, record) in enumerate(history.changes):
@@ -223,7 +226,10 @@ class Hub:
     # -- progress ------------------------------------------------------------------------------------------------
 
     def answer(self, stream: "WatchStream") -> None:
-        """Respond to a progress request, if all watches of the stream have all changes up to the head revision."""
+        """Respond to a progress request if all watches of the stream are up to date.
+
+        A watch is up to date if it has all changes up to the head revision.
+        """
         head = self._store.durable
         if not self._tail and all(watcher.next > head for watcher in stream.watchers.values()):
             stream.progress_requested = False

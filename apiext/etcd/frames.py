@@ -1,4 +1,4 @@
-"""The encoding of HTTP/2: frames, header blocks of requests, and the decoder of header blocks of responses."""
+"""HTTP/2: frames, header blocks of requests, and the decoder of response header blocks."""
 
 import struct
 from urllib.parse import unquote

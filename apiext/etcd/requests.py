@@ -22,12 +22,15 @@ _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of R
 
 
 def put(key: bytes, value: bytes, expected: int, guards: Guards, lease: int) -> bytes:
-    """Return a Txn that puts the value if key and guards have the expected mod_revisions (0: does not exist)."""
+    """Return a Txn that puts the value if key and guards have the expected mod_revisions.
+
+    A mod_revision of 0 means that the key does not exist.
+    """
     return _txn(key, expected, guards, (_PUT, value, _LEASE + _number(lease) if lease else b""))
 
 
 def delete(key: bytes, expected: int, guards: Guards) -> bytes:
-    """Return a Txn that deletes the key if the key and the guards have the expected mod_revisions."""
+    """Return a Txn that deletes the key if key and guards have the expected mod_revisions."""
     return _txn(key, expected, guards, (_DELETE, b"", b""))
 
 
@@ -40,9 +43,10 @@ def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
 
 
 def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, bytes]) -> bytes:
-    """Return a Txn that writes if all compares hold, and otherwise reads the key, and the guards without their values.
+    """Return a Txn that writes if all compares hold, and otherwise reads the key and guards.
 
-    ``write`` is (tag of the operation, value, bytes after the value). The value is copied only once.
+    The guards are read without their values. ``write`` is (tag of the operation, value, bytes after the value). The
+    value is copied only once.
     """
     compares, reads = _guarded(tuple(guards))
     kind, value, tail = write

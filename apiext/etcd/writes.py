@@ -96,7 +96,10 @@ class Writer:
         self._refusals = RateLimitedLog()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
-        """Complete a write whose first attempt failed, or which had no connection (``transport`` is None)."""
+        """Complete a write whose first attempt failed or had no connection.
+
+        ``transport`` is None if there was no connection.
+        """
         try:
             return await self._complete(attempt, transport, error)
         except UnknownOutcome as doubt:

@@ -73,7 +73,10 @@ def parse(name: str, raw: bytes) -> Any:
 
 
 def json_fields(name: str) -> dict[str, Any]:
-    """Return JSON name → descriptor of each field of a message, including the fields of an embedded struct."""
+    """Return the descriptor of each field of a message by JSON name.
+
+    The fields of an embedded struct are included.
+    """
     found: dict[str, Any] = {}
     for field in descriptor(name).fields:
         if field.json_name == EMBEDDED:
@@ -91,7 +94,10 @@ def _is_map(field: Any) -> bool:
 
 
 def document(message: Any) -> Any:
-    """Return the JSON value of a message, without zero values, unless protobuf records their presence."""
+    """Return the JSON value of a message without zero values.
+
+    Zero values remain if protobuf records their presence.
+    """
     return _reader(message.DESCRIPTOR.name)(message)
 
 

@@ -1,4 +1,7 @@
-"""Issuer and public keys of service account tokens (OpenID Connect Discovery 1.0), for servers that verify tokens."""
+"""Issuer and public keys of service account tokens, for servers that verify tokens.
+
+See OpenID Connect Discovery 1.0.
+"""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit

@@ -94,7 +94,10 @@ class Conditional:
         self._changes: dict[str, tuple[str, int, str]] = {}
 
     def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
-        """Return a 304 if If-None-Match, else If-Modified-Since, shows that the client has the document; else None."""
+        """Return a 304 if the client already has the document, else None.
+
+        If-None-Match decides, or without it If-Modified-Since.
+        """
         given = exchange.headers.get("If-None-Match", "")
         if given:
             tags = {each.strip().removeprefix("W/") for each in given.split(",")}
@@ -135,7 +138,10 @@ def _seconds(date: str) -> float:
 
 
 class Regenerations:
-    """Counts changes of OpenAPI documents by definition and reason, under upstream's metric names (OAS-009)."""
+    """Counts changes of OpenAPI documents by definition and reason (OAS-009).
+
+    The metrics have upstream's names.
+    """
 
     def __init__(self, telemetry: Telemetry) -> None:
         # document → (ETag, definition → its part of the document)
@@ -452,7 +458,7 @@ def wants_aggregated(accept: str) -> str:
 
 
 def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
-    """Return the Content-Type of the first acceptable form, an empty string if no form is acceptable."""
+    """Return the Content-Type of the first acceptable form, or an empty string."""
     for clause in negotiation.parse_accept(accept or "*/*"):
         for parameters, content_type in forms:
             if clause.matches(parameters):

@@ -1,4 +1,7 @@
-"""Routes from paths to handlers: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
+"""Routes from paths to handlers: resources, discovery, OpenAPI, health, version, metrics.
+
+The resources are those of the catalog.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -103,7 +106,10 @@ class Routes:
     # --- resources ---
 
     async def _settled(self, exchange: Exchange, info: RequestInfo) -> Answer:
-        """Handle a request for an unknown resource again, after the catalog has all stored definitions."""
+        """Handle a request for an unknown resource again once the catalog is complete.
+
+        The catalog is complete when it has all stored definitions.
+        """
         await self.resources.operations.settle()
         target = find(self.resources.operations.catalog.current, info, exchange.warnings)
         if isinstance(target, Reply):
@@ -149,7 +155,10 @@ class Routes:
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Handle ``/`` and ``/index.html``: the front page for browsers (``/`` only), else the list of all paths."""
+        """Handle ``/`` and ``/index.html``: the front page, or the list of all paths.
+
+        Only browsers get the front page, and only for ``/``.
+        """
         if front_page.is_wanted(exchange):
             return front_page.answer(self.version["gitVersion"])
         return self.root_document(catalog) if exchange.path in {"/", "/index.html"} else None
@@ -185,7 +194,10 @@ class Routes:
         return shown
 
     async def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Handle ``/metrics`` and ``/metrics/slis`` (MTR-001), and yield to the event loop between lines."""
+        """Handle ``/metrics`` and ``/metrics/slis`` (MTR-001).
+
+        Yield to the event loop between lines.
+        """
         if parts[1:] == ["slis"]:
             return Reply(200, METRICS_TYPE, (self._slis().encode(),))
         if exchange.path != "/metrics":
@@ -271,7 +283,10 @@ def is_builtin(catalog: Catalog, group: str) -> bool:
 
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
-    """Raise the 405, 415 or 406 of upstream's router for built-in resources, before the handler runs (ERR-14)."""
+    """Raise the 405, 415 or 406 of upstream's router for built-in resources (ERR-14).
+
+    This happens before the handler runs.
+    """
     method = "GET" if info.verb == "watch" else exchange.method
     forwarded = target.endpoint.name == "proxy" and exchange.method in _OF_PROXIES
     if not forwarded and (info.verb not in target.endpoint.verbs or exchange.method != method or method == "HEAD"):
@@ -330,7 +345,10 @@ def _is_everywhere(resource: ServedResource, served: ServedVersion, info: Reques
 
 
 def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
-    """Report whether upstream has no route for this URL of a built-in resource: 404 for every method (ERR-14)."""
+    """Report whether upstream has no route for this URL of a built-in resource (ERR-14).
+
+    Every method then gets a 404.
+    """
     if info.verb == "watch" and info.subresource and resource.builtin:
         return True
     everywhere = served.names.namespaced and info.namespace is None

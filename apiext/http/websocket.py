@@ -1,4 +1,7 @@
-"""WebSockets (RFC 6455) for watches: the handshake, frames to the client, and the few frames that a client may send."""
+"""WebSockets (RFC 6455) for watches: the handshake, and frames to and from the client.
+
+A client may send only a few frames.
+"""
 
 import asyncio
 import hashlib
@@ -53,10 +56,10 @@ def check(headers: Headers) -> None:
 
 
 def is_foreign(exchange: Exchange) -> bool:
-    """Report whether a page of another origin, which --cors-allowed-origins does not allow, opens a WebSocket.
+    """Report whether a page of another origin opens a WebSocket without permission.
 
-    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only a token
-    that the script itself sends proves that it is authorized.
+    The flag --cors-allowed-origins gives the permission. Scripts of any page may open a WebSocket to any server, and
+    the browser adds its client certificate. Only a token that the script itself sends proves that it is authorized.
     """
     origin = exchange.headers.get("Origin", "")
     if not origin or exchange.connection.is_allowed_page or not is_requested(exchange):
@@ -77,7 +80,10 @@ def _size_of_key(key: str) -> int:
 
 
 def authorization(headers: Headers) -> str:
-    """Return the Authorization header, or the token in the subprotocol, which browsers use instead."""
+    """Return the Authorization header, or the token in the subprotocol.
+
+    Browsers send the token in the subprotocol instead of the header.
+    """
     given = headers.get("Authorization", "")
     if given:
         return given
@@ -98,9 +104,10 @@ def _protocols(headers: Headers) -> list[str]:
 
 
 def head(headers: Headers, date: bytes, audit_id: str) -> bytes:
-    """Return the 101 response, with a subprotocol that the client offers: a known one if possible.
+    """Return the 101 response, with a known subprotocol if the client offers one.
 
-    The frames of a watch are equal for all subprotocols.
+    Otherwise it has the first offered subprotocol, if there is one. The frames of a watch are equal for all
+    subprotocols.
     """
     key = headers.get("Sec-WebSocket-Key", "").strip().encode()
     accept = b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
@@ -127,7 +134,10 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def split(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return opcode and payload of the first frame, and the remaining bytes; frames of the server are not masked."""
+    """Return opcode and payload of the first frame, and the remaining bytes.
+
+    Frames of the server are not masked.
+    """
     size, start = data[1], 2
     if size > _CONTROL_SIZE:
         start = 4 if size == 126 else 10
@@ -136,7 +146,10 @@ def split(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def form(binary: bool) -> Form:
-    """Return the encoding of events: a text frame for a line of JSON, a binary frame for a protobuf message."""
+    """Return the encoding of events as frames: text for JSON, binary for protobuf.
+
+    A text frame contains a line of JSON, a binary frame contains a protobuf message.
+    """
     opcode = BINARY if binary else TEXT
     end = b"" if binary else b"\n"
 
@@ -207,7 +220,10 @@ class WebSocketSink(WatchSink):
 
 
 class Receiver:
-    """Reads the frames of a client: responds to pings, ends the watch at a close frame, and skips other frames."""
+    """Reads the frames of a client: responds to pings and ends the watch at a close frame.
+
+    Other frames are skipped.
+    """
 
     __slots__ = ("_at", "_buffer", "_pongs", "_sink", "_skip", "_within")
 

@@ -56,7 +56,10 @@ def validate_request(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_request_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a write of the status, which may set a certificate, but not approve or deny."""
+    """Return the validation errors of a write of the status.
+
+    Such a write may set a certificate, but not approve or deny.
+    """
     return Errors([*_request(new), *_kept(new, old or {}, certificate=True)])
 
 

@@ -112,7 +112,10 @@ def _part(document: View, path: str) -> Any:
 
 @cache
 def _tree(table: str) -> Mapping[str, Any]:
-    """Return the paths of a table as a tree: field name → subtree, or → the feature at the end of a path."""
+    """Return the paths of a table as a tree of field names.
+
+    A field name leads to a subtree, or to the feature at the end of a path.
+    """
     tree: dict[str, Any] = {}
     for feature, paths in TABLES[table].items():
         for path in paths:
@@ -125,7 +128,7 @@ def _tree(table: str) -> Mapping[str, Any]:
 
 
 def _fields(value: Any, tree: Mapping[str, Any]) -> Iterator[_Found]:
-    """Yield (feature, object that has the field, field name) for each field of the tree that is set."""
+    """Yield each field of the tree that is set, as (feature, object with the field, name)."""
     if not isinstance(value, Mapping):
         for one in value:
             yield from _fields(one, tree)

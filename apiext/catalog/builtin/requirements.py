@@ -54,7 +54,10 @@ def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError
 
 
 def selector_errors(selector: View | None, path: str, *, values: bool = True) -> Iterator[FieldError]:
-    """Yield the errors of a v1 LabelSelector; validate values in its expressions only if ``values`` is true."""
+    """Yield the errors of a v1 LabelSelector.
+
+    Validate values in its expressions only if ``values`` is true.
+    """
     if selector is None:
         return
     for key, value in sorted((selector.get("matchLabels") or {}).items()):

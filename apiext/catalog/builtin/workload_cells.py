@@ -120,7 +120,10 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return the duration of a job: until it completes, the time since its start; empty before the start."""
+    """Return the duration of a job, from its start to its completion or until now.
+
+    The duration is empty before the start.
+    """
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None
@@ -161,7 +164,7 @@ def _restartable(container: View | None) -> bool:
 
 
 class _Pod:
-    """Summary of the containers of a pod: number of ready containers, state of the pod, restarts."""
+    """Summary of the containers of a pod: number of ready containers, pod state, restarts."""
 
     def __init__(self, document: View) -> None:
         spec, self._status = _spec(document), _status(document)
@@ -264,13 +267,19 @@ def _ending(state: View) -> str:
 
 
 def pod_ready(document: View) -> str:
-    """Return ``1/2`` for a pod with one ready container of two; sidecars count, other init containers do not."""
+    """Return the ready containers of a pod and their total number, such as ``1/2``.
+
+    Sidecars count, other init containers do not.
+    """
     pod = _Pod(document)
     return f"{pod.ready}/{pod.containers}"
 
 
 def pod_status(document: View) -> str:
-    """Return the state of a pod as kubectl shows it: its phase, or the reason why it waits or has ended."""
+    """Return the state of a pod as kubectl shows it.
+
+    The state is the phase of the pod, or the reason why it waits or has ended.
+    """
     return _Pod(document).reason
 
 
@@ -299,7 +308,7 @@ def nominated_node(document: View) -> str:
 
 
 def readiness_gates(document: View) -> str:
-    """Return the number of a pod's readiness gates whose condition is true, and of all its gates: ``1/2``.
+    """Return how many readiness gates of a pod have a true condition, such as ``1/2``.
 
     A pod without readiness gates has ``<none>``.
     """
@@ -352,7 +361,10 @@ _METRICS: Mapping[str, str] = {
 
 
 def targets(document: View) -> str:
-    """Return current value and target of the first two metrics of an autoscaler, and the number of further metrics."""
+    """Return current value and target of the first two metrics of an autoscaler.
+
+    The number of further metrics follows.
+    """
     metrics: Sequence[View] = _spec(document).get("metrics") or ()
     current: Sequence[View] = _status(document).get("currentMetrics") or ()
     if not metrics:
@@ -442,7 +454,10 @@ def _some(found: Sequence[str], count: int) -> str:
 
 
 def endpoint_addresses(document: View) -> str:
-    """Return the first three addresses of Endpoints, with their ports, and the number of further addresses."""
+    """Return the first three addresses of Endpoints, with their ports.
+
+    The number of further addresses follows.
+    """
     subsets = document.get("subsets") or ()
     if not subsets:
         return NONE
@@ -561,7 +576,10 @@ def _quota(document: View, *, limits: bool) -> str:
 
 
 def quota_requests(document: View) -> str:
-    """Return used and hard amounts of a quota, except those of limits: ``pods: 1/2, requests.cpu: 0/1``."""
+    """Return the used and hard amounts of a quota, except those of limits.
+
+    Example: ``pods: 1/2, requests.cpu: 0/1``.
+    """
     return _quota(document, limits=False)
 
 
@@ -591,7 +609,7 @@ _ROLE = "node-role.kubernetes.io/"
 
 
 def node_status(document: View) -> str:
-    """Return whether a node is ready, and whether pods can be scheduled to it: ``Ready,SchedulingDisabled``."""
+    """Return whether a node is ready and schedulable, such as ``Ready,SchedulingDisabled``."""
     found = [one for one in _status(document).get("conditions") or () if one.get("type") == "Ready"]
     shown = ("Ready" if found[-1].get("status") == "True" else "NotReady") if found else "Unknown"
     return f"{shown},SchedulingDisabled" if _spec(document).get("unschedulable") else shown
@@ -658,7 +676,10 @@ def certificate_condition(document: View) -> str:
 
 
 def controller(document: View) -> str:
-    """Return the owner that controls a controller revision: ``deployment.apps/name``, or ``<none>``."""
+    """Return the owner that controls a controller revision, such as ``deployment.apps/name``.
+
+    Return ``<none>`` if there is no such owner.
+    """
     owners = document["metadata"].get("ownerReferences") or ()
     owner: View | None = next((one for one in owners if one.get("controller")), None)
     if owner is None:
@@ -765,9 +786,9 @@ def distinguisher(document: View) -> str:
 
 
 def missing_level(document: View) -> str:
-    """Return the status of the condition Dangling of a flow schema, ``?`` without this condition.
+    """Return the status of the condition Dangling of a flow schema.
 
-    ``True`` means that its priority level does not exist.
+    Return ``?`` if the schema does not have this condition. ``True`` means that its priority level does not exist.
     """
     found = (one for one in _status(document).get("conditions") or () if one.get("type") == "Dangling")
     return next((one.get("status") or "" for one in found), "?")
@@ -838,7 +859,10 @@ def bundle_signer(document: View) -> str:
 
 
 def pod_certificate_state(document: View) -> str:
-    """Return the state of a PodCertificateRequest: its last condition of Issued, Denied and Failed, else Pending."""
+    """Return the state of a PodCertificateRequest: Issued, Denied, Failed or Pending.
+
+    The state is the last of the conditions Issued, Denied and Failed, or Pending without any of them.
+    """
     states = [one.get("type") for one in _status(document).get("conditions") or ()]
     return next((state for state in reversed(states) if state in ("Issued", "Denied", "Failed")), "Pending")
 

@@ -233,7 +233,10 @@ _ADDING = (str, int, Uint, float, bytes, Duration, Timestamp)
 
 
 def _comparing(keys: int, factor: float) -> Cost:
-    """Return the cost of comparing the elements of the list at the argument index ``keys`` with each other."""
+    """Return the cost of comparing the elements of a list with each other.
+
+    ``keys`` is the argument index of the list.
+    """
 
     def charge(args: list[Value], result: Value) -> int:
         values = args[keys]

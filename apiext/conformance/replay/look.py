@@ -1,4 +1,7 @@
-"""Find the facts by which a server differs from the recorded server, before the scenarios are played."""
+"""Find the facts by which a server differs from the recorded server.
+
+This happens before the scenarios are played.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Hooks of MkDocs for the site: draw pictures, keep blocks in list items, deny pages that load files from a host."""
+"""Hooks of MkDocs for the site: pictures, list items, and files from other hosts.
+
+They draw pictures, keep blocks in list items, and deny pages that load files from another host.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def nested(markdown: str) -> str:
-    """Indent the content of list items as Python-Markdown needs it; GitHub needs the width of the marker only."""
+    """Indent the content of list items as Python-Markdown needs it.
+
+    GitHub needs the width of the marker only.
+    """
     lines: list[str] = []
     width, blocks, fenced, before = 0, False, False, ""
     for line in markdown.split("\n"):
@@ -47,7 +53,10 @@ def nested(markdown: str) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Raise PluginError if a page loads files from another host, or leaves a drawing to the Mermaid of the theme."""
+    """Raise PluginError if a page loads files from another host.
+
+    Raise it also if a page leaves a drawing to the Mermaid of the theme.
+    """
     from mkdocs.exceptions import PluginError
 
     pages = sorted(Path(config.site_dir).rglob("*.html"))
@@ -56,7 +65,10 @@ def on_post_build(config: Any) -> None:
 
 
 def elsewhere(text: str) -> list[str]:
-    """Return the addresses on other hosts from which a page loads files, and a text for each Mermaid drawing."""
+    """Return the addresses on other hosts from which a page loads files.
+
+    The result also has a text for each Mermaid drawing.
+    """
     reader = Loads()
     reader.feed(text)
     return reader.found

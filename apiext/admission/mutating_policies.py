@@ -166,7 +166,7 @@ class _Round:
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
         """Return the 403 with the message and reason of the first denial.
 
-        Its causes are all denials.
+        Its causes list all denials.
         """
         texts = [_text(denial) for denial in denials]
         error = self._policy_run.denied(texts)

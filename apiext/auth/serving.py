@@ -80,7 +80,7 @@ class ServingCertificate:
     def renew(self) -> None:
         """Replace the server's own certificate if it is due, and warn of a coming expiry.
 
-        Warn once a day of certificates that expire soon.
+        Each warning is logged at most once a day.
         """
         found, at = self.current, self._clock()
         if not self._renews:

@@ -13,7 +13,10 @@ _USE = ("transformation_type", "provider_name", "key_id_hash", _SERVER)
 
 
 class Recent(Family):
-    """A metric family with at most limits.KMS_LABELS sets of labels, since plug-ins can send any number of key ids."""
+    """A metric family with at most limits.KMS_LABELS sets of labels.
+
+    The limit is needed since plug-ins can send any number of key ids.
+    """
 
     def slot(self, *values: str) -> Slot:
         """Return the counter for these label values.

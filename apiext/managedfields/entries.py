@@ -38,9 +38,9 @@ class Manager(NamedTuple):
 
 
 class Owned(Struct, frozen=True):
-    """The fields that a manager owns, as paths in one API version, and the time of their last change.
+    """The fields that a manager owns, and the time of their last change.
 
-    The time is in RFC 3339 format, or empty if the entry has no time.
+    The fields are paths in one API version. The time is in RFC 3339 format, or empty if the entry has no time.
     """
 
     api_version: str
@@ -96,12 +96,18 @@ def readable(entries: Sequence[View] | None) -> Managers:
 
 
 def is_reset(entries: Any) -> bool:
-    """Return whether a client requests the deletion of all managers, by an empty list or one empty entry (SSA-007)."""
+    """Return whether a client requests the deletion of all managers (SSA-007).
+
+    An empty list or one empty entry requests it.
+    """
     return entries in ([], [{}])
 
 
 def encode(managers: Managers) -> list[Document]:
-    """Return the entries, sorted by operation (Apply first), time, name, version and subresource (SSA-003)."""
+    """Return the sorted entries of managedFields (SSA-003).
+
+    The order is by operation (Apply first), time, name, version and subresource.
+    """
     return [entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
 
 
@@ -125,7 +131,10 @@ def entry(manager: Manager, owned: Owned) -> Document:
 
 
 def capped(managers: Managers) -> Managers:
-    """Merge the oldest updaters of the same version until at most MAX_UPDATERS remain, if possible (SSA-006)."""
+    """Merge the oldest updaters until at most MAX_UPDATERS remain, if possible (SSA-006).
+
+    Only updaters of the same version are merged.
+    """
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
     if left <= MAX_UPDATERS:

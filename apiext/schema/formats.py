@@ -44,9 +44,9 @@ def _go_duration(text: str) -> bool:
 
 
 def duration(text: str) -> bool:
-    """Return whether the text is a duration for Go's ParseDuration, or contains one in words, such as ``2 days``.
+    """Return whether a text is a duration for Go's ParseDuration, or contains one in words.
 
-    If the number before such a word exceeds an int64, the text is invalid.
+    An example in words is ``2 days``. If the number before such a word exceeds an int64, the text is invalid.
     """
     if _go_duration(text):
         return True
@@ -190,7 +190,10 @@ def string_check(name: str) -> Callable[[str], bool] | None:
 
 
 def has_effect(types: Sequence[str], name: str) -> bool:
-    """Return whether a format affects values of these types (VAL-005); several types count as string."""
+    """Return whether a format affects values of these types (VAL-005).
+
+    Several types count as string.
+    """
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):
         return name.replace("-", "") in CHECKS

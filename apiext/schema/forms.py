@@ -1,4 +1,4 @@
-"""Cache the structural forms of all schemas inside a document, for the checks that need them."""
+"""Cache the structural forms of all schemas in a document, for the checks that need them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
+"""Encryption at rest: values are decrypted for the cache and encrypted for the store.
 
 Entries in memory have decrypted bytes. An entry of an encrypted resource also has the encryption key of its stored
 value. If this is not the current key, even a write that does not change the object encrypts and stores the value again.

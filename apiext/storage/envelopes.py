@@ -28,7 +28,7 @@ def _secret(provider: str, kind: int, key_id: str) -> Secret:
 
 
 class SecretsOfProvider:
-    """Stands for the set of all secrets of one KMS provider: ``secret in …`` is true for each of them."""
+    """Represents all secrets of one KMS provider: ``secret in …`` is true for each of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,7 +45,10 @@ class Enveloped:
 
     @property
     def secret(self) -> Secret:
-        """The identity of the key that encrypts new values, with the plug-in's ``key_id`` instead of key bytes."""
+        """The identity of the key that encrypts new values.
+
+        It has the plug-in's ``key_id`` instead of key bytes.
+        """
         current = self.provider.current
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
 

@@ -65,7 +65,7 @@ def store_error(error: errors.EtcdError, requested: int = 0, current: int = 0) -
 
 
 class StoredState:
-    """The result of ``read`` at one revision: entries in key order, and the values that cannot be read.
+    """Result of ``read`` at one revision: entries in key order, and unreadable values.
 
     ``remaining`` and ``next`` have the same meaning as in Slice.
     """
@@ -101,10 +101,10 @@ class EtcdStore:
     async def put(
         self, key: str, raw: bytes, expected: int, guard: Guard | None, ttl: int = 0, also: Guard | None = None
     ) -> WriteResult:
-        """Write a value if the key has the expected revision (0: does not exist) and both guards hold.
+        """Write a value if the key has the expected revision and both guards hold.
 
-        The key expires after at least ``ttl`` seconds; 0 means never. Raises StoreErrors, such as Overloaded if a new
-        or large value does not fit into memory.
+        An expected revision of 0 means that the key does not exist. The key expires after at least ``ttl`` seconds; 0
+        means never. Raises StoreErrors, such as Overloaded if a new or large value does not fit into memory.
         """
         if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._memory.fits(len(raw)):
             raise Overloaded(_NO_MEMORY)
@@ -151,10 +151,10 @@ class EtcdStore:
     async def read(
         self, col: Collection, prefix: str, revision: int, *, start: str = "", limit: int = 0
     ) -> StoredState:
-        """Read the keys below the prefix of a collection or namespace, in pages at one revision (0: now).
+        """Read the keys below the prefix of a collection or namespace, in pages at one revision.
 
-        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, and
-        Overloaded if the remaining pages do not fit into memory.
+        ``revision`` 0 means now. ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted,
+        FutureRevision, Unavailable, and Overloaded if the remaining pages do not fit into memory.
         """
         state, began = StoredState(), perf_counter()
         state.revision = revision
@@ -232,7 +232,10 @@ async def _decode_page(col: Collection, page: RangeResult, state: StoredState) -
 
 
 async def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
-    """Return the error of a refused write: GuardChanged, a conflict with the current object, or Malformed."""
+    """Return the error of a refused write.
+
+    The error is GuardChanged, a conflict with the current object, or Malformed.
+    """
     for guard, revision in zip(filter(None, guards), result.guards, strict=False):
         if revision != guard.revision:
             return GuardChanged(guard.key)

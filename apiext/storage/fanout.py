@@ -110,9 +110,9 @@ class Watcher:
             self.sink.write(self._group.spec.bookmark(self.revision, False))
 
     def send_initial(self, pieces: list[Piece], announce: int, selected_only: bool = False) -> None:
-        """Send the entries of pieces (snapshot.py) as ADDED events first, then a bookmark of revision ``announce``.
+        """Send the entries of pieces (snapshot.py) as ADDED events first, then a bookmark.
 
-        If ``announce`` is 0, send no bookmark.
+        The bookmark has the revision ``announce``. If ``announce`` is 0, send no bookmark.
 
         ``selected_only``: the pieces contain only objects that the group selects, and no other watcher uses the pieces.
         """
@@ -201,7 +201,7 @@ class Group:
 
     @property
     def cursor(self) -> int:
-        """The position of the synced watchers: they have all events before it as soon as the current pass ends."""
+        """The position before which synced watchers have all events once the current pass ends."""
         return self._positions[0] if self._positions else max(self._source.end, self._attached)
 
     # -- called by the fan-out
@@ -252,7 +252,7 @@ class Group:
             watcher.sink.write(self._frames)
 
     def _pending_index(self, watcher: Watcher) -> int:
-        """Return the index of a watcher to which the current pass will still write, -1 for any other watcher."""
+        """Return the index of a watcher to which the current pass will still write, or -1."""
         recipients = self._recipients
         if not self._recipient_indexes and recipients:  # a dict, so that closing many watches takes linear time
             self._recipient_indexes = {one: index for index, one in enumerate(recipients) if one is not None}
@@ -471,9 +471,10 @@ class Group:
     # -- frames
 
     def _block(self, positions: Sequence[int], start: int, stop: int) -> tuple[int, bytes]:
-        """Return (end, frames): the frames of the changes from ``start`` to before ``end``, which is at most ``stop``.
+        """Return (end, frames): the frames of the changes from ``start`` to before ``end``.
 
-        ``positions`` are the positions between ``start`` and ``stop`` whose changes the group may select.
+        ``end`` is at most ``stop``. ``positions`` are the positions between ``start`` and ``stop`` whose changes the
+        group may select.
         """
         second = self._second()
         if second != self._blocks_second:
@@ -552,7 +553,7 @@ class Group:
         return made
 
     def added_frames(self, piece: Piece) -> tuple[int, bytes]:
-        """Return (end, frames) like ``initial_frames``, for a piece that contains only selected objects."""
+        """Return (end, frames) like ``initial_frames``, for a piece of selected objects only."""
         return self._added_frames(piece, piece.chunk.entries[piece.start : piece.stop], None)
 
     def _added_frames(

@@ -1,4 +1,4 @@
-"""Requests for the progress of the root watch, that is, the etcd watch of all keys below the prefix."""
+"""Requests for the progress of the root watch, the etcd watch of all keys below the prefix."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -14,10 +14,11 @@ log = logging.getLogger(__name__)
 
 
 class ProgressRequests:
-    """Requests the progress of the root watch if etcd has a revision that a reader waits for, but the cache lacks it.
+    """Requests the progress of the root watch for readers that wait for a revision.
 
-    If etcd leaves several requests unanswered, or its progress responses are unreliable, this class writes a key that
-    the root watch includes. The event of this write reports the progress.
+    It sends requests only if etcd has the revision, but the cache lacks it. If etcd leaves several requests unanswered,
+    or its progress responses are unreliable, this class writes a key that the root watch includes. The event of this
+    write reports the progress.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class ProgressRequests:
         self._touched = (0, 0)  # at the last write: (RootWatch.epoch, revision of the write)
 
     def request(self, revision: int, times: int) -> None:
-        """Start a task that requests progress up to a revision, unless such a task runs or the watch is not open.
+        """Start a task that requests progress up to a revision.
 
-        ``times`` is 1 for the first request, and increases with each further request while readers wait.
+        Do nothing if such a task runs or the watch is not open. ``times`` is 1 for the first request, and increases
+        with each further request while readers wait.
         """
         if not self._requesting and self._watch.is_complete:
             self._requesting = True

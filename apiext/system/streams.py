@@ -38,7 +38,10 @@ def write_stream(path: Path, content: bytes) -> None:
 
 
 def is_descriptor(path: Path) -> bool:
-    """Report whether a path itself is an open file descriptor of a process, without following links."""
+    """Report whether a path itself is an open file descriptor of a process.
+
+    If the path is a link, it is not followed.
+    """
     return _DESCRIPTOR.fullmatch(os.path.join(os.path.realpath(path.parent), path.name)) is not None
 
 

@@ -18,7 +18,10 @@ class WorkerProgress:
     """
 
     def __init__(self, descriptor: int, workers: int) -> None:
-        """``descriptor`` is the file descriptor that ``make`` has opened and that this process has inherited."""
+        """Map the shared memory of the file descriptor that ``make`` has opened.
+
+        This process has inherited the descriptor.
+        """
         self.descriptor = descriptor
         numbers = memoryview(mmap.mmap(descriptor, _size(workers))).cast("q")
         self._revisions, self._beats, self._opened = numbers[:workers], numbers[workers:-1], numbers[-1:]
@@ -69,5 +72,8 @@ class WorkerProgress:
 
 
 def _size(workers: int) -> int:
-    """Return the bytes of the shared memory: two integers for each worker, and one integer for all workers."""
+    """Return the size of the shared memory in bytes.
+
+    It has two integers for each worker, and one integer for all workers.
+    """
     return (2 * workers + 1) * _WIDTH

@@ -33,7 +33,7 @@ class Places:
             self._root = None
 
     def line(self, path: str, within: str = "") -> int:
-        """Return the line of a field path below the path ``within``, or of its longest prefix that exists."""
+        """Return the line of a field path below ``within``, or of its longest existing prefix."""
         if self._root is None:
             return self._first
         steps, start = _steps(path), _steps(within)
@@ -45,7 +45,10 @@ class Places:
         return self._first + found[1]
 
     def _follow(self, steps: list[str]) -> tuple[int, int]:
-        """Return the number of leading steps that exist, and the line (from 0) of the last existing step."""
+        """Return the number of leading steps that exist, and the line of the last of them.
+
+        Lines are counted from 0.
+        """
         node, line = self._root, 0
         for number, step in enumerate(steps):
             following = _member(node, step)

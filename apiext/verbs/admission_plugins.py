@@ -65,13 +65,19 @@ async def _amend(
     entry: Entry,
     change: Callable[[Document], Document],
 ) -> Entry | None:
-    """Change and store the status of an object, as the server's field manager (admission.plugin_services.Amend)."""
+    """Change and store the status of an object as the server's field manager.
+
+    See admission.plugin_services.Amend.
+    """
     with translated():
         return await amendments.amend(store, catalog, resource, entry, change, STATUS_MANAGER)
 
 
 class Namespaces:
-    """Finds namespaces for plug-ins (admission.plugin_services.FindNamespace), and caches the decoded objects."""
+    """Finds namespaces for plug-ins, and caches the decoded objects.
+
+    See admission.plugin_services.FindNamespace.
+    """
 
     __slots__ = ("_catalog", "_seen", "_store")
 
@@ -103,7 +109,10 @@ class Namespaces:
 
 
 def conversion(converter: Converter) -> Convert:
-    """Return the function that converts an object to another version, with the definition's webhook if it has one."""
+    """Return the function that converts an object to another version.
+
+    It uses the definition's webhook, if there is one.
+    """
 
     async def convert(resource: ServedResource, document: View, api_version: str) -> Document:
         if resource.definition.conversion is None:
@@ -122,7 +131,10 @@ def conversion(converter: Converter) -> Convert:
 
 
 def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
-    """Return (allowed, reason) of the authorizer for a user, or for the service account that an expression names."""
+    """Return (allowed, reason) of the authorizer for a user.
+
+    If an expression names a service account, the user is that account.
+    """
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]

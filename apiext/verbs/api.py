@@ -1,4 +1,4 @@
-"""Execute each verb for ``apiext.http``: take a Call and the body, return the result of the request."""
+"""Execute each verb for ``apiext.http``: return the result of a Call and its body."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -158,7 +158,7 @@ class _RequestBody:
         return self._begin(document)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the changed definition or namespace, decode the body again, and return the new ``decide``.
+        """Reload the definition or namespace, decode the body again, return the new ``decide``.
 
         Return None if ``changed`` is None and the definition has not changed.
         """
@@ -252,11 +252,11 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 
 
 async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
-    """Return the page of a list with the same options, and the options for the deletion of its objects (WRI-021).
+    """Return the page of objects to delete, and the options for their deletion (WRI-021).
 
-    The page is the response. The caller encodes it before the first deletion, for two reasons: an object that cannot be
-    decoded must prevent all deletions, and the objects of a large collection need not stay in memory until the last
-    deletion.
+    The page is that of a list with the same options, and it is the response. The caller encodes it before the first
+    deletion, for two reasons: an object that cannot be decoded must prevent all deletions, and the objects of a large
+    collection need not stay in memory until the last deletion.
     """
     options = list_options(call)
     parsed(options)

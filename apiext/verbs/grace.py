@@ -28,7 +28,10 @@ class Grace:
         self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Return whether a pod is being deleted with a grace period over 0 that this delete does not shorten."""
+        """Return whether a pod is being deleted and this delete does not shorten its grace period.
+
+        Return False if its grace period is 0.
+        """
         self._current_period = _current_period_of(pod)
         if not self._current_period:
             return False

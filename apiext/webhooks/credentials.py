@@ -1,4 +1,7 @@
-"""Credentials for webhooks: the users of a kubeconfig, named after hosts (--admission-control-config-file)."""
+"""Credentials for webhooks: the users of a kubeconfig, named after hosts.
+
+See --admission-control-config-file.
+"""
 
 import asyncio
 import base64
@@ -98,9 +101,10 @@ class Users:
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
-        """Return the credentials of the user whose name fits the host, else ``current`` (webhook/authentication.go).
+        """Return the credentials of the user whose name fits the host, else ``current``.
 
-        For the port 443 of a.svc, these names fit, in this order: a.svc:443, *.svc:443, a.svc, *.svc, and *.
+        Upstream: webhook/authentication.go. For the port 443 of a.svc, these names fit, in this order: a.svc:443,
+        *.svc:443, a.svc, *.svc, and *.
         """
         for name in _names(host, port):
             if name in self._known:

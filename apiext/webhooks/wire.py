@@ -122,7 +122,10 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _advance(self) -> None:
-        """Parse the received bytes: up to limits.WEBHOOK_CHUNKS_AT_ONCE chunks in an iteration of the event loop."""
+        """Parse received bytes, a limited number of chunks in each iteration of the event loop.
+
+        The limit is limits.WEBHOOK_CHUNKS_AT_ONCE.
+        """
         waiter = self._waiter
         if waiter is None or waiter.done():  # the caller was cancelled between two iterations
             return

@@ -48,7 +48,10 @@ def _define(bench: Rig) -> None:
 
 
 def _change(bench: Rig, number: int, text: str) -> float:
-    """Change the description of a definition; return the seconds until its hash in the index of OpenAPI v3 changes."""
+    """Change a definition's description; return the seconds until its OpenAPI hash changes.
+
+    The hash is in the index of OpenAPI v3.
+    """
     name = f"{DEFINITIONS}/{_definition(number)['metadata']['name']}"
     path = f"apis/{_group(number)}/v1"
     before = bench.api.get("/openapi/v3").expect(200)["paths"][path]

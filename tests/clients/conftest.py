@@ -26,7 +26,10 @@ STORIES = ("crontabs.stable.example.com", "shirts.stable.example.com")
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A new server with plain http. It has few API groups, since old kubectls read only five groups per second."""
+    """A new server with plain http and few API groups.
+
+    Old kubectls read only five groups per second.
+    """
     with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("clients")) as it:
         yield it
 
@@ -58,8 +61,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _each(versions: Iterable[str]) -> list[Any]:
-    """Return versions as parameters. CI tests the oldest, the middle and the newest; all other versions have the mark
-    ``long``."""
+    """Return versions as parameters for tests.
+
+    CI tests the oldest, the middle and the newest. All other versions have the mark ``long``.
+    """
     known = sorted(versions, key=_numbers)
     often = {*known[:1], *known[len(known) // 2 : len(known) // 2 + 1], *known[-1:]}
     return [pytest.param(it, marks=[] if it in often else [pytest.mark.long]) for it in known] or ["none"]
@@ -92,7 +97,10 @@ def secure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def secure(secure_server: Server) -> Iterator[Client]:
-    """A client of ``secure_server``; the definitions of all stories are deleted before and after the test."""
+    """A client of ``secure_server``.
+
+    The definitions of all stories are deleted before and after the test.
+    """
     client = secure_client(secure_server)
     _remove(client)
     yield client

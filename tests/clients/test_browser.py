@@ -44,7 +44,10 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def recipe_page(heading: str, replaced: str, server: Server) -> str:
-    """Return the HTML page below a text of the recipe, with this server's URL instead of ``replaced``."""
+    """Return the HTML page below a heading of the recipe, with this server's URL.
+
+    The URL replaces ``replaced``.
+    """
     text = RECIPE.read_text(encoding="utf-8").partition(heading)[2]
     page = re.findall(r"```html\n(.*?)```", text, re.DOTALL)[0]
     assert replaced in page

@@ -1,4 +1,4 @@
-"""Sessions recorded with the reference server: each command prints the same with this server."""
+"""Recorded sessions of the reference server: this server prints the same for each command."""
 
 from __future__ import annotations
 

@@ -264,8 +264,10 @@ def bounds(api: Client) -> Resource:
 
 
 def until_known(api: Client, resource: Resource) -> None:
-    """Wait until the server serves the kind of a policy's parameters to policies, which may take long on other
-    servers."""
+    """Wait until the server serves the kind of a policy's parameters to policies.
+
+    This may take long on other servers.
+    """
     probe = resource.make("probe", size=0)
     soon(api, lambda: "paramKind" not in api.post(resource.path(), probe, dryRun="All").text, "the kind is known")
 

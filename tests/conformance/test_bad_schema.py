@@ -1,4 +1,7 @@
-"""Expensive or confusing schemas and values: errors after little work, while the server serves other clients."""
+"""Expensive or confusing schemas and values: errors after little work.
+
+The server serves other clients meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ YAML = {"Content-Type": "application/yaml"}
 
 @pytest.fixture
 def check_load(server: Server) -> Iterator[None]:
-    """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
+    """Check the CPU and memory of a test, and that the server answers /readyz during it."""
     with strained(server):
         yield
 

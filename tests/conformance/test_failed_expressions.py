@@ -1,4 +1,4 @@
-"""With --v=2 the server logs a line for each expression that fails without an error for the client."""
+"""With --v=2 the server logs each expression that fails without an error for the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicy and its binding as objects: validation, defaults, generation and Tables."""
+"""MutatingAdmissionPolicy and its binding: validation, defaults, generation and Tables."""
 
 from __future__ import annotations
 

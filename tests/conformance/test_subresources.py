@@ -1,4 +1,7 @@
-"""The examples of status and scale in the proposal for subresources and in the Kubernetes documentation."""
+"""The documented examples of the subresources status and scale.
+
+They are from the proposal for subresources and from the Kubernetes documentation.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Stored objects that cannot be decoded: the error of each verb, their deletion, and other objects of the
-collection."""
+"""Stored objects that cannot be decoded: the error of each verb, and their deletion.
+
+The tests also cover the other objects of the collection.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def put(etcd: Etcd, key: str, value: str) -> None:
 
 
 def create_undecodable_objects(api: Client, etcd: Etcd) -> Resource:
-    """Return a resource with valid objects a, f and g, and objects b to e that cannot be decoded."""
+    """Return a resource with valid objects a, f and g, and undecodable objects b to e."""
     things = serve(api, "things", schema=ANYTHING)
     made = {name: things.create(name) for name in "abcdefg"}
     cut = json.dumps(made["e"], separators=(",", ":"))[:-9]

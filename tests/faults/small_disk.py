@@ -1,4 +1,7 @@
-"""Mount a small tmpfs in a mount namespace, which only the test can use and which ends with the test."""
+"""Mount a small tmpfs in a mount namespace of the test.
+
+Only the test can use the namespace, which ends with the test.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ class Disk:
 
 @contextlib.contextmanager
 def small_disk(place: Path, mib: int) -> Iterator[Disk]:
-    """Mount a disk of ``mib`` MiB; skip the test with the reason if the system does not allow it."""
+    """Mount a disk of ``mib`` MiB.
+
+    Skip the test with the reason if the system does not allow it.
+    """
     place.mkdir(parents=True)
     unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     try:

@@ -1,4 +1,7 @@
-"""Run a steady load: a fixed rate of mixed operations, with many watchers; record the duration of each operation."""
+"""Steady load: mixed operations at a fixed rate, with many watchers.
+
+The duration of each operation is recorded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server starts with an unusable etcd, or with unreadable data: its error names the cause."""
+"""The server starts with an unusable etcd or unreadable data: its error names the cause."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ def test_start_waits_for_a_silent_etcd(tmp_path: Path) -> None:
 
 @dataclass
 class Sealed:
-    """An etcd that accepts only clients with a certificate of its CA; ``flags`` are the flags of such a client."""
+    """An etcd that accepts only clients with a certificate of its CA.
+
+    ``flags`` are the flags of such a client.
+    """
 
     url: str
     flags: dict[str, str]
@@ -220,8 +223,10 @@ def test_wrong_etcd_prefix_warns_and_changes_no_key(tmp_path: Path) -> None:
 
 @dataclass
 class World:
-    """An etcd with two definitions and an object of each; the server has stopped. Tests corrupt values of
-    ``broken``."""
+    """An etcd with two definitions and an object of each; the server has stopped.
+
+    Tests corrupt values of ``broken``.
+    """
 
     etcd: Etcd
     directory: Path
@@ -257,7 +262,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @contextlib.contextmanager
 def overwritten(world: World, directory: Path, key: str, value: str) -> Iterator[tuple[Server, Client]]:
-    """Start a server with one corrupt value in etcd; check that it serves and stores all other objects."""
+    """Start a server with one corrupt value in etcd.
+
+    Check that it serves and stores all other objects.
+    """
     had = get(world.etcd, key) if world.etcd.call("kv/range", {"key": _encoded(key)}).get("kvs") else None
     put(world.etcd, key, value)
     try:
@@ -350,7 +358,7 @@ def test_unreadable_definition_is_logged_and_fails_reads(world: World, tmp_path:
 
 @pytest.mark.rows("RV-020", "ETC-006")
 def test_mistyped_definition_with_unchanged_guard_fails_reads(world: World, tmp_path: Path) -> None:
-    """The guard key of the definition is unchanged, so the server assumes that it has already been validated."""
+    """With an unchanged guard key, the server assumes that the definition was validated."""
     had = get(world.etcd, world.definition)
     name = f"gizmos.{world.broken.group}"
     with overwritten(world, tmp_path, world.definition, had.replace('"type":"object"', '"type":7', 1)) as (_, api):

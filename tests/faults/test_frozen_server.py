@@ -1,4 +1,4 @@
-"""One of two servers is paused while the other continues; after it resumes it has missed no change."""
+"""A server that was paused while another server continued has missed no change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Waiting:
 
 
 def _send_while_paused(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: float) -> list[tuple[int, str]]:
-    """Pause a server, send the requests of ``meanwhile``, resume the server; return the responses."""
+    """Send the requests of ``meanwhile`` while a server is paused; return the responses."""
     assert server.process is not None
     server.process.send_signal(signal.SIGSTOP)
     try:
@@ -54,7 +54,7 @@ def _send_while_paused(server: Server, meanwhile: Callable[[], list[Waiting]], s
 
 
 def _check_reads_are_fresh(asleep: Server, awake: Resource, seconds: float) -> None:
-    """Check that a successful read contains a write that was acknowledged before the read was sent."""
+    """Check that a successful read contains a write that was acknowledged before the read."""
     path = awake.path("seen")
 
     def meanwhile() -> list[Waiting]:
@@ -70,7 +70,10 @@ def _check_reads_are_fresh(asleep: Server, awake: Resource, seconds: float) -> N
 
 
 def _check_writes_follow_the_new_definition(asleep: Server, awake: Client, seconds: float) -> None:
-    """Check that no write is stored that the changed definition forbids, or whose definition was deleted."""
+    """Check that no write is stored that the changed definition forbids.
+
+    Check the same for a write whose definition was deleted.
+    """
     group = fresh_group()
     for plural in ("widgets", "gadgets"):
         establish(awake, definition(group, plural))

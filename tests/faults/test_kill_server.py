@@ -1,4 +1,7 @@
-"""The server is killed repeatedly under load: no acknowledged write is lost, watchers get each event once."""
+"""A server that is killed repeatedly under load loses no acknowledged write.
+
+Watchers get each event once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @dataclass(frozen=True)
 class Profile:
-    """The number of kills, the range of seconds before each, and the minimum work of a valid run."""
+    """The number of kills, the time range before each, and the minimum work of a valid run.
+
+    ``alive`` is the range in seconds.
+    """
 
     kills: int
     alive: tuple[float, float]

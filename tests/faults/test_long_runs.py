@@ -1,4 +1,7 @@
-"""Memory and descriptors of a server in a long run: steady load, and thousands of short-lived definitions."""
+"""Memory and descriptors of a server in long runs.
+
+The runs have a steady load, or thousands of short-lived definitions.
+"""
 
 from __future__ import annotations
 

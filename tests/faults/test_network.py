@@ -1,4 +1,7 @@
-"""Links between the server and three members of etcd fail in one or both directions, or are slow or lossy."""
+"""Links between the server and three members of etcd fail, or are slow or lossy.
+
+They fail in one or both directions.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,10 @@ def rig(directory: Path) -> Iterator[Rig]:
 
 @contextlib.contextmanager
 def running_load(rig: Rig, seed: int) -> Iterator[Load]:
-    """Run writers and watchers during the block; check afterwards that no write or event was lost."""
+    """Run writers and watchers during the block.
+
+    Check afterwards that no write or event was lost.
+    """
     widgets = serve(rig.api, schema={"openAPIV3Schema": SCHEMA})
     since = etcd_reader.head(leader(rig.members))
     load = Load(rig.server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed)
@@ -101,8 +107,10 @@ def cut_link_to_the_leader(rig: Rig, _chance: random.Random) -> None:
 
 
 def isolate_the_leader(rig: Rig, chance: random.Random) -> None:
-    """Cut one or both directions between the leader and the other members: it answers the server, but commits
-    nothing."""
+    """Cut the leader off from the other members, in one or both directions.
+
+    The leader answers the server, but commits nothing.
+    """
     first = rig.of(leader(rig.members))
     source, target = chance.choice(((None, first), (first, None), (first, first)))
     for other in ETCD:

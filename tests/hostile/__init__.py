@@ -1,1 +1,4 @@
-"""Attacks on a server in little memory: it survives, answers other clients, and its refusals are precise."""
+"""Attacks on a server with little memory.
+
+The server survives and answers other clients, and its refusals are precise.
+"""

@@ -26,8 +26,10 @@ SPEC = {"type": "object", "properties": {"map": MAP, "set": SET}, "x-kubernetes-
 
 @dataclass(frozen=True)
 class Attack:
-    """A request to the custom resource. ``body(widgets, part)`` returns a body, which is ``part`` times smaller than
-    the largest."""
+    """A request to the custom resource.
+
+    ``body(widgets, part)`` returns a body, which is ``part`` times smaller than the largest.
+    """
 
     method: str
     path: str
@@ -133,7 +135,10 @@ ATTACKS = {
 
 @pytest.fixture(scope="module")
 def widgets(victim: Victim) -> Resource:
-    """A custom resource with any fields, a small object, an object of the maximum size, and a small service."""
+    """A custom resource with any fields, a small and a large object, and a small service.
+
+    The large object has the maximum size.
+    """
     api = victim.api
     found = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": SPEC}}})
     found.create("small", any=[])

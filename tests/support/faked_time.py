@@ -17,7 +17,10 @@ needs_faketime = pytest.mark.skipif(not LIBRARY, reason="no libfaketime here: in
 
 
 class WallClock:
-    """The wall clock of processes that run with ``environment``; their monotonic clock is that of the machine."""
+    """The wall clock of processes that run with ``environment``.
+
+    Their monotonic clock is that of the machine.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Find phrases with an unclear meaning in code, documents and descriptions of built-in kinds.
+"""Find unclear phrases in code, documents and descriptions of built-in kinds.
 
 In code it checks docstrings, comments, log lines and help texts. It does not check messages of errors, since those are
 upstream's texts.
@@ -46,7 +46,10 @@ class Found(NamedTuple):
 
 
 def phrases(path: Path) -> Iterator[Found]:
-    """Yield the phrases of a Python file, a shell script, a document, or a file of types of built-in kinds."""
+    """Yield the unclear phrases of a file.
+
+    The file is a Python file, a shell script, a document, or a file of types of built-in kinds.
+    """
     text = path.read_text(encoding="utf-8")
     read = _READERS.get(path.suffix) or (_of_shell if text.startswith("#!/bin/sh") else _of_python)
     for line, prose in read(text):

@@ -75,7 +75,7 @@ def test_values_are_parsed_even_where_they_have_no_effect(name: str) -> None:
 
 @pytest.mark.parametrize("text", ["1.37", "1.34", "kube=1.36", "9.9", "no version"])
 def test_emulated_version_flag_has_no_effect(text: str) -> None:
-    """upstream accepts 1.34 to 1.37; here only --kubernetes-version determines the reported version."""
+    """upstream accepts 1.34 to 1.37; here only --kubernetes-version sets the reported version."""
     config, warnings = parse("--insecure", f"--emulated-version={text}")
     assert config.apis.kubernetes_version == parse("--insecure")[0].apis.kubernetes_version
     assert warnings == ["--emulated-version is accepted and has no effect here"]

@@ -267,7 +267,7 @@ def _ending(state: View) -> str:
 
 
 def pod_ready(document: View) -> str:
-    """Return the ready containers of a pod and their total number, such as ``1/2``.
+    """Return the numbers of ready containers and of all containers of a pod, such as ``1/2``.
 
     Sidecars count, other init containers do not.
     """

@@ -55,7 +55,7 @@ async def test_params_written_by_another_worker_are_read(ref: dict[str, Any], wo
 
 @pytest.mark.rows("ADM-020")
 async def test_uncached_parameter_is_read_from_etcd() -> None:
-    """upstream: a client that has just created the parameter does not get an error that it is missing."""
+    """upstream: a client that has just created the parameter gets no error that it is missing."""
     etcd = FakeEtcd()
     ref = {"name": "limits", "parameterNotFoundAction": "Deny"}
     async with server(etcd) as one:

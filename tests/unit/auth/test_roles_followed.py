@@ -1,4 +1,4 @@
-"""Roles and bindings in the store's cache may be large, or have a form that no client can write."""
+"""Roles and bindings in the store's cache: large ones, and forms that no client can write."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The tables of built-in kinds agree with each other, are loaded only when read, and can be extended by another
-table."""
+"""The tables of built-in kinds agree, are loaded only when read, and can be extended.
+
+The tables agree with each other, and another table can extend them.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +192,10 @@ def _values(types: Types, name: str) -> st.SearchStrategy[Any]:
 
 
 def _without_empty_lists(value: Any) -> Any:
-    """Return a document with null for empty lists: protobuf does not distinguish them, nor does Go."""
+    """Return a document with null for empty lists.
+
+    Neither protobuf nor Go distinguishes them.
+    """
     if isinstance(value, dict):
         return {name: _without_empty_lists(member) for name, member in value.items()}
     return [_without_empty_lists(item) for item in value] or None if isinstance(value, list) else value
@@ -494,7 +499,10 @@ def test_unknown_rule_key_is_refused() -> None:
 
 
 def concurrently(work: Callable[[], Any], *, threads: int = 8) -> list[Any]:
-    """Return the results of threads that begin the same work at the same time, and switch as often as possible."""
+    """Return the results of threads that begin the same work at the same time.
+
+    The threads switch as often as possible.
+    """
     begin, interval = Barrier(threads), sys.getswitchinterval()
 
     def run(_: int) -> Any:

@@ -1,4 +1,7 @@
-"""Each field of each built-in kind is kept by Go types, protobuf, the store, OpenAPI and server-side apply."""
+"""No field of a built-in kind is lost.
+
+Go types, protobuf, the store, OpenAPI and server-side apply keep each field of each kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The examples of each row are true in both engines, and each function that is not an operator has an example."""
+"""The examples of each row are true in both engines.
+
+Each function that is not an operator has an example.
+"""
 
 from __future__ import annotations
 

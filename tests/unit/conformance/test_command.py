@@ -1,4 +1,4 @@
-"""``apiext conformance``: refused servers, kinds of kubeconfigs, exit codes, the table and the last line."""
+"""``apiext conformance``: refused servers, kubeconfigs, exit codes, table and last line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ SERVED = {"kind": "APIResourceList", "resources": [{"name": "customresourcedefin
 
 @contextlib.contextmanager
 def serving(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """Run a server with fixed responses, else 404; yield its URL and the received Authorization headers."""
+    """Run a server with fixed responses; yield its URL and received Authorization headers.
+
+    Paths without a fixed response get a 404.
+    """
     users: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

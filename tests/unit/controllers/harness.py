@@ -1,4 +1,7 @@
-"""Servers without HTTP over one fake etcd: store, catalog and controllers, and writes of definitions as by verbs."""
+"""Servers without HTTP over one fake etcd: store, catalog and controllers.
+
+Definitions are written as by verbs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

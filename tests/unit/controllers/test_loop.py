@@ -19,8 +19,10 @@ pytestmark = pytest.mark.looptime
 
 
 class Recorder:
-    """A reconcile function that records when runs begin and end; ``failures`` is the number of failed runs of each
-    key."""
+    """A reconcile function that records when runs begin and end.
+
+    ``failures`` is the number of failed runs of each key.
+    """
 
     def __init__(self, seconds: float = 1.0) -> None:
         self.seconds = seconds

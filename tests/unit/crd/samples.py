@@ -37,7 +37,10 @@ _STEP = re.compile(r"[^.\[\]]+")
 
 
 def changed(base: Document, sets: Mapping[str, Any] | None, removes: Sequence[str] | None = None) -> Document:
-    """Return a copy of the base with values set and removed at paths like ``spec.versions[1].name``."""
+    """Return a copy of the base with values set and removed at paths.
+
+    An example of a path is ``spec.versions[1].name``.
+    """
     document: Document = clone(base)
     for path, given in (sets or {}).items():
         value = LONG if given == "<257>" else given

@@ -1,4 +1,4 @@
-"""The file of an embedded store: opening, errors with their messages, and the state after a crash."""
+"""The file of an embedded store: opening, error messages, and the state after a crash."""
 
 import asyncio
 import os
@@ -281,7 +281,10 @@ async def test_missing_directory_is_reported_with_path_and_fix(tmp_path: Path) -
 
 
 async def test_full_disk_refuses_writes_until_space_is_free(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """SQLite reports a full disk; releasing the reserve does not help while the page limit is set."""
+    """SQLite reports a full disk.
+
+    Releasing the reserve does not help while the page limit is set.
+    """
     async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
         assert isinstance(store.backend, SqliteBackend)
         db = store.backend._db

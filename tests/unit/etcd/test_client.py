@@ -1,4 +1,4 @@
-"""The client's calls with a simulated etcd: results, errors, retries, and writes whose response was lost."""
+"""The client with a simulated etcd: results, errors, retries, and lost responses of writes."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -26,7 +26,10 @@ def request(choice: random.Random) -> bytes:
 
 
 async def send_and_disconnect(server: HttpServer, choice: random.Random) -> None:
-    """Send some requests, the last perhaps in part, read some of the responses, and close or abort the connection."""
+    """Send some requests, read some of the responses, and close or abort the connection.
+
+    The last request may be sent in part.
+    """
     with suppress(ConnectionError, RuntimeError):  # uvloop raises RuntimeError on a closed transport
         async with connected(server) as client:
             sent = b"".join(request(choice) for _ in range(choice.randint(1, 4)))

@@ -215,7 +215,10 @@ async def test_client_certificates_authenticate_requests(tmp_path: Path) -> None
 
 @on_uvloop
 async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open connections continue after a renewal; new connections get the new certificate before the old one expires."""
+    """Open connections continue after a renewal of the certificate.
+
+    New connections get the new certificate before the old one expires.
+    """
     monkeypatch.setattr(tls, "CERTIFICATE_CHECK_EVERY", 0.02)
     moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
     looks: list[datetime] = []
@@ -264,8 +267,10 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
 def test_client_certificate_expires_by_the_wall_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: bool
 ) -> None:
-    """A client certificate expires on time, also if the machine slept or its clock was set, unnoticed by the loop's
-    timers."""
+    """A client certificate expires on time, also if the machine slept or its clock was set.
+
+    The loop's timers do not notice this.
+    """
     authority = certificates.load_authority(tmp_path)
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")
@@ -302,8 +307,10 @@ def test_client_certificate_expires_by_the_wall_clock(
 def test_unreadable_client_certificate_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, proxied: bool
 ) -> None:
-    """A client certificate is refused that OpenSSL accepts but Python's library cannot read, such as one with the
-    serial number 0."""
+    """A client certificate is refused if Python's library cannot read it.
+
+    OpenSSL accepts such a certificate, for example one with the serial number 0.
+    """
     authority = certificates.load_authority(tmp_path)
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")

@@ -1,4 +1,7 @@
-"""A simple, slow model of server-side apply, independent of the engine: values and owners by path."""
+"""A simple, slow model of server-side apply: values and owners by path.
+
+It is independent of the engine.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ Place = tuple[str, ...]
 
 
 def places(value: Any, path: Place = ()) -> dict[Place, Any]:
-    """Return the leaves of a spec by path. Items of ``items`` are named by their key, items of ``set`` by their
-    value."""
+    """Return the leaves of a spec by path.
+
+    Items of ``items`` are named by their key, items of ``set`` by their value.
+    """
     if path == ("items",) and isinstance(value, list):
         found: dict[Place, Any] = {}
         for item in value:

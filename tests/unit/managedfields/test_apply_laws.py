@@ -1,4 +1,7 @@
-"""Applies are idempotent, change only the manager's fields, and commute if independent (SSA-008, SSA-009)."""
+"""Applies are idempotent and change only the manager's fields (SSA-008, SSA-009).
+
+Independent applies commute.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Errors inside allOf, anyOf, oneOf and not: only reported errors are built, the rest is counted."""
+"""Errors inside allOf, anyOf, oneOf and not: only reported errors are built.
+
+The other errors are counted.
+"""
 
 from __future__ import annotations
 

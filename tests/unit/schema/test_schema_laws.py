@@ -1,4 +1,7 @@
-"""Compiled functions equal their models and are idempotent, and validation does not change values."""
+"""Compiled functions equal their models and are idempotent.
+
+Validation does not change values.
+"""
 
 from __future__ import annotations
 

@@ -103,8 +103,10 @@ def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory for history is limited for all resources together; the least recently changed resource loses its
-    history first."""
+    """The memory for history is limited for all resources together.
+
+    The least recently changed resource loses its history first.
+    """
     monkeypatch.setattr(history_module, "HISTORIES", history_module._Histories())
     monkeypatch.setattr(storage_limits, "HISTORIES_BYTES", 100_000)
     histories = [History(0) for _ in range(30)]
@@ -290,7 +292,10 @@ class Granter:
 
 @pytest.mark.looptime
 async def test_objects_of_equal_ttl_share_a_lease_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Objects never expire early: a shared lease lasts longer by the time for which it may be shared."""
+    """Objects of a shared lease never expire early.
+
+    The lease lasts longer by the time for which it may be shared.
+    """
     monkeypatch.setattr(storage_limits, "LEASE_OBJECTS", 3)
     etcd = Granter()
     leases = Leases(etcd)

@@ -43,8 +43,10 @@ class Held(Entry, gc=True, weakref=True):
 
 
 def test_the_garbage_collector_tracks_no_entry() -> None:
-    """Entries are not tracked by the garbage collector, which would take 40 ms on the event loop for 200,000 of
-    them."""
+    """Entries are not tracked by the garbage collector.
+
+    It would take 40 ms on the event loop for 200,000 of them.
+    """
     secret = Secret("aescbc", "key", b"x" * 32)
     kept = [Entry("default", "a", 7, RAW), EncryptedEntry("default", "a", 7, RAW, secret=secret)]
     for entry in (*kept, kept[0].with_revision(8)):

@@ -1,4 +1,4 @@
-"""Creates with admission: the namespace that they depend on, and the steps that metrics count."""
+"""Creates with admission: the namespace that they need, and the steps that metrics count."""
 
 from threading import current_thread, main_thread
 

@@ -1,5 +1,7 @@
-"""Pages of a list with a selector at one revision: from the cache if it is current, otherwise from etcd in growing
-chunks."""
+"""Pages of a list with a selector at one revision.
+
+They are from the cache if it is current, otherwise from etcd in growing chunks.
+"""
 
 from __future__ import annotations
 

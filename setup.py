@@ -1,4 +1,7 @@
-"""Adds metadata that depend on the address of the repository to pyproject.toml: URLs, and links in the README."""
+"""Add metadata that depend on the address of the repository to pyproject.toml.
+
+These are URLs, and links in the README.
+"""
 
 import re
 import tomllib
@@ -18,7 +21,10 @@ RELATIVE = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def described() -> str:
-    """Return the README with absolute links into the repository; if its address is unknown, without such links."""
+    """Return the README with absolute links into the repository.
+
+    If the address of the repository is unknown, return the README without such links.
+    """
     return RELATIVE.sub(_linked, (ROOT / "README.md").read_text(encoding="utf-8"))
 
 

@@ -1,7 +1,7 @@
-"""One of several processes behind one port: ``python -m apiext.worker``, which only the supervisor starts.
+"""One of several processes behind one port, which only the supervisor starts.
 
-Standard input is a socket to the supervisor. The supervisor sends the configuration, and gets one line once this worker
-serves.
+The command is ``python -m apiext.worker``. Standard input is a socket to the supervisor. The supervisor sends the
+configuration, and gets one line once this worker serves.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The pytest plugin of the project: options such as --server, fixtures of servers, and the count of behaviour rows."""
+"""The pytest plugin of the project: options, server fixtures, and counts of behaviour rows."""
 
 from __future__ import annotations
 
@@ -103,8 +103,10 @@ def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.Te
 
 @pytest.fixture(scope="session")
 def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with the APIs that --runtime-config enables, without controllers for them; or the server of
-    ``--server``."""
+    """A server with the APIs that --runtime-config enables, without controllers for them.
+
+    With ``--server``, it is the server of this option.
+    """
     if url := request.config.getoption("--server"):
         if Client(url).get(MIGRATIONS).status == 404:
             pytest.skip("the server of --server does not serve storagemigration.k8s.io/v1beta1")

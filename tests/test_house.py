@@ -70,7 +70,10 @@ def _fields(node: ast.ClassDef) -> int:
 
 
 def _sizes() -> Iterator[tuple[str, int, str]]:
-    """Yield (kind, size, name) of each module, function and class of the package: lines, lines and fields."""
+    """Yield (kind, size, name) of each module, function and class of the package.
+
+    The size of a module or function is in lines, and that of a class in fields.
+    """
     for path in modules():
         if PACKAGE not in path.parents or PACKAGE / "conformance" in path.parents:
             continue
@@ -84,7 +87,10 @@ def _sizes() -> Iterator[tuple[str, int, str]]:
 
 
 def test_the_largest_parts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Print the largest modules, functions and classes, which may have to be divided; there is no limit."""
+    """Print the largest modules, functions and classes, which may have to be divided.
+
+    There is no limit.
+    """
     sizes = list(_sizes())
     with capsys.disabled():
         for kind in ("lines of a module", "lines of a function", "fields of a class"):
@@ -256,7 +262,7 @@ PAGE = re.compile(r"(?<![\w/.*-])(?:[\w.*-]+/)*([\w*-]+\.md)\b|(§)")
 
 
 def _references_outside(name: str, text: str, pages: set[str]) -> Iterator[str]:
-    """Yield references to pages and numbers that exist neither in the project nor in a published standard."""
+    """Yield references to pages and numbers of neither the project nor a published standard."""
     families = {row.rpartition("-")[0] for row in all_rows()} | OURS_AND_STANDARDS
     for number, line in enumerate(re.sub(r"https?://\S+", "", text).splitlines(), 1):
         found = [it[0] for it in CODE.finditer(line) if it[1] not in families]
@@ -324,7 +330,10 @@ def test_docker_compose_accepts_the_file(tmp_path: Path) -> None:
 
 
 def _chosen(directory: Path, interpreters: dict[str, str], python: str = "") -> subprocess.CompletedProcess[str]:
-    """Run ``scripts/setup python`` with a PATH of these interpreters: name → the output for its build options."""
+    """Run ``scripts/setup python`` with a PATH of these interpreters.
+
+    ``interpreters`` is name → the output for its build options.
+    """
     for name, built in interpreters.items():
         told = f"echo {built}" if built else "exit 1"
         (directory / name).write_text(f"#!/bin/sh\n{told}\n", encoding="utf-8")
@@ -485,10 +494,10 @@ def test_checker_finds_readers_of_clocks() -> None:
 
 
 def test_each_reader_of_a_clock_is_listed() -> None:
-    """tests/clocks.yaml lists each value that depends on the wall clock: it belongs to one request or has a validity
-    period.
+    """tests/clocks.yaml lists each value that depends on the wall clock.
 
-    A clock may be set back or stop; then a cached value that has only an end would be wrong.
+    Such a value belongs to one request or has a validity period. A clock may be set back or stop; then a cached value
+    that has only an end would be wrong.
     """
     listed_clocks = yaml.safe_load((ROOT / "tests" / "clocks.yaml").read_text(encoding="utf-8"))
     found = set[str]()

@@ -1,4 +1,4 @@
-"""Functions of plug-ins that mutate and validate pods, nodes, volumes and other built-in kinds.
+"""Plug-in functions that mutate and validate pods, nodes, volumes and other built-in kinds.
 
 The table ``builtin_kind_plugins.ROWS`` names them. Upstream: plugin/pkg/admission.
 """
@@ -98,7 +98,10 @@ async def check_one_default(attributes: Attributes, new: Document, lookup: Objec
 
 
 async def set_tolerations(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Add missing tolerations, so that a pod stays for _TOLERATED_SECONDS on an unreachable or not ready node."""
+    """Add missing tolerations for nodes that are unreachable or not ready.
+
+    The pod then stays on such a node for _TOLERATED_SECONDS.
+    """
     tolerations = new["spec"].get("tolerations") or []
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
@@ -229,14 +232,17 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
 
 
 async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Add the finalizer that protects a volume, a claim or a volume attributes class while it is in use."""
+    """Add the finalizer that protects a volume, claim or volume attributes class in use."""
     metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
     if finalizer not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
 
 
 async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny the expansion of a claim that is not bound, or whose storage class changes or allows no expansion."""
+    """Deny the expansion of a claim that is not bound or whose storage class does not allow it.
+
+    Also deny it if the storage class of the claim changes.
+    """
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
@@ -273,7 +279,10 @@ async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLo
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a change of the certificate or the conditions by a user without permission to sign for the signer."""
+    """Deny a change of certificate or conditions to a user without permission for the signer.
+
+    This is the permission to sign for the signer of the request.
+    """
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}
@@ -286,9 +295,9 @@ async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny requests for client certificates of system:masters, since no authorizer can restrict this group.
+    """Deny requests for client certificates of the group system:masters.
 
-    Also deny a request that cannot be parsed.
+    No authorizer can restrict this group. Also deny a request that cannot be parsed.
     """
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:

@@ -16,7 +16,10 @@ class NotFinite(Exception):
 
 
 class GoData:
-    """A value that JSON cannot represent, with its texts in Go: value (%v), type (%T) and Go syntax (%#v)."""
+    """A value that JSON cannot represent, with the texts in which Go prints it.
+
+    The texts are the value (%v), the type (%T) and the Go syntax (%#v).
+    """
 
     __slots__ = ("_value", "go_name")
 

@@ -115,7 +115,7 @@ class Metrics:
         self._webhooks.observe(seconds, name, type, operation, truth)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
-        """Count one write that failed: by a denial, a failed call of a webhook, or an internal error."""
+        """Count one failed write: by a denial, a failed call of a webhook, or an internal error."""
         self._rejections.slot(name, type, operation, error, str(min(code, _MAX_CODE))).add(1)
 
     def failed_open(self, name: str, type: str) -> None:

@@ -33,7 +33,7 @@ UNUSABLE = (ConfigurationError, StatusError)
 
 
 class Policies(Generic[C]):
-    """Base of the two policy plug-ins: finds the policies of a write, with their bindings and parameters."""
+    """Base of the two policy plug-ins: finds a write's policies, bindings and parameters."""
 
     __slots__ = ("_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies", "_services")
 
@@ -53,7 +53,7 @@ class Policies(Generic[C]):
         return not self._policies.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Make the plug-in call ``changed`` when the first policy is configured, and after the last is removed."""
+        """Make the plug-in call ``changed`` when it gets its first policy or loses its last policy."""
         self._policies.follow(changed)
 
     async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
@@ -92,7 +92,7 @@ class NoNamespace(Exception):
 
 
 class BoundPolicy(Struct, Generic[C], frozen=True):
-    """A policy that matches the write, one of its bindings, and the Form in which the policy matches."""
+    """A policy that matches a write, the Form in which it matches, and one of its bindings."""
 
     policy: Policy[C]
     binding: Binding

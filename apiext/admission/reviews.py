@@ -38,7 +38,10 @@ _REVIEWS = review_types(KIND, "AdmissionResponse", _RESPONSE)
 
 
 class BadReview(ValueError):
-    """A response that is no valid AdmissionReview, or a webhook that accepts no review version of this server."""
+    """The error of a response that is no valid AdmissionReview.
+
+    Also the error of a webhook that accepts no review version of this server.
+    """
 
 
 class Response(Struct, frozen=True):
@@ -99,7 +102,10 @@ _ALLOWED = Response(allowed=True)
 
 
 def _only_allows(raw: bytes, version: str, uid: str) -> bool:
-    """Fast path of ``response_of``: report whether the response only allows the write, as most responses do."""
+    """Fast path of ``response_of``: report whether the response only allows the write.
+
+    Most responses do.
+    """
     # with more objects or an array, the response has more fields than uid and allowed
     if raw.count(b"{") != 2 or b"[" in raw:
         return False

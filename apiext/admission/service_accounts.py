@@ -57,10 +57,11 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 
 
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a pod whose service account is missing, and a mirror pod with an account, secrets or tokens.
+    """Deny a pod whose service account is missing.
 
-    If the annotation ``_ENFORCE`` of the account is true, also deny a pod with secrets that the account does not
-    reference. Only creates of pods, and updates of ephemeral containers, are checked.
+    Also deny a mirror pod with an account, secrets or tokens. If the annotation ``_ENFORCE`` of the account is true,
+    also deny a pod with secrets that the account does not reference. Only creates of pods, and updates of ephemeral
+    containers, are checked.
     """
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:
@@ -140,7 +141,7 @@ def _has_secrets(spec: View) -> bool:
 
 
 def _environment(container: View) -> Iterator[tuple[str, str]]:
-    """Yield (field as in error messages, name of the secret) for each secret in a container's environment."""
+    """Yield (field as in errors, secret name) for each secret in a container's environment."""
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("secretKeyRef")
         if reference is not None:
@@ -210,7 +211,7 @@ def _automounts(account: View, spec: View) -> bool:
 
 
 def _mount_token(spec: Document) -> None:
-    """Mount the token of the account in each container that has no volume at the path of the token."""
+    """Mount the account's token in each container that has no volume at the token's path."""
     volumes: list[Any] = spec.get("volumes") or []
     mounted = next((one["name"] for one in volumes if (one.get("name") or "").startswith(_VOLUME)), "")
     name, needed = mounted or generate_name(_VOLUME), False

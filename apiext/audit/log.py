@@ -1,4 +1,7 @@
-"""The audit backend that writes events to a file or standard output; requests may wait for the write."""
+"""The audit backend that writes events to a file or standard output.
+
+Requests may wait for the write.
+"""
 
 import asyncio
 from collections import deque

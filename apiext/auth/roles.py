@@ -1,4 +1,7 @@
-"""Keep the RBAC policy equal to the cached roles and bindings, including changes by other servers."""
+"""Keep the RBAC policy equal to the cached roles and bindings.
+
+This includes changes by other servers.
+"""
 
 import asyncio
 import logging

@@ -47,7 +47,10 @@ REFUSED = User("")
 
 
 def proven(user: User) -> User:
-    """Add the group system:authenticated to a user that a certificate or proxy names, unless the user is anonymous."""
+    """Add the group system:authenticated to a user that a certificate or proxy names.
+
+    Return an anonymous user unchanged.
+    """
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or user.is_anonymous:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))
@@ -59,7 +62,7 @@ def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> Use
 
 
 def account_groups(namespace: str) -> tuple[str, str]:
-    """Return two groups: that of all service accounts, and that of the service accounts in a namespace."""
+    """Return the group of all service accounts, and the group of those in a namespace."""
     return (_ACCOUNTS, f"{_ACCOUNTS}:{namespace}")
 
 
@@ -69,7 +72,10 @@ def service_account(namespace: str, name: str, uid: str = "") -> User:
 
 
 def readable(value: str) -> str:
-    """Return a header's value with U+FFFD for invalid UTF-8, since responses and objects may contain the value."""
+    """Return a header's value with U+FFFD for invalid UTF-8.
+
+    Responses and objects may contain the value.
+    """
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

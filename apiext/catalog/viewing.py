@@ -61,7 +61,7 @@ _NEVER_STORED = frozenset(("resourceVersion", "selfLink"))
 
 
 def stored_form(document: View) -> Document:
-    """Return a copy of an object without the fields that are never stored (ETC-002); repair its metadata."""
+    """Return a copy of an object without the never stored fields (ETC-002); repair its metadata."""
     metadata = objectmeta.repair(document.get("metadata") or {})
     for name in _NEVER_STORED:
         metadata.pop(name, None)
@@ -175,7 +175,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
 
 
 def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
-    """Return the ``Shaping.accept`` of this version: the function that prunes and coerces a document."""
+    """Return ``Shaping.accept`` of this version: a function that prunes and coerces a document."""
 
     def accept(document: Document) -> Document:
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})

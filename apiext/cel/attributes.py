@@ -1,7 +1,7 @@
-"""Attributes: chains of selections and indexes that begin with a variable, a result or a conditional.
+"""Attributes: selections and indexes that begin with a variable, a result or a conditional.
 
-A step (evaluation.Step) evaluates a node of the expression. A frame finds variables. A tracker counts the cost, and has
-a stack of values, since the cost of a call depends on its arguments.
+They form a chain. A step (evaluation.Step) evaluates a node of the expression. A frame finds variables. A tracker
+counts the cost, and has a stack of values, since the cost of a call depends on its arguments.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Estimate the minimal and maximal cost of an expression, from its types and their declared sizes.
+"""Estimate the minimal and maximal cost of an expression from its types and declared sizes.
 
 A size is the number of characters, elements or entries of a value. Costs and sizes are ranges: (minimum, maximum). The
 estimator takes the size of a value from the expression itself, or from the declared type at the path of the value: the
@@ -198,7 +198,10 @@ class Estimator:
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return (cost of an overload with its arguments but without its receiver, size of its result or None)."""
+        """Return (cost of an overload with its arguments, size of its result or None).
+
+        The cost does not include the receiver.
+        """
         branches = _BRANCHES.get(overload.id)
         if branches is not None:
             return branches(self, node, costs)

@@ -1,4 +1,4 @@
-"""Steps of an interpreted evaluation, the tracker of their costs, and the frames of variables."""
+"""Steps of an interpreted evaluation, the tracker of their costs, and frames of variables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -11,7 +11,10 @@ Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
 
 
 class Tracker:
-    """The cost so far, and a stack of values as in upstream: the cost of a call depends on arguments on the stack."""
+    """The cost so far, and a stack of values as in upstream.
+
+    The cost of a call depends on the arguments on the stack.
+    """
 
     __slots__ = ("cost", "limit", "places", "stack")
 
@@ -39,7 +42,10 @@ class Tracker:
                 self._cut(places[-1])
 
     def take(self, args: "list[Step]") -> list[Value] | None:
-        """Remove the values of arguments from the stack and return them, or return None if one value is missing."""
+        """Remove the values of arguments from the stack and return them.
+
+        Return None if one value is missing.
+        """
         found: list[Value] = [None] * len(args)
         for number in range(len(args) - 1, -1, -1):
             places = self.places.get(args[number].id)

@@ -1,7 +1,8 @@
-r"""Rewrite named character classes of a pattern, such as ``\p{Letter}``, for RE2, which knows only short names.
+r"""Rewrite named character classes of a pattern, such as ``\p{Letter}``, for RE2.
 
-Go (1.25 and later) also accepts the long names of categories. It ignores case, and deletes spaces, hyphens and
-underscores from a name. So it does not find scripts whose names have an underscore, such as Old_Italic.
+RE2 knows only short names. Go (1.25 and later) also accepts the long names of categories. It ignores case, and deletes
+spaces, hyphens and underscores from a name. So it does not find scripts whose names have an underscore, such as
+Old_Italic.
 """
 
 import re

@@ -198,7 +198,10 @@ class View:
         raise NotImplementedError
 
     def find(self, key: Value) -> "tuple[Value, Value] | Fault | None":
-        """Return (key, value) of an entry of a map or an object, None without such an entry, or a fault."""
+        """Return (key, value) of an entry of a map or an object.
+
+        Return None if there is no such entry, or return a fault.
+        """
         raise NotImplementedError
 
     def get(self, index: int) -> Value:
@@ -380,7 +383,7 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 
 
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two values are equal, as upstream's method Equal of the first value decides.
+    """Return whether two values are equal, as upstream's Equal of the first value decides.
 
     Unlike ``equal``, this calls the method ``same`` of a View or Special for null, too; it may return a fault.
     """

@@ -1,4 +1,4 @@
-"""Webhooks that validate and mutate writes: the reviews that webhooks receive, and the answers to clients."""
+"""Webhooks that validate and mutate writes: their reviews, and the answers to clients."""
 
 from __future__ import annotations
 

@@ -27,7 +27,10 @@ def enforces_roles(api: Client) -> bool:
 
 
 def status_of(review: dict[str, Any]) -> dict[str, Any]:
-    """Return the status of a review without the reason, which names the binding that allows the action."""
+    """Return the status of a review without the reason.
+
+    The reason names the binding that allows the action.
+    """
     return {name: value for name, value in review["status"].items() if name != "reason"}
 
 

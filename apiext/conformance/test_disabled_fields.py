@@ -1,4 +1,7 @@
-"""Fields of features that are disabled by default: a create drops these fields; updates with them change nothing."""
+"""Fields of disabled features: a create drops them, and updates with them change nothing.
+
+The features are disabled by default.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces: initial namespaces, creates in a missing namespace, conditions, deletion with all objects."""
+"""Namespaces: initial ones, creates in a missing one, conditions, deletion with all objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that are equal in Python but not in JSON, such as 1 and true, are different in all comparisons."""
+"""Values that are equal in Python but not in JSON, such as 1 and true, always differ."""
 
 from __future__ import annotations
 

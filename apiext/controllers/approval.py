@@ -1,4 +1,7 @@
-"""The controller of the approval condition of definitions in protected groups, such as *.k8s.io (CND-008)."""
+"""The controller of the approval condition of protected definitions (CND-008).
+
+A definition is protected by its group, such as *.k8s.io.
+"""
 
 import asyncio
 from collections.abc import Callable

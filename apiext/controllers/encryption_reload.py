@@ -83,7 +83,7 @@ class EncryptionReload:
         self._retired: list[Provider] = []
 
     async def start(self, group: asyncio.TaskGroup, store: StartStore, *, follow_file: bool) -> None:
-        """Call each plug-in once, start the store, and begin the checks of the file if ``follow_file``.
+        """Call each plug-in once, start the store and, if ``follow_file``, the checks of the file.
 
         The start continues if a plug-in fails.
         """
@@ -102,7 +102,10 @@ class EncryptionReload:
 
     @property
     def uses_plugins(self) -> bool:
-        """True if the current or a later configuration may have plug-ins, so that health checks are necessary."""
+        """True if the current or a later configuration may have plug-ins.
+
+        Then health checks are necessary.
+        """
         return self._follows_file or bool(self._loaded.services)
 
     def fault(self) -> str:

@@ -246,7 +246,10 @@ def namespace(name: str, now: str, manager: str) -> Document:
 async def conditions(
     sweeps: Mapping[GroupResource, Sweep], failures: Mapping[GroupResource, list[StoreError]]
 ) -> dict[str, tuple[str, str, str]]:
-    """Return type → (status, reason, message) of the five conditions, with upstream's order and texts (NSP-005)."""
+    """Return type → (status, reason, message) of the five conditions (NSP-005).
+
+    The order and the texts are upstream's.
+    """
     wanted_conditions = dict(_DONE)
     remaining = {resource: sweep.remaining for resource, sweep in sweeps.items() if sweep.remaining}
     held: Counter[str] = Counter()

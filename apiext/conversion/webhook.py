@@ -106,7 +106,7 @@ class Converter:
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[ViewSource]:
-        """Return the views of entries: the JSON in one version that ``viewer`` makes of the stored bytes.
+        """Return the views of entries: JSON in one version, made by ``viewer`` from stored bytes.
 
         Call the webhook for objects whose conversion is not cached.
 
@@ -147,7 +147,7 @@ class Converter:
         entries: Sequence[Entry],
         then: Callable[[Sequence[Entry] | Exception], None],
     ) -> None:
-        """Convert entries in a new task, which then calls ``then`` with the converted entries or with the error.
+        """Convert entries in a new task, which calls ``then`` with converted entries or the error.
 
         The converted entries have the same order. After ``stop``, do nothing.
         """
@@ -305,7 +305,7 @@ class Converter:
 
 
 class _Call:
-    """A running review: its objects (``needs``), and their cached conversions (``kept``: key → value).
+    """A running review: its objects (``needs``) and cached conversions (``kept``: key → value).
 
     ``failures`` is key → error of one object. ``error`` is the error of the complete call.
     """

@@ -25,9 +25,10 @@ def condition(kind: str, status: str, reason: str, message: str) -> Document:
 
 
 def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
-    """Return the conditions with ``new``: it replaces the condition of the same type, or is appended (CND-010).
+    """Return the conditions with ``new``, which replaces one of its type or is added (CND-010).
 
-    The transition time becomes ``now`` if the status changes, or if the old condition has no transition time.
+    Without a condition of the same type, append ``new``. The transition time becomes ``now`` if the status changes, or
+    if the old condition has no transition time.
     """
     found = list(conditions or ())
     for index, old in enumerate(found):
@@ -45,7 +46,10 @@ def without_condition(conditions: Sequence[View] | None, kind: str) -> list[View
 
 
 def same_condition(old: View | None, new: View) -> bool:
-    """Return whether two conditions have the same type, status, reason and message; false if ``old`` is None."""
+    """Return whether two conditions have the same type, status, reason and message.
+
+    Return False if ``old`` is None.
+    """
     if old is None:
         return False
     return all((old.get(name) or "") == (new.get(name) or "") for name in ("type", "status", "reason", "message"))

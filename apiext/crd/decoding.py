@@ -6,10 +6,10 @@ from apiext.go_types import typed
 
 
 def decode_v1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1 body as Go encodes it, with defaults, and the paths of unknown fields in the order of the body.
+    """Return a v1 body as Go encodes it, with defaults, and the paths of unknown fields.
 
-    Raise DecodeError (a ValueError) with Go's text, such as ``json: cannot unmarshal string into Go struct field
-    CustomResourceDefinitionNames.spec.names.shortNames of type []string``.
+    The paths are in the order of the body. Raise DecodeError (a ValueError) with Go's text, such as ``json: cannot
+    unmarshal string into Go struct field CustomResourceDefinitionNames.spec.names.shortNames of type []string``.
     """
     decoded, unknown = typed.decode(types.V1, document)
     return defaults.default_v1(decoded), unknown

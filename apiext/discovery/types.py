@@ -132,9 +132,9 @@ def shared_types(*, scale: bool) -> Mapping[str, View]:
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return the types of ``openapi_own.yaml`` with these names, and the types to which they refer: name → type.
+    """Return the types of ``openapi_own.yaml`` with these names: name → type.
 
-    Ignore names that are not in this file.
+    Include the types to which they refer. Ignore names that are not in this file.
     """
     found: dict[str, Document] = {}
     todo = [name for name in models if name in data().own]

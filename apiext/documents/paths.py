@@ -33,7 +33,10 @@ def steps(path: Path) -> Iterator[str | int]:
 
 
 def written(path: Path, *, keys: bool = True) -> str:
-    """Return a path as Go's decoders print it, such as ``spec.items[0].name``; omit map keys if ``keys`` is false."""
+    """Return a path as Go's decoders print it, such as ``spec.items[0].name``.
+
+    Omit map keys if ``keys`` is false.
+    """
     parts = (
         f"[{step}]" if isinstance(step, int) else f".{short(step)}"
         for step in steps(path)

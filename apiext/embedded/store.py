@@ -1,4 +1,4 @@
-"""The core of the embedded store: revisions, transactions, reads, compaction, leases and the quota.
+"""Core of the embedded store: revisions, transactions, reads, compaction, leases and quota.
 
 The event loop decides the outcome of a transaction with the index, which also has changes that are not on disk yet.
 While the back end writes a batch, new transactions form the next batch. The store responds to a transaction when its
@@ -230,7 +230,7 @@ class Store:
         batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
 
     def _refuse(self, txn: Txn, answer: Answer) -> None:
-        """Respond with the current values of keys after a failed compare, when these values are on disk."""
+        """Respond to a failed compare with the current values of keys, when these are on disk."""
         reads = wire.read_reads(txn.otherwise)
         at = self._tip
         found = [(key, self.index.at(key, at), bare) for key, bare in reads]
@@ -266,7 +266,10 @@ class Store:
         self._once_stored(look)
 
     def _once_stored(self, act: Callable[[], None]) -> None:
-        """Call a function in a later iteration of the event loop, when all decided changes are on disk or undone."""
+        """Call a function when all decided changes are on disk or undone.
+
+        The call is in a later iteration of the event loop.
+        """
         if self._tip == self.durable:
             self._loop.call_soon(act)
         else:
@@ -332,9 +335,10 @@ class Store:
             act()
 
     def _answer(self) -> None:
-        """Respond to some calls whose batch is on disk, and to more calls in the next iteration of the event loop.
+        """Respond to some calls whose batch is on disk.
 
-        Each response lets a request run for up to 1 ms. With many responses at once, timers would wait too long.
+        Respond to more calls in the next iteration of the event loop. Each response lets a request run for up to 1 ms.
+        With many responses at once, timers would wait too long.
         """
         for _ in range(min(ANSWERS, len(self._stored_calls))):
             _settle(*self._stored_calls.popleft())

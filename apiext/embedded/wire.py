@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """A transaction in the only form that this server sends: compares of mod_revisions, and one put or delete.
+    """The only form of transaction that this server sends: compares, and one put or delete.
 
     ``compares`` are (key, expected mod_revision). ``value`` is None for a delete. ``otherwise`` are the encoded reads
     that the store executes if a compare fails.
@@ -172,7 +172,10 @@ def read_txn(raw: bytes) -> Txn:
 
 
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Decode the reads of a transaction whose compare failed: (key, True if the value is not requested) for each."""
+    """Decode the reads of a transaction whose compare failed.
+
+    Return (key, True if the value is not requested) for each read.
+    """
     found = []
     for operation in otherwise:
         fields = dict(_fields(operation))

@@ -407,7 +407,7 @@ class Connection(asyncio.Protocol):
     # -- the end of the connection -------------------------------------------------------------------------------
 
     def drain(self, *, end_streams: bool = True) -> None:
-        """Accept no new calls, and close the connection when the open calls have ended (see Transport)."""
+        """Accept no new calls, and close the connection when the open calls end (see Transport)."""
         self.live = False
         if not self.lost.done():
             self.lost.set_result(None)

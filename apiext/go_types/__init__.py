@@ -1,1 +1,1 @@
-"""Go types of built-in kinds and of definitions: data files, and decoders for the types in these files."""
+"""Go types of built-in kinds and of definitions: data files, and decoders for these types."""

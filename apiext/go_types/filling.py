@@ -42,9 +42,10 @@ def image_volume(document: Document) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Return Always for the tag ``latest`` or an image without tag and digest, else IfNotPresent.
+    """Return the default pull policy of an image: Always or IfNotPresent.
 
-    An invalid image reference also gets IfNotPresent (upstream: github.com/distribution/reference).
+    The default is Always for the tag ``latest`` and for an image without tag and digest. It is IfNotPresent for other
+    images, and for an invalid image reference (upstream: github.com/distribution/reference).
     """
     first, slash, rest = image.partition("/")
     domain = slash and (first == "localhost" or any(one in ".:" or one.isupper() for one in first))
@@ -145,7 +146,10 @@ def node_status(document: Document) -> None:
 
 
 def limit_range_item(document: Document) -> None:
-    """Set the default limits of containers from ``max``, and their default requests from limits and ``min``."""
+    """Set the default limits and requests of containers in a LimitRange item.
+
+    The default limits come from ``max``, and the default requests from the limits and ``min``.
+    """
     if document.get("type") != "Container":
         return
     limits = {**(document.get("max") or {}), **(document.get("default") or {})}
@@ -253,7 +257,10 @@ def cpu_metric(utilization: int) -> Document:
 
 
 def autoscaler_v1(document: Document) -> None:
-    """Set the default target CPU utilization of an autoscaling/v1 autoscaler without other metrics."""
+    """Set the default target CPU utilization of an autoscaler without other metrics.
+
+    The autoscaler is of the version autoscaling/v1.
+    """
     spec, annotations = document["spec"], document["metadata"].get("annotations") or {}
     if spec.get("targetCPUUtilizationPercentage") is None and OLD_METRICS not in annotations:
         spec["targetCPUUtilizationPercentage"] = UTILIZATION

@@ -43,7 +43,7 @@ _IDS = Uids()
 
 
 def is_open(exchange: Exchange) -> bool:
-    """Report whether a request needs no credentials: it is for health, the version or the front page.
+    """Report whether a request needs no credentials: for health, the version or the front page.
 
     If it is a GET or HEAD, it needs no authorization either.
     """
@@ -51,14 +51,17 @@ def is_open(exchange: Exchange) -> bool:
 
 
 def audit_id(given: str) -> str:
-    """Return the audit id of a request: the client's id if it is short and printable, else a new id."""
+    """Return the audit id of a request: the client's id if short and printable, else a new id."""
     if given and len(given) <= 64 and given.isascii() and given.isprintable():
         return given
     return _IDS.next()
 
 
 class Deadlines:
-    """Deadlines of requests, checked four times a second, since a timer for each request would cost more."""
+    """Deadlines of requests, checked four times a second.
+
+    A timer for each request would cost more.
+    """
 
     __slots__ = ("_loop", "_timer", "_until")
 
@@ -101,7 +104,7 @@ class Deadlines:
 
 
 class Gate(Struct, eq=False):
-    """The state that filters share: authentication, authorization, limits, audit log and metrics."""
+    """The state that filters share: authentication, authorization, limits, audit and metrics."""
 
     authenticator: Authenticator
     authorizer: Authorizer
@@ -140,9 +143,10 @@ class Gate(Struct, eq=False):
         return found
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the metrics of deleted resources, in steps: the caller can yield to the event loop after each step.
+        """Drop the metrics of deleted resources in steps.
 
-        Drop the cached counters first. Otherwise a request could increment a counter that is no longer in /metrics.
+        The caller can yield to the event loop after each step. Drop the cached counters first. Otherwise a request
+        could increment a counter that is no longer in /metrics.
         """
         for number, key in enumerate(tuple(self._counters)):
             if is_deleted(key[0].group, key[0].resource):
@@ -189,7 +193,10 @@ _BUSY = "Too many requests, please try again later."
 
 
 def compose(gate: Gate, filters: Sequence[Filter | Step], innermost: Handler) -> Handler:
-    """Combine filters into one handler, the first filter outermost; consecutive steps become one call."""
+    """Combine filters into one handler, the first filter outermost.
+
+    Consecutive steps become one call.
+    """
     handler = innermost
     steps: list[Step] = []
     for one in reversed(filters):
@@ -374,9 +381,9 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark the error of a filter, whose text quotes the request: its response gets X-Content-Type-Options: nosniff.
+    """Mark the error of a filter, so that its response has X-Content-Type-Options: nosniff.
 
-    Upstream does this in the package responsewriters.
+    The text of the error quotes the request. Upstream does this in the package responsewriters.
     """
     refusal.guarded = True
     return refusal

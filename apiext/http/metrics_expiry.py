@@ -1,4 +1,7 @@
-"""Expiry of metrics and caches of deleted definitions, late enough for scrapers to read the last values."""
+"""Expiry of metrics and caches of deleted definitions.
+
+It is late enough for scrapers to read the last values.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +20,10 @@ DropDeleted = Callable[[IsDeleted], Iterator[None]]
 
 
 class MetricsExpiry:
-    """Drops the state of resources that were not served at two consecutive checks, EXPIRE_EVERY seconds apart."""
+    """Drops the state of resources that were not served at two consecutive checks.
+
+    The checks are EXPIRE_EVERY seconds apart.
+    """
 
     def __init__(self, live: LiveCatalog, parts: Sequence[DropDeleted]) -> None:
         self._live = live

@@ -1,4 +1,4 @@
-"""Accept and Content-Type: the form of the response that a client requests, and the encoding of its body.
+"""Accept and Content-Type: the requested form of a response, and the encoding of a body.
 
 The rows NEG-… of BEHAVIOUR.md list the behaviour.
 """
@@ -42,7 +42,10 @@ T = TypeVar("T")
 
 
 def _has_many_parts(header: str) -> bool:
-    """Report whether parsing the alternatives and parameters of a header would block the event loop."""
+    """Report whether a header has so many parts that parsing would block the event loop.
+
+    The parts are its alternatives and parameters.
+    """
     return header.count(",") + header.count(";") >= limits.HEADER_PARTS
 
 
@@ -64,9 +67,10 @@ def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str,
 
 
 class Wanted(Struct, frozen=True):
-    """The requested form of a response: encoding, representation (empty: the object itself), and indentation.
+    """The requested form of a response: encoding, representation and indentation.
 
-    ``plain`` is true for the object itself in JSON without indentation: the server can send cached bytes unchanged.
+    An empty representation is the object itself. ``plain`` is true for the object itself in JSON without indentation:
+    the server can send cached bytes unchanged.
     """
 
     encoding: str = JSON
@@ -100,7 +104,7 @@ class Clause(Struct, frozen=True):
 
 @_cached
 def parse_accept(header: str) -> tuple[Clause, ...]:
-    """Return the alternatives, best first: those with a higher q, and specific types before wildcards.
+    """Return the alternatives, best first: a higher q first, specific types before wildcards.
 
     If these two rules contradict each other, the later alternative in the header comes first, as in upstream. In a
     header with more than _SORTED_BY_INSERTION alternatives, a higher q then comes first. Malformed alternatives are
@@ -227,7 +231,10 @@ def for_status(header: str) -> Wanted | None:
 
 @_cached
 def _passes(header: str, offered: tuple[str, ...]) -> bool:
-    """Report whether a header contains one of the ``offered`` media types; parameters are ignored."""
+    """Report whether a header contains one of the ``offered`` media types.
+
+    Parameters are ignored.
+    """
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
 
 
@@ -266,7 +273,10 @@ def not_acceptable(offered: Sequence[str]) -> status.StatusError:
 
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
-    """Report whether to indent JSON: as ``?pretty=`` says, or without it for browsers, curl and Wget (NEG-005)."""
+    """Report whether to indent JSON: by ``?pretty=``, else by the user agent (NEG-005).
+
+    Without ``?pretty=``, indent for browsers, curl and Wget.
+    """
     if query_values and query_values[0]:
         return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)

@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and the conversion between messages and JSON documents (NEG-003)."""
+"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and conversion to and from JSON (NEG-003)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,4 +1,7 @@
-"""TLS of the listener: its context, failed handshakes (as with Go's server), and the reload of its certificate."""
+"""TLS of the listener: its context, failed handshakes, and the reload of its certificate.
+
+Failed handshakes are handled as by Go's server.
+"""
 
 import asyncio
 import logging
@@ -51,11 +54,12 @@ def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None
 
 
 class LoggedHandshake(ssl.SSLObject):
-    """A TLS connection that logs and counts a failed handshake (``ssl.SSLContext.sslobject_class``).
+    """A TLS connection that logs and counts a failed handshake.
 
-    The client gets the TLS alert, or a response if it uses plain HTTP. asyncio writes such bytes only if the handshake
-    needs more input, but not after a failure. So a failed handshake first reports that it needs more input. The client
-    closes the connection after it has read the alert, or the timeout of handshakes closes it.
+    It is used as ``ssl.SSLContext.sslobject_class``. The client gets the TLS alert, or a response if it uses plain
+    HTTP. asyncio writes such bytes only if the handshake needs more input, but not after a failure. So a failed
+    handshake first reports that it needs more input. The client closes the connection after it has read the alert, or
+    the timeout of handshakes closes it.
     """
 
     _out: ssl.MemoryBIO | None
@@ -99,9 +103,9 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class CertificateReload:
-    """Renews the serving certificate before it expires, and reloads changed files without a restart.
+    """Renews the serving certificate before it expires, and reloads changed files.
 
-    Open connections continue with their certificate.
+    This needs no restart. Open connections continue with their certificate.
     """
 
     def __init__(self, context: ssl.SSLContext, certificate: ServingCertificate) -> None:

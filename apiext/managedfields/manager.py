@@ -44,7 +44,7 @@ class ApplyError(Exception):
 
 
 class BadApply(Exception):
-    """The error of an invalid body of an apply, for example of another kind, or with values of wrong types.
+    """The error of an invalid body of an apply, such as another kind or values of wrong types.
 
     Upstream responds with a 500 to values of wrong types.
     """
@@ -142,7 +142,7 @@ def _shape(value: Any, budget: list[int]) -> Any:
 
 
 def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
-    """Return whether the ownership of a value depends only on its shape, not on the values of list items."""
+    """Return whether the ownership of a value depends on its shape, not on values in lists."""
     if value.__class__ is list:
         return not value or of_type.list is None or not of_type.list.granular
     if value.__class__ is not dict or of_type.map is None or not of_type.map.granular:
@@ -278,7 +278,10 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
 
 
 def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
-    """Return the managers of an object without managers: ``before-first-apply`` owns all its fields (SSA-006)."""
+    """Return the managers for an object that has none (SSA-006).
+
+    ``before-first-apply`` owns all its fields.
+    """
     writer = replace(writer, name=_BEFORE_APPLY)
     try:
         write, before, after, changes = _compared(writer, empty, live)
@@ -345,7 +348,7 @@ def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
 
 
 def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
-    """Return the fields of the last-applied annotation that have the same values in the live object.
+    """Return the last-applied annotation's fields that have the same values in the live object.
 
     Return None without a usable annotation.
     """

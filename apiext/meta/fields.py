@@ -27,7 +27,10 @@ NOT_FOUND = "FieldValueNotFound"
 
 
 class FieldError(Struct, frozen=True):
-    """The error of one field: the reason that a Status gives for it, its path, and the message without the path."""
+    """The error of one field: reason, path and message.
+
+    The reason is that of a Status. The message does not contain the path.
+    """
 
     reason: str
     field: str
@@ -43,7 +46,7 @@ class FieldError(Struct, frozen=True):
 
 
 class Errors(list[FieldError]):
-    """A list of field errors that stops growing after the first error over the limits of a response.
+    """A list of field errors that stops growing after the first error over the response limits.
 
     Then ``+=`` takes at most one more error from a generator. A body can have a million errors, and each error may need
     more memory than its value.
@@ -107,7 +110,7 @@ def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def first_shown(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
-    """Return the errors that fit into a response, at least one, and whether these are all errors."""
+    """Return the errors that fit into a response, at least one, and whether they are all errors."""
     found: list[FieldError] = []
     size = 0
     for error in errors:
@@ -138,7 +141,10 @@ def item(path: str, key: str | int) -> str:
 
 
 def field_path(path: Path, begin: str = "") -> str:
-    """Return a path as errors print it, such as ``spec.labels[app]``, appended to the path ``begin``."""
+    """Return a path as errors print it, such as ``spec.labels[app]``.
+
+    It is appended to the path ``begin``.
+    """
     for step in steps(path):
         begin = child(begin, step) if step.__class__ is str else item(begin, step)
     return begin
@@ -229,7 +235,10 @@ class Named(str):
 
 
 def go_value(value: Any) -> str:
-    """Return an invalid value as errors print it: a string like %q, null or a container as JSON, else like %v."""
+    """Return an invalid value as errors print it.
+
+    A string is printed like %q, null or a container as JSON, and any other value like %v.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):

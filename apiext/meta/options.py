@@ -243,7 +243,7 @@ class WriteOptions(Struct, frozen=True):
 
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
-    """Return the errors of a field manager's name that is too long or has unprintable characters."""
+    """Return errors if a field manager's name is too long or has unprintable characters."""
     if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MAX_MANAGER):
         return []
     found: list[FieldError] = []

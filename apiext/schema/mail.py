@@ -197,9 +197,9 @@ def _encoded(word: str) -> tuple[str, str] | None:
 
 
 def email(text: str) -> bool:
-    """Return whether Go's mail.ParseAddress accepts the text as one address, with or without a name.
+    """Return whether Go's mail.ParseAddress accepts the text as one address.
 
-    Return False for a text of more than MAX_MAIL characters.
+    The address may have a name or not. Return False for a text of more than MAX_MAIL characters.
     """
     if len(text) > limits.MAX_MAIL:
         return False

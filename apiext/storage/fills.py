@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two attempts of a fill
 
 
 class Fills:
-    """Reads collections into the cache: new collections, and collections whose cached state is no longer usable.
+    """Reads new collections into the cache, and those whose cached state is no longer usable.
 
     After the end of the root watch, all collections are read again.
     """
@@ -86,7 +86,7 @@ class Fills:
             pause = min(2 * pause, _LAST_PAUSE)
 
     async def fill_all(self) -> None:
-        """Read all filled collections again at one revision, and open the root watch at this revision."""
+        """Read all filled collections again at one revision, and open the root watch at it."""
         pause = _FIRST_PAUSE
         while True:
             try:

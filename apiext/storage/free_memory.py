@@ -44,7 +44,7 @@ class Files(Struct, frozen=True):
 
 
 def control_groups(own_groups: Path = _OWN_GROUPS, mount: Path = _MOUNT) -> list[Files]:
-    """Return the control groups that limit the memory of this process: its own groups and their parents."""
+    """Return the control groups that limit this process's memory: its own and their parents."""
     try:
         lines = own_groups.read_text().splitlines()
     except OSError:

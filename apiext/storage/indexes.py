@@ -1,4 +1,4 @@
-"""Indexes of collections by the values of labels and fields, built for selectors that clients use repeatedly."""
+"""Indexes of collections by the values of labels and fields, for often used selectors."""
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence, Set
@@ -76,7 +76,7 @@ class Matches:
 
 
 class Index:
-    """The index of one collection for one dimension: value → keys of the objects with this value.
+    """The index of one collection for one dimension: value → keys of objects with this value.
 
     A change only marks its key. The next lookup reads the objects of marked keys, so that a write stays cheap.
     """
@@ -267,7 +267,7 @@ class Indexes:
 
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
-    """Return the conditions to look up: the first few with listed values, or else the first condition."""
+    """Return the conditions to look up: the first few with listed values, else the first one."""
     if len(terms) == 1:
         return terms
     exact = [term for term in terms if term.values is not None]
@@ -293,10 +293,11 @@ async def pick(
     *,
     outside: bool = False,
 ) -> list[Entry]:
-    """Return the first ``limit`` entries (0: all) with a key in ``keys`` (None: any key) that meet all ``terms``.
+    """Return the first ``limit`` entries with a key in ``keys`` that meet all ``terms``.
 
-    If ``outside`` is true, return entries whose key is not in ``keys``. A batch is (keys, entries). This function
-    yields to the event loop. Meanwhile the batches must not change, but ``keys`` may.
+    If ``limit`` is 0, return all entries. If ``keys`` is None, an entry may have any key. If ``outside`` is true,
+    return entries whose key is not in ``keys``. A batch is (keys, entries). This function yields to the event loop.
+    Meanwhile the batches must not change, but ``keys`` may.
     """
 
     async def pause() -> float:

@@ -1,4 +1,4 @@
-"""Route changes to the watch groups of one collection, by namespace and by the values of selectors.
+"""Route changes to the watch groups of one collection, by namespace and selector values.
 
 A term is one condition of a selector; its dimension is the label or field that it tests (indexes.py). A position is the
 place of a change in the history of the collection.
@@ -54,7 +54,10 @@ class _Row:
         return not self._namespaces
 
     def deliver(self, position: int, entry: Entry) -> None:
-        """Deliver the change at a position to the groups that may select ``entry``, one of its two states."""
+        """Deliver the change at a position to the groups that may select ``entry``.
+
+        ``entry`` is one of the two states of the change.
+        """
         within = [place for place in (None, entry.namespace) if place in self._namespaces]
         if not within:
             return  # reading the value could be slow, since a field requires a parsed object
@@ -83,9 +86,10 @@ class Routes:
         self._labels: dict[Hashable, _Row] = {}  # label → groups
 
     def add(self, group: Routed, namespace: str | None, term: Term | None) -> None:
-        """Deliver the changes of a namespace (None: of all) for which a term holds (None: all changes) to a group.
+        """Deliver the changes of a namespace for which a term holds to a group.
 
-        If the term lists no values, or too many, deliver all changes of the namespace; the group tests each change.
+        None as ``namespace`` means all namespaces, and None as ``term`` means all changes. If the term lists no values,
+        or too many, deliver all changes of the namespace; the group tests each change.
         """
         values = _values(term)
         if term is None or values is None:

@@ -1,4 +1,7 @@
-"""Directories of test servers: a lock marks a directory as used; directories of killed processes are deleted."""
+"""Directories of test servers, which a lock marks as used.
+
+Directories of killed processes are deleted.
+"""
 
 import fcntl
 import os
@@ -68,7 +71,10 @@ def _remove(mark: Path) -> None:
 
 
 def _empty(directory: Path) -> None:
-    """Delete all files except the mark, so that the next process recognises a partly deleted directory."""
+    """Delete all files except the mark.
+
+    So the next process recognises a partly deleted directory.
+    """
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

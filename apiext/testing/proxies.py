@@ -1,4 +1,7 @@
-"""Bypass the proxies of the environment: many Python clients, unlike Go, use them for loopback addresses, too."""
+"""Bypass the proxies of the environment for loopback addresses.
+
+Many Python clients, unlike Go, use proxies for these addresses, too.
+"""
 
 import ipaddress
 import os

@@ -1,4 +1,7 @@
-"""Writes of the status of an object by the server itself: one attempt, without a retry after a conflict."""
+"""Writes of the status of an object by the server itself: one attempt.
+
+They are not retried after a conflict.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -55,7 +58,7 @@ async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
-    """Return the stored bytes of a document, with its field managers and without its resourceVersion."""
+    """Return the stored bytes of a document with field managers and without resourceVersion."""
     ownership.record(who, served.codec.decode(entry.raw, entry.revision), document)
     document["metadata"].pop("resourceVersion", None)
     return served.codec.encode(document)

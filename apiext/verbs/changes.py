@@ -1,4 +1,4 @@
-"""Create the change of a PUT or a patch: a function from the current object to the requested object."""
+"""Create the change of a PUT or a patch: a function from current to requested object."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -146,7 +146,7 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _unread(raw: bytes) -> tuple[object, list[str], bool]:
-    """Return (decoded patch, notes about duplicates, True if it has numbers over the range of float64)."""
+    """Return (decoded patch, notes about duplicates, True if a number exceeds float64)."""
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
@@ -158,10 +158,11 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
-    """Return the metadata that a patch does not change, so that the caller need not normalize it again.
+    """Return the metadata that a patch does not change.
 
-    This is all metadata if the patch has none and the object is known to be normalized (``call.exact``), else only
-    managedFields. The result is empty for a built-in kind, and for a patch of managedFields.
+    The caller need not normalize it again. This is all metadata if the patch has none and the object is known to be
+    normalized (``call.exact``), else only managedFields. The result is empty for a built-in kind, and for a patch of
+    managedFields.
     """
     given = patch.get("metadata", {})
     if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:
@@ -173,7 +174,10 @@ def _aside(call: Call, shown: View, patch: View) -> Document:
 
 
 def _without(shown: View, aside: View) -> View:
-    """Return the object without these metadata fields, or without metadata if these are all its fields."""
+    """Return the object without these metadata fields.
+
+    If these are all fields of the metadata, return the object without metadata.
+    """
     rest = {**shown}
     metadata = rest.pop("metadata")
     if len(aside) < len(metadata):

@@ -1,4 +1,7 @@
-"""The write loop: decide on a state of an object, and store the decision if the object still has that state."""
+"""The write loop: decide on a state of an object, and store the decision.
+
+Store it only if the object still has that state.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -143,7 +146,7 @@ async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Re
 
 
 def _newer(of_conflict: State, read: State) -> State:
-    """Return the newer of two states: that in a conflict, and that which was read after the wait for a turn."""
+    """Return the newer state: that of a conflict, or that read after the wait for a turn."""
     if (
         read.confirmed
         or of_conflict.entry is None
@@ -185,7 +188,10 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
 
 
 async def _reconsider(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
-    """Return None if the store confirms the state and definition of a decision, else the Decide to continue with."""
+    """Return None if the store confirms the state and definition of a decision.
+
+    Else return the Decide to continue with.
+    """
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True
         if state.entry is None or before is None or state.entry.revision != before.revision:

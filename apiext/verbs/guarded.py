@@ -1,6 +1,6 @@
-"""Guards: a write (Put) commits only if the definition and the namespaces that it read are unchanged.
+"""Guards: a write commits only if the definition and namespaces that it read are unchanged.
 
-See decisions/0010.
+Such a write is a Put. See decisions/0010.
 """
 
 import asyncio

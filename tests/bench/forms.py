@@ -1,4 +1,7 @@
-"""Measure lists as Table and PartialObjectMetadata, first and cached, and applies to objects with several managers."""
+"""Measure Table and PartialObjectMetadata lists, and applies with several field managers.
+
+Lists are measured first and cached.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ _APPLY = "application/apply-patch+yaml"
 
 
 def lists(bench: Rig) -> Iterator[Row]:
-    """Measure a Table of 500 rows, and all objects as PartialObjectMetadata: the first list, and cached lists.
+    """Measure a Table of 500 rows, and all objects as PartialObjectMetadata.
 
-    The first list encodes all objects. One list is too short for the kernel's clock of hundredths of a second, so many
-    first lists are added.
+    Measure the first list and cached lists. The first list encodes all objects. One list is too short for the kernel's
+    clock of hundredths of a second, so many first lists are added.
     """
     bench.fill(OBJECTS)
     line = wire.Line(bench.address)
@@ -61,7 +64,7 @@ def _first(bench: Rig, line: wire.Line, query: str, kind: str, rounds: int) -> f
 
 
 def applies(bench: Rig) -> Iterator[Row]:
-    """Measure an apply of a changed object of 1 KiB whose fields have one manager, and ten managers."""
+    """Measure an apply of a changed object of 1 KiB whose fields have one or ten managers."""
     address, count = bench.address, 500
     for managers, goal in ((1, 900.0), (MANAGERS, 2_000.0)):
         names = [f"apply{managers:02}-{number:04}" for number in range(count)]
@@ -74,7 +77,10 @@ def applies(bench: Rig) -> Iterator[Row]:
 
 
 def _apply(bench: Rig, name: str, manager: int, turn: int) -> bytes:
-    """Return an apply of the whole object by the manager 0, or of two separate fields by another manager."""
+    """Return an apply of the whole object by manager 0, or of two fields by another manager.
+
+    The two fields of a manager are separate from those of other managers.
+    """
     document = json.loads(thing(name, turn))
     if manager:
         document["spec"] = {f"p{40 + manager}": name, f"n{manager + 1:02}": manager}

@@ -1,9 +1,9 @@
-"""Count how often a request returns to a module that it has left: ``python -m tests.bench.road [PUT GET watch]``.
+"""Count how often a request returns to a module that it has left.
 
-A server with its store in memory runs in this process without admission plug-ins. ``sys.setprofile`` records the module
-of each function that the event loop calls from the first byte of a request to the last byte of its response. The road
-is the sequence of these modules, without consecutive duplicates. ``--show`` prints it. The result is the shortest road
-of twelve requests, so that counts are exact.
+The command is ``python -m tests.bench.road [PUT GET watch]``. A server with its store in memory runs in this process
+without admission plug-ins. ``sys.setprofile`` records the module of each function that the event loop calls from the
+first byte of a request to the last byte of its response. The road is the sequence of these modules, without consecutive
+duplicates. ``--show`` prints it. The result is the shortest road of twelve requests, so that counts are exact.
 
 ``returns`` is how often the road enters a module that it has left; ``again`` is the number of such modules. With
 ``--etcd URL`` the store is an etcd, whose work is outside of the process.

@@ -1,7 +1,7 @@
-"""Measure how costs grow with unrelated objects and clients: `scripts/bench --surface [NAME…]`.
+"""Measure how costs grow with unrelated objects and clients.
 
-Each dimension of surface.yaml is measured at three sizes, each on a fresh server. Its exponent is the slope of
-log(cost) over log(size). It depends on the code, not on the machine.
+The command is `scripts/bench --surface [NAME…]`. Each dimension of surface.yaml is measured at three sizes, each on a
+fresh server. Its exponent is the slope of log(cost) over log(size). It depends on the code, not on the machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Slope:
-    """The result of a dimension: the cost at each size, in seconds of CPU or in MiB, and the exponent."""
+    """The result of a dimension: the cost at each size, and the exponent.
+
+    Costs are in seconds of CPU or in MiB.
+    """
 
     dimension: Dimension
     costs: tuple[float, ...]
@@ -163,7 +166,10 @@ def cost(bench: Rig, requests: Iterable[bytes], items: int, lines: int = 1) -> f
 
 @contextlib.contextmanager
 def spent(bench: Rig) -> Iterator[list[float]]:
-    """Yield a list; after the block it contains the CPU seconds of the server, scaled to the reference machine."""
+    """Yield a list that contains the CPU seconds of the server after the block.
+
+    The seconds are scaled to the reference machine.
+    """
     used: list[float] = []
     before, looks = bench.cpu(), len(bench.paces) - 1
     yield used
@@ -185,7 +191,10 @@ def written(bench: Rig) -> float:
 
 
 def least_of_two(bench: Rig, requests: list[bytes]) -> float:
-    """Return the cost of a request: the smaller mean of two halves. The first fifty requests are not measured."""
+    """Return the cost of a request: the smaller mean of two halves.
+
+    The first fifty requests are not measured.
+    """
     wire.run(bench.address, requests[:50])
     halves = requests[50::2], requests[51::2]
     return min(cost(bench, half, len(half)) for half in halves)
@@ -225,8 +234,10 @@ def watched(paths: Callable[[int], str], ask: Cost = lambda bench, _: written(be
 
 
 def contended(make: Callable[[int], bytes]) -> Cost:
-    """Return a Cost that measures writes of one object by ``size`` concurrent clients; ``make(n)`` is the n-th
-    request."""
+    """Return a Cost that measures writes of one object by ``size`` concurrent clients.
+
+    ``make(n)`` is the n-th request.
+    """
 
     def measured(bench: Rig, size: int) -> float:
         define(bench)
@@ -246,7 +257,10 @@ def _applied(number: int, managers: int = 64, name: str = "one") -> bytes:
 
 
 def converted(bench: Rig, size: int) -> float:
-    """Return the cost of a write with this many watches by labels of a version that a webhook converts."""
+    """Return the cost of a write with this many watches by labels of a converted version.
+
+    A webhook converts this version.
+    """
     with in_another_process() as (config, _):
         conversion.define(bench, "hooked", config)
         conversion.fill(bench, "hooked", "default", 1)
@@ -265,7 +279,10 @@ def converted(bench: Rig, size: int) -> float:
 
 
 def missing_owners(bench: Rig, size: int) -> float:
-    """Return the cost, for each owner, of creating and collecting an object with this many missing owners."""
+    """Return the cost, for each owner, of an object with this many missing owners.
+
+    The object is created and collected.
+    """
     define(bench)
     fill(bench, [body("warm")])
 
@@ -294,7 +311,7 @@ def dependents(bench: Rig, size: int) -> float:
 
 
 def first_events(bench: Rig, size: int) -> float:
-    """Return the memory after this many watches with different selectors have received initial events."""
+    """Return the memory after this many watches with different selectors got initial events."""
     define(bench)
     fill(bench, (body(f"o{number}", text="x" * 500) for number in range(3_000)))
     watchers = wire.Watchers(bench.address, (watching(f"labelSelector=a%21%3Dv{number}") for number in range(size)))
@@ -318,7 +335,10 @@ def labels_in_turn(bench: Rig, size: int) -> float:
 
 
 def closed_lists(bench: Rig, size: int) -> float:
-    """Return the memory after this many rounds of clients that request a large list and close without reading."""
+    """Return the memory after this many rounds of clients that close without reading.
+
+    Each client requests a large list.
+    """
     define(bench)
     fill(bench, (body(f"o{number}", text="x" * 500) for number in range(4_000)))
     for turn in range(size):
@@ -348,7 +368,7 @@ def deleted_collection(bench: Rig, size: int) -> float:
 
 
 def distinct_values(bench: Rig, size: int) -> float:
-    """Return the cost, for each object, of a list by ``!=`` of this many objects with different values."""
+    """Return the cost per object of a list by ``!=`` of this many objects with different values."""
     define(bench)
     fill(bench, (body(f"o{number}", color=f"c{number}") for number in range(size)))
     ask = wire.request("GET", path(query="fieldSelector=spec.color%21%3Dc1&limit=1000000"))
@@ -413,7 +433,7 @@ def objects(bench: Rig, size: int) -> float:
 
 
 def definitions(bench: Rig, size: int) -> float:
-    """Return the cost of creating and establishing a definition with this many other definitions."""
+    """Return the cost of creating and establishing a definition beside this many definitions."""
     for number in range(size):
         define(bench, f"K{number}")
     with spent(bench) as used:

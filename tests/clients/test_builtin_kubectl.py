@@ -1,4 +1,7 @@
-"""Built-in kinds with every kubectl: create, get, apply and explain. Kubectl 1.32 and newer use protobuf."""
+"""Built-in kinds with every kubectl: create, get, apply and explain.
+
+Kubectl 1.32 and newer use protobuf.
+"""
 
 from __future__ import annotations
 

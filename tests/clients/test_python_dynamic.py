@@ -1,4 +1,4 @@
-"""The dynamic client of the Python client: it gets all resources and subresources from discovery."""
+"""The dynamic client of the Python client: it discovers all resources and subresources."""
 
 from __future__ import annotations
 

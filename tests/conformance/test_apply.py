@@ -1,4 +1,4 @@
-"""Server-side apply over HTTP: managed fields from which clients can restore their configuration."""
+"""Server-side apply over HTTP: clients can restore their configuration from managed fields."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": {"type": "obj
 
 @pytest.fixture(scope="module")
 def kind(request: pytest.FixtureRequest) -> Resource:
-    """A custom resource with each type of field; all tests of this module share it, with different object names."""
+    """A custom resource with each type of field.
+
+    All tests of this module share it, with different object names.
+    """
     api = Client(request.getfixturevalue("server").url)
     return serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}})
 
@@ -72,7 +75,10 @@ def owned_fields(document: dict[str, Any], manager: str, subresource: str = "") 
 
 
 def extract_owned(value: Any, fields: dict[str, Any]) -> Any:
-    """Return the parts of a value that these fieldsV1 own, as client libraries extract a configuration."""
+    """Return the parts of a value that these fieldsV1 own.
+
+    Client libraries extract a configuration in this way.
+    """
     inside = {name: below for name, below in fields.items() if name != "."}
     if not inside:
         return value

@@ -1,4 +1,7 @@
-"""Destinations of audit events: files and webhooks, also a webhook that does not respond; and levels of events."""
+"""Destinations of audit events, such as files and webhooks, and levels of events.
+
+One webhook does not respond.
+"""
 
 from __future__ import annotations
 

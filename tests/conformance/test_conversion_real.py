@@ -1,5 +1,7 @@
-"""Definitions and objects of real projects with a webhook that changes only apiVersion: reads equal those without a
-webhook."""
+"""Definitions and objects of real projects: a conversion webhook does not change reads.
+
+The webhook changes only apiVersion. Reads equal those without a webhook.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,10 @@ def test_real_objects_equal_records_in_every_version(api: Client, hook: Webhook,
 
 
 def _compare(api: Client, scenario: Scenario, number: int) -> int:
-    """Repeat a recorded step, and compare a read with the record; return the number of compared responses."""
+    """Repeat a recorded step, and compare a read with the record.
+
+    Return the number of compared responses.
+    """
     step = scenario["steps"][number]
     if step["what"] == "create":
         collection = step["path"].partition("?")[0]

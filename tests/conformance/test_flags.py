@@ -1,4 +1,4 @@
-"""Effects of flags on one server: anonymous users, audiences, plug-ins, and limits of concurrent requests."""
+"""Effects of flags on one server: anonymous users, audiences, plug-ins, concurrency limits."""
 
 from __future__ import annotations
 

@@ -113,7 +113,10 @@ COUNT = apply("Object{spec: Object.spec{size: (has(object.spec.size) ? object.sp
 
 
 def wait_until_mergeable(api: Client, resource: Resource) -> Resource:
-    """Wait until the server can merge objects of a resource, which takes kube-apiserver some seconds."""
+    """Wait until the server can merge objects of a resource.
+
+    This takes kube-apiserver some seconds.
+    """
     with policy(api, resource, apply("Object{}")):
         probe = resource.make("probe")
         soon(api, lambda: api.post(resource.path(), probe, dryRun="All").status == 201, "the kind is known")
@@ -134,8 +137,10 @@ def widgets(server: Server) -> Resource:
 def policy(
     api: Client, about: Resource | dict[str, Any], *mutations: dict[str, Any], binding: Any = None, **spec: Any
 ) -> Iterator[str]:
-    """Create a policy for a resource, or with these matchConstraints, and its bindings, for the block; yield its
-    name."""
+    """Create a policy and its bindings for the block; yield its name.
+
+    ``about`` is a resource, or the matchConstraints of the policy.
+    """
     name = f"p-{secrets.token_hex(4)}"
     match = about if isinstance(about, dict) else {"resourceRules": [rule(about, operations=("CREATE", "UPDATE"))]}
     spec = {"matchConstraints": match, "mutations": list(mutations), "reinvocationPolicy": "Never", **spec}
@@ -282,8 +287,10 @@ def test_missing_parameters_follow_action_and_failure_policy(
 
 
 def test_mutations_read_parameters(api: Client, widgets: Resource) -> None:
-    """The parameters are custom objects: kube-apiserver stops watching built-in kinds when the first policy that uses
-    them is deleted."""
+    """The parameters are custom objects, since kube-apiserver can stop watching built-in kinds.
+
+    It does so when the first policy that uses them is deleted.
+    """
     knobs = serve(api, "knobs")
     for name in ("one", "two"):
         wanted = knobs.make(name, color=name)
@@ -336,7 +343,7 @@ def test_binding_matches_the_object_before_mutations(api: Client, widgets: Resou
 def test_reinvocation_policy_repeats_mutations(
     api: Client, widgets: Resource, again: str, bindings: int, size: int
 ) -> None:
-    """upstream: a policy with reinvocation runs twice even if no other plug-in changed the object."""
+    """upstream: a policy with reinvocation runs twice even without changes by other plug-ins."""
     with policy(api, widgets, COUNT, binding=[{}] * bindings, reinvocationPolicy=again):
         found = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
     assert found["spec"]["size"] == size
@@ -351,7 +358,10 @@ def test_reinvocation_policy_repeats_mutations(
 def test_reinvocation_with_webhooks(
     api: Client, widgets: Resource, tmp_path: Path, policy_again: str, hook_again: str, note: str, calls: int
 ) -> None:
-    """Policies are called first; if one plug-in changes the object in the second round, the other is called again."""
+    """If one plug-in changes the object in the second round, the other is called again.
+
+    Policies are called first.
+    """
     add = apply('Object{spec: Object.spec{note: object.spec.note + "p"}}')
     with running_webhook(tmp_path) as hook:
 

@@ -1,4 +1,4 @@
-"""Two servers and a namespace that is deleted repeatedly, while clients continuously create objects in it."""
+"""Two servers: clients continuously create objects in a repeatedly deleted namespace."""
 
 from __future__ import annotations
 

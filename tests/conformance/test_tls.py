@@ -96,7 +96,10 @@ def kubeconfig(secure: Server) -> dict[str, Any]:
 
 @pytest.fixture
 def trust(kubeconfig: dict[str, Any]) -> ssl.SSLContext:
-    """The TLS context of a strict client: it trusts the CA of the kubeconfig, and verifies by RFC 5280."""
+    """The TLS context of a strict client that trusts the CA of the kubeconfig.
+
+    It verifies by RFC 5280.
+    """
     authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
     context = ssl.create_default_context(cadata=authority)
     context.verify_flags |= ssl.VERIFY_X509_STRICT

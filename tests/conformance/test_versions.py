@@ -206,8 +206,11 @@ def test_dry_run_response_equals_the_stored_write(api: Client) -> None:
 @pytest.mark.rows("VER-003", "WRI-017", "SRV-005")
 @pytest.mark.parametrize("way", ["status", "delete"])
 def test_rewrite_in_new_storage_version_adds_its_defaults(api: Client, way: str) -> None:
-    """The write of /status and the delete do not decode a body, so an object stored in another version lacks the
-    defaults of this version."""
+    """A rewrite in a new storage version adds its defaults even if no body is decoded.
+
+    The write of /status and the delete do not decode a body. So an object that is stored in another version lacks the
+    defaults of the new version.
+    """
     newer = {"name": "v2", "schema": spec_of(note=TEXT, size={"type": "integer", "default": 3}), "subresources": STATUS}
     older = {"name": "v1", "subresources": STATUS}
     served = serve(api, {**older, "storage": True}, newer)
@@ -311,7 +314,10 @@ def test_watches_deliver_objects_of_all_versions(api: Client) -> None:
 
 @pytest.mark.rows("RV-009", "VER-014")
 def test_watch_resumed_before_definition_was_recreated_expires(api: Client) -> None:
-    """A recreated definition has other versions; a watch that resumes from an older revision must list again."""
+    """A watch that resumes from before a definition was recreated must list again.
+
+    The recreated definition has other versions.
+    """
     group = serve(api, V1)["v1"].group
     before, after = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
     old = api.get(before.path()).expect(200)["metadata"]["resourceVersion"]

@@ -1,4 +1,7 @@
-"""Admission webhooks that fail in each possible way: errors come in time, and other requests are not affected."""
+"""Failures of admission webhooks: errors come in time, and other requests are not affected.
+
+The webhooks fail in each possible way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The comparison of two source trees: equal trees have a ratio of 1, a tree that does more work a larger ratio."""
+"""The comparison of two source trees: equal trees have a ratio of 1.
+
+A tree that does more work has a larger ratio.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ def ratios(ours: Tree, theirs: Tree, kinds: Sequence[str], rounds: int) -> dict[
 
 
 def is_one(found: Ratio, errors: float) -> bool:
-    """Report whether a ratio differs from 1 by at most ``errors`` standard errors, and the standard error is small."""
+    """Report whether a ratio differs from 1 by at most ``errors`` standard errors.
+
+    The standard error must be small, too.
+    """
     return abs(found.value - 1) <= errors * found.error and found.error < 0.3
 
 

@@ -78,7 +78,7 @@ def test_stalled_watchers_cost_little_and_miss_no_event(etcd: Etcd, tmp_path: Pa
 
 
 def _read_numbers(line: socket.socket) -> tuple[list[int], bool]:
-    """Read until the last event or the end; return the received numbers, and whether the watch has ended."""
+    """Read until the last event or the end; return the numbers, and whether the watch has ended."""
     last, numbers = b"", []
     with contextlib.suppress(ConnectionResetError):
         while (not numbers or numbers[-1] < EVENTS - 1) and (data := line.recv(1 << 20)):
@@ -129,7 +129,7 @@ def _write(server: Server, widgets: Resource, number: int, seen: Ended) -> None:
 
 
 def _names_until_the_end(line: socket.socket) -> tuple[set[str], bool]:
-    """Return the names of the objects that a watcher received, and whether its stream ended cleanly."""
+    """Return the object names that a watcher received, and whether its stream ended cleanly."""
     with line, line.makefile("rb") as stream:
         response = stream.read()
     names = {piece.split(b'"', 1)[0].decode() for piece in response.split(b'"name":"')[1:]}

@@ -176,7 +176,10 @@ def test_next_run_continues_a_killed_migration(server: Server, api: Client, etcd
 
 
 class Writers:
-    """Clients that increment counters by compare-and-swap, create and delete in both versions during the migration."""
+    """Clients that write in both versions during the migration.
+
+    They increment counters by compare-and-swap, create and delete.
+    """
 
     def __init__(self, api: Client, widgets: Resource, counters: int = 3) -> None:
         self.api, self.widgets = api, widgets

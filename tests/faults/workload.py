@@ -1,4 +1,7 @@
-"""The load: writers that compare and swap, create and delete, and watchers that resume after a disconnect."""
+"""The load: writers that compare and swap, create and delete, and watchers.
+
+Watchers resume after a disconnect.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Line:
         self._connection: http.client.HTTPConnection | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return an open connection; retry while it is refused. Raise OSError if this fails at the end of the run."""
+        """Return an open connection; retry while it is refused.
+
+        Raise OSError if this fails at the end of the run.
+        """
         while self._connection is None:
             connection = http.client.HTTPConnection(*self._address, timeout=20)
             try:
@@ -51,8 +57,10 @@ class Line:
             self._connection = None
 
     def send(self, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]] | None:
-        """Send a request; return (status, decoded body). None if the connection broke after the request may have been
-        sent."""
+        """Send a request; return (status, decoded body).
+
+        Return None if the connection broke after the request may have been sent.
+        """
         connection = self.connect()
         try:
             data = None if body is None else json.dumps(body)
@@ -104,7 +112,7 @@ class Load:
         thread.start()
 
     def finish(self) -> None:
-        """Stop the writers, write a last object at which the watchers stop, and wait for all threads."""
+        """Stop the writers, write a last object that stops the watchers, and wait for all threads."""
         self.over.set()
         writers = self._threads[len(self.history.watched) :]
         for thread in writers:

@@ -1,4 +1,4 @@
-"""The fixture of the attacked server: one server for all modules, since no attack may crash it."""
+"""The fixture of the attacked server: all modules share it, since no attack may crash it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,10 @@ def rows_of(item: pytest.Item) -> Iterator[str]:
 
 
 class BehaviourRows:
-    """A pytest plugin: records the rows of each test, and prints the number of rows whose tests pass."""
+    """A pytest plugin that prints the number of behaviour rows whose tests pass.
+
+    It records the rows of each test.
+    """
 
     def __init__(self) -> None:
         """Create the plugin without results."""
@@ -52,16 +55,19 @@ class BehaviourRows:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the rows of a test to its report, for the process of pytest-xdist that prints the summary."""
+        """Add the rows of a test to its report.
+
+        The process of pytest-xdist that prints the summary reads them there.
+        """
         report = yield
         report.user_properties.append((_ROWS, list(rows_of(item))))
         return report
 
     @pytest.hookimpl
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the rows of a test: as shown if it passed, as broken if it, its setup or its teardown failed.
+        """Record the rows of a test: as shown if it passed, as broken if it failed.
 
-        A test that is expected to fail counts as failed.
+        They are broken, too, if the setup or the teardown failed. A test that is expected to fail counts as failed.
         """
         rows = dict(report.user_properties).get(_ROWS, [])
         if report.failed or hasattr(report, "wasxfail"):

@@ -1,7 +1,8 @@
-"""Run ``apiext serve`` and report its imports: python -m tests.support.imports REPORT READY_FILE FLAG…
+"""Run ``apiext serve`` and report its imports.
 
-At the end it writes JSON to REPORT: ``start`` are the modules imported until the server was ready, ``loop`` the modules
-that the thread of the event loop imported later, ``threads`` the modules that other threads imported.
+The command is ``python -m tests.support.imports REPORT READY_FILE FLAG…``. At the end it writes JSON to REPORT:
+``start`` are the modules imported until the server was ready, ``loop`` the modules that the thread of the event loop
+imported later, ``threads`` the modules that other threads imported.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Find optional data beside a checkout, and count the cases that are skipped if it is missing."""
+"""Find optional data beside a checkout, and count the cases skipped if it is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ left_out: Counter[str] = Counter()
 
 
 def shared(path: str, cases: int = 1) -> Path | None:
-    """Return a path below the shared data; if it is missing, count ``cases`` skipped cases and return None."""
+    """Return a path below the shared data.
+
+    If it is missing, count ``cases`` skipped cases and return None.
+    """
     start, copy = KEPT
     if path.startswith(start):
         return copy / path.removeprefix(start)

@@ -132,7 +132,10 @@ def test_write_does_not_import_unconfigured_admission_plugins(tmp_path: Path) ->
 
 
 def test_slow_modules_are_imported_in_threads(tmp_path: Path) -> None:
-    """The event loop must not import slow modules: threads import those of definitions, schemas, CEL and policies."""
+    """Threads import slow modules, and the event loop does not.
+
+    These are the modules of definitions, schemas, CEL and policies.
+    """
     things, policies = f"/apis/{GROUP}/v1/things", "/apis/admissionregistration.k8s.io/v1"
 
     def use(url: str) -> None:

@@ -141,7 +141,7 @@ def kinds(
     event_ttl: int = EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the resources of all rows whose API version, such as ``v1`` or ``apps/v1``, is enabled.
+    """Return the resources of all rows whose API version, such as ``apps/v1``, is enabled.
 
     ``enabled(api_version, default)`` decides this; ``default`` is true unless the row is disabled by default.
     ``event_ttl`` is the time in seconds after which an event expires. ``allocate(new, old, dry_run)`` allocates the
@@ -452,7 +452,7 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 
 
 def _reset(metadata: View, kept: View) -> Document:
-    """Return the metadata for a write of the status, with the stored values of the fields in ``_KEPT_BY_STATUS``.
+    """Return the metadata for a write of the status, with the stored ``_KEPT_BY_STATUS`` fields.
 
     Upstream: metav1.ResetObjectMetaForStatus. The other fields keep the values of the write, and are validated.
     """

@@ -64,9 +64,10 @@ def _mutation_errors(
 
 
 def _stored_expressions(before: View) -> frozenset[str]:
-    """Return the expressions of the stored policy, which may use functions that new expressions may not use.
+    """Return the expressions of the stored policy.
 
-    As upstream, these are only the expressions of applyConfiguration.
+    They may use functions that new expressions may not use. As upstream, return only the expressions of
+    applyConfiguration.
     """
     applied = (mutation.get("applyConfiguration") for mutation in before.get("mutations") or ())
     return frozenset(each.get("expression") or "" for each in applied if each is not None)

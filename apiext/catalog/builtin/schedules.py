@@ -9,7 +9,7 @@ from apiext.meta.time import parse_duration
 
 
 class Bounds(NamedTuple):
-    """The minimum and maximum of one field of a cron schedule, and the names of its values, such as ``jan``."""
+    """The range of one field of a cron schedule, and the names of its values, such as ``jan``."""
 
     minimum: int
     maximum: int

@@ -1,4 +1,4 @@
-"""The functions on optionals, ``first`` and ``last`` of lists, and the functions of macros with two variables."""
+"""Functions of optionals, of lists (``first``, ``last``) and of macros with two variables."""
 
 from apiext.cel.constructed import Open
 from apiext.cel.dynamic import DynamicList, DynamicMap

@@ -97,13 +97,19 @@ class _Answers:
     # ------------------------------------------------------------------ parsing
 
     def canonical(self, text: str) -> str:
-        """Replace the label of the run, which is part of its groups, and the server's field manager by fixed names."""
+        """Replace the label of the run and the server's field manager by fixed names.
+
+        The label is part of the groups of the run.
+        """
         if self.manager:
             text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
 
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer in the form of the recordings; replace only the label and the server's field manager."""
+        """Return an answer in the form of the recordings.
+
+        Replace only the label and the server's field manager.
+        """
         answer: dict[str, Any] = {"status": reply.status, "headers": {}}
         if reply.timed_out:
             answer["timedOut"] = True
@@ -195,7 +201,7 @@ class _Answers:
             self.uids.setdefault(uid, f"uid{len(self.uids) + 1}")
 
     def _version_hashes(self, asked: str) -> dict[str, str]:
-        """Return storageVersionHash of a kind in this run → storageVersionHash of this kind in the recordings."""
+        """Return storageVersionHash of a kind in this run → that of the kind in the recordings."""
         versions = {*re.findall(r"\bv\d+(?:(?:alpha|beta)\d+)?\b", asked), "v1"}
         kinds = set(re.findall(r'"kind": ?"([A-Za-z0-9]+)"', asked))
         return {
@@ -377,7 +383,7 @@ def _manager_key(entry: dict[str, Any]) -> list[str]:
 
 
 def _managers_in_order(quoted: str) -> str:
-    """Return a JSON string, which contains an object as JSON, with the object's managedFields in a fixed order.
+    """Return the JSON string of an encoded object with its managedFields in a fixed order.
 
     The server sorts managedFields by time in seconds, so their order depends on the speed of the run.
     """

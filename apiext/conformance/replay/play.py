@@ -1,4 +1,7 @@
-"""Send a recorded scenario to a server: choose a label, fill in captured values, repeat requests, open watches."""
+"""Send a recorded scenario to a server.
+
+This includes a label for the run, captured values, repeated requests and open watches.
+"""
 
 from __future__ import annotations
 

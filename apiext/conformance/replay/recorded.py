@@ -1,4 +1,7 @@
-"""Load the recordings, the rows of BEHAVIOUR.md that their steps show, and the list of steps that do not pass yet."""
+"""Load the recordings, the rows of BEHAVIOUR.md that they show, and the failing steps.
+
+The failing steps are the list of steps that do not pass yet.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,10 @@ class Scenario:
         return f"{self.group}/{self.name}"
 
     def piece_of(self, index: int) -> str:
-        """Return the component that a step most likely tests: ``piece`` in rows.yaml, else the group of the scenario.
+        """Return the component that a step most likely tests.
 
-        In a scenario of the component ``server``, a step tests ``apply`` if it or an earlier step sends an apply patch.
+        This is ``piece`` in rows.yaml, else the group of the scenario. In a scenario of the component ``server``, a
+        step tests ``apply`` if it or an earlier step sends an apply patch.
         """
         own = str(self.notes.get("piece", self.group))
         applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
@@ -133,7 +137,10 @@ def decided(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class Circumstance(NamedTuple):
-    """A row of circumstances.yaml: steps that a server with the fact ``where`` cannot answer as recorded."""
+    """A row of circumstances.yaml: steps that some servers cannot answer as recorded.
+
+    ``where`` is the fact that these servers have in common.
+    """
 
     steps: re.Pattern[str]
     where: str
@@ -148,12 +155,18 @@ def circumstances() -> list[Circumstance]:
 
 
 def not_yet() -> dict[str, dict[str, str]]:
-    """Return the steps that do not pass: ``group/scenario/step-index`` or ``without FIELD`` → ``{row, piece}``."""
+    """Return the steps that do not pass: name → ``{row, piece}``.
+
+    A name is ``group/scenario/step-index`` or ``without FIELD``.
+    """
     return read_yaml(NOT_YET) or {}
 
 
 def compatibility() -> dict[str, str]:
-    """Return text of an ``# upstream:`` tag in the code → name of the recorded step that shows the behaviour."""
+    """Return ``# upstream:`` tag → name of the recorded step that shows the behaviour.
+
+    A key is the text of a tag in the code.
+    """
     found: dict[str, str] = read_yaml(HERE / "upstream.yaml")
     return found
 

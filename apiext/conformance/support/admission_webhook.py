@@ -1,4 +1,4 @@
-"""A webhook for tests: an https server that records the reviews that it receives, and answers as configured."""
+"""An https webhook for tests: it records the reviews it receives and answers as configured."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def endless(exchange: Exchange) -> None:
 
 
 class Webhook:
-    """A running webhook; tests may replace ``answer`` at any time, or ``answers`` for single paths."""
+    """A running webhook; tests may replace ``answer``, or ``answers`` for single paths.
+
+    They may do so at any time.
+    """
 
     def __init__(self, server: ThreadingHTTPServer, authority: tls.TestAuthority, version: str) -> None:
         self.server = server
@@ -216,7 +219,7 @@ def running_webhook(
 
 
 def fixtures(said: Answer = allow) -> tuple[Any, Any]:
-    """Return two fixtures: a webhook for all tests of a module, and the same webhook, reset before each test."""
+    """Return two fixtures: a webhook for a module, and the same webhook, reset before each test."""
 
     @pytest.fixture(scope="module")
     def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:

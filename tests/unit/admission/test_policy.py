@@ -151,7 +151,7 @@ async def test_variables_object_is_not_a_map() -> None:
 async def test_variables_share_one_element_limit(
     elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The values of variables stay in memory until the write ends, so all variables share one budget."""
+    """All variables share one budget, since their values stay in memory until the write ends."""
     monkeypatch.setattr("apiext.cel.limits.MAX_ELEMENTS", elements)
     variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements for a small cost
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]

@@ -1,4 +1,7 @@
-"""The comparison of two source trees: its statistics, and the check that both trees import their own sources."""
+"""The comparison of two source trees: its statistics, and the imports of both trees.
+
+Both trees must import their own sources.
+"""
 
 from __future__ import annotations
 

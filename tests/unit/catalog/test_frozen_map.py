@@ -1,5 +1,7 @@
-"""The frozen mapping of a catalog reads like a dict; its copies are independent, and a change copies a small part of
-it."""
+"""The frozen mapping of a catalog reads like a dict.
+
+Its copies are independent, and a change copies a small part of it.
+"""
 
 from __future__ import annotations
 

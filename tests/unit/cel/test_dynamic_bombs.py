@@ -145,8 +145,10 @@ ORDERED = "o.many.all(i, o.a < o.b || true)"
 @pytest.mark.parametrize("text", [JOINED, ROWS, MEMBERS, FOUND, MATCHED, ORDERED])
 @pytest.mark.parametrize("run", ENGINES)
 def test_loop_over_large_strings_is_cancelled(text: str, run: Engine) -> None:
-    """Evaluations stay within time and memory limits; such a policy was once killed after five seconds, with two
-    gigabytes."""
+    """Evaluations stay within time and memory limits.
+
+    A policy with such a loop was once killed after five seconds, with two gigabytes.
+    """
     data = {
         "many": ["x"] * 60_000, "a": "a" * 262_000, "b": "a" * 261_999 + "b", "c": "a" * 2_000 + "b", "p": "[^x]{1000}y"
     }  # fmt: skip
@@ -163,8 +165,10 @@ def test_loop_over_large_strings_is_cancelled(text: str, run: Engine) -> None:
                                   "o.numbers.sum() == 1", "o.numbers == o.others", "o.map == o.same"])  # fmt: skip
 @pytest.mark.parametrize("run", ENGINES)
 def test_repeated_list_reads_count_their_elements(call: str, run: Engine) -> None:
-    """The work per element is limited: an element takes a microsecond, so five million elements took five to seven
-    seconds."""
+    """The work per element is limited.
+
+    An element takes a microsecond, so five million elements took five to seven seconds.
+    """
     number = list(range(10_000))
     named = {str(one): one for one in number}
     data = {"many": [1] * 60_000, "numbers": number, "others": [*number], "map": named, "same": {**named}}
@@ -186,7 +190,10 @@ def test_repeated_list_reads_count_their_elements(call: str, run: Engine) -> Non
     ],
 )
 def test_lists_of_objects_count_their_views(made: str) -> None:
-    """Memory for views is limited: a view takes 64 bytes and a list item 8, so five million views took 300 MB."""
+    """Memory for views is limited.
+
+    A view takes 64 bytes and a list item 8, so five million views took 300 MB.
+    """
     data = {"many": [1] * 60_000, "objects": [{"a": 1}] * 1_000}
     program = ENV.compile(f"o.many.map(i, {made}).size() > 0")
     assert isinstance(program, Program), program.text

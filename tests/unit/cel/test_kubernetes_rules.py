@@ -1,4 +1,7 @@
-"""Tables of rules of Kubernetes' tests: compile results, messages, estimates, values and costs, with both engines."""
+"""Tables of rules of Kubernetes' tests, with both engines.
+
+The tables contain compile results, messages, estimates, values and costs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data of the configmap extension-apiserver-authentication: stored data of other servers is kept."""
+"""The configmap extension-apiserver-authentication: stored data of other servers is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of controllers: each is sent once, in order, within a time limit; lost events are logged."""
+"""Events of controllers: each is sent once, in order and in time; lost events are logged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ EVENTS = GroupResource("", "events")
 
 
 def involved_object(name: str) -> Document:
-    """Return the object of an Event; it is cluster-scoped, as the test server has few namespaces."""
+    """Return the object of an Event.
+
+    It is cluster-scoped, as the test server has few namespaces.
+    """
     return {"apiVersion": "other.com/v1", "kind": "Gadget", "namespace": "", "name": name, "uid": f"uid-{name}"}
 
 

@@ -15,8 +15,10 @@ LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_even
 
 
 def measure_lag(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stall: float = 0.0) -> Distribution:
-    """Return the lags of a loop within ``seconds``; halfway, its clock advances by ``stall`` as if it had been
-    blocked."""
+    """Return the lags of a loop within ``seconds``.
+
+    Halfway, the clock of the loop advances by ``stall``, as if the loop had been blocked.
+    """
     late = [0.0]
     monkeypatch.setattr(loop_lag_module, "monotonic", lambda: time.monotonic() + late[0])
 

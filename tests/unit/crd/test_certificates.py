@@ -1,4 +1,4 @@
-"""Certificates are read without the library, and without warnings about certificates that Go accepts."""
+"""Certificates are read without the library, and without warnings if Go accepts them."""
 
 from __future__ import annotations
 

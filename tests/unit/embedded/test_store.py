@@ -1,4 +1,4 @@
-"""Guarantees of an embedded store that other tests do not cover: order, leases, quota, shutdown."""
+"""Guarantees of an embedded store without other tests: order, leases, quota, shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -424,7 +424,10 @@ async def test_restart_keeps_cluster_id_and_revision(tmp_path: Path) -> None:
 
 
 async def test_slow_range_reports_the_revision_of_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write during a read has a later revision than the read: caches continue from the read's revision."""
+    """A write during a read has a later revision than the read.
+
+    Caches continue from the revision of the read.
+    """
     monkeypatch.setattr(stores, "SLICE", 0.0)
     async with opened() as store, client_of(store) as etcd:
         for number in range(30_000):

@@ -1,4 +1,7 @@
-"""The split of bytes into frames and reads has no effect, and flow-control windows are never exceeded."""
+"""The split of bytes into frames and reads has no effect.
+
+Flow-control windows are never exceeded.
+"""
 
 import asyncio
 from itertools import pairwise

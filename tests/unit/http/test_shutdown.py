@@ -1,4 +1,4 @@
-"""Shutdown of a server: requests that it waits for, its time limit, and responses to other requests."""
+"""Shutdown of a server: awaited requests, its time limit, and responses to other requests."""
 
 import asyncio
 import socket

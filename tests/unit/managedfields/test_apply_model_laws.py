@@ -1,4 +1,4 @@
-"""Random sequences of applies have the results of a model without field sets (SSA-008, SSA-009)."""
+"""Random apply sequences have the results of a model without field sets (SSA-008, SSA-009)."""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Shares of the threads: a holder cannot use the share of another holder, and returns its own threads."""
+"""Shares of the threads: a holder cannot use the share of another holder.
+
+A holder returns its own threads.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ async def _wait_for_calls(holder: str, calls: int) -> None:
 
 
 async def test_busy_definition_leaves_threads_for_other_definitions() -> None:
-    """Large writes to one definition do not delay creates of another; once, eight of them did for a minute."""
+    """Large writes to one definition do not delay creates of another.
+
+    Once, eight large writes delayed creates for a minute.
+    """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS))
     go_on = threading.Event()
     async with asyncio.TaskGroup() as group:
@@ -113,7 +119,7 @@ WAITS = [("call", "x", "a", False), ("call", "y", "a", False), ("call", "x", "a"
 @example([*WAITS, ("call", "x", "b", False), ("turn",), ("cancel", 3)])  # the last call waits for user x
 @settings(deadline=None)
 def test_cancellations_never_exceed_or_leak_thread_shares(steps: list[tuple[Any, ...]]) -> None:
-    """With calls, ends of work and cancellations in any order, no holder has more threads than its share.
+    """No holder exceeds its thread share in any order of calls, ends of work and cancellations.
 
     Afterwards each holder has its whole share again, and no state is left.
     """

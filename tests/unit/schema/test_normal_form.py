@@ -1,4 +1,7 @@
-"""If the quick check accepts an object, pruning and defaulting do not change it, and it has no float to be written."""
+"""If the quick check accepts an object, pruning and defaulting do not change it.
+
+Such an object has no float to be written.
+"""
 
 from __future__ import annotations
 

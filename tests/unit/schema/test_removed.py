@@ -1,5 +1,7 @@
-"""Paths of unknown fields: all if they are few, otherwise the first by name; the work is bounded for paths of any
-length."""
+"""Paths of unknown fields: all if they are few, otherwise the first by name.
+
+The work is bounded for paths of any length.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,10 @@ def test_removed_paths_are_limited_to_the_first_sorted() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("branches", [1, 500])
 def test_only_reported_removed_paths_are_rendered(branches: int) -> None:
-    """The work is bounded for fields in one object below 100 levels of long names, and for fields below 100 more levels
-    each."""
+    """The work is bounded for fields at deep paths with long names.
+
+    The fields are in one object below 100 levels, or below 100 more levels each.
+    """
     levels = 100 if branches == 1 else 200
     node: dict[str, Any] = {"type": "object", "properties": _KNOWN}
     for _ in range(levels):

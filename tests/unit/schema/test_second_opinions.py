@@ -1,4 +1,7 @@
-"""Comparison with the jsonschema package for shared keywords, and cases like those of the JSON-Schema-Test-Suite."""
+"""Comparison with the jsonschema package for shared keywords.
+
+There are also cases like those of the JSON-Schema-Test-Suite.
+"""
 
 from __future__ import annotations
 

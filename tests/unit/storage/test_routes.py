@@ -1,4 +1,4 @@
-"""A change with thousands of watches of other objects only costs the lookup of matching watches."""
+"""A change with thousands of unrelated watches costs only the lookup of matching watches."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ async def test_cost_of_a_change_excludes_unrelated_watches(watches: str) -> None
 
 @pytest.mark.parametrize("watches", WATCHES)
 async def test_idle_watch_follows_the_revision_and_gets_its_change(watches: str) -> None:
-    """Idle watches follow changes of other objects, also if these are more than the history holds."""
+    """Idle watches follow changes of other objects, also more changes than the history holds."""
     feed = Feed()
     sinks = [RecordingSink() for _ in range(8)]
     watchers = [feed.col.watch(WATCHES[watches](at), None, sink) for at, sink in enumerate(sinks)]

@@ -1,5 +1,7 @@
-"""Every TLS context of the server accepts the certificates that Go accepts, also with the strict defaults of Python
-3.13."""
+"""Every TLS context of the server accepts the certificates that Go accepts.
+
+This is also true with the strict defaults of Python 3.13.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors for clients if etcd refuses, is overloaded or does not report the outcome of a write."""
+"""Errors for clients if etcd refuses, is overloaded or leaves a write's outcome unknown."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Long rules run in a thread, return to the loop if they were short, and stop with their request."""
+"""Long rules run in a thread, return to the loop if short, and stop with their request."""
 
 from __future__ import annotations
 

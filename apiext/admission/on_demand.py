@@ -1,4 +1,4 @@
-"""Plug-ins whose modules are imported at the first write while a webhook or policy is configured (decision 36)."""
+"""Plug-ins imported at the first write once a webhook or policy is configured (decision 36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class _OnDemand(Generic[P]):
     """
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
-        """Store ``load``, which imports the modules and returns the function that creates the plug-in.
+        """Store ``load``; it imports the modules and returns the function that creates the plug-in.
 
         The first write after a webhook or policy is configured calls ``load`` in a thread.
         """
@@ -34,11 +34,17 @@ class _OnDemand(Generic[P]):
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Make the plug-in call ``changed`` when the first object is configured, and after the last is removed."""
+        """Follow the configuration: call ``changed`` after the first and the last object.
+
+        The plug-in calls ``changed`` when the first object is configured, and after the last is removed.
+        """
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:
-        """Return the plug-in, created once on the event loop; None until a webhook or policy is configured."""
+        """Return the plug-in, created once on the event loop.
+
+        Return None until a webhook or policy is configured.
+        """
         if self._plugin is None and await self._live.configured():
             create = await asyncio.to_thread(self._load)
             self._plugin = self._plugin or create()

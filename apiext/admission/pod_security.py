@@ -77,7 +77,7 @@ class PodSecurity:
         self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the operation creates or updates a namespace, a pod, or an object with a pod template."""
+        """Report whether a namespace, a pod, or an object with a pod template is created or updated."""
         return operation in ("CREATE", "UPDATE") and resource in _APPLIES
 
     async def review(self, attributes: Attributes) -> None:
@@ -271,7 +271,7 @@ def _most_different(pods: Sequence[View]) -> list[View]:
 
 
 def _first_of(names: Sequence[str]) -> str:
-    """Return the alphabetically first name, and the number of the other names: ``a (and 2 other pods)``."""
+    """Return the alphabetically first name, and count the rest: ``a (and 2 other pods)``."""
     others = len(names) - 1
     if not others:
         return names[0]

@@ -1,4 +1,4 @@
-"""Usage of quotas: evaluators of pods, services and claims, for which quotas limit more than the number of objects.
+"""Evaluators of the quota usage of pods, services and claims, beyond the number of objects.
 
 Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. For all other resources, a quota limits only the
 number of objects, as ``count/<resource>.<group>`` (some core resources: also ``<resource>``).
@@ -103,7 +103,7 @@ def added(one: Amounts, other: Amounts) -> dict[str, str]:
 
 
 def subtracted(one: Amounts, other: Amounts) -> dict[str, str]:
-    """Return ``one`` minus ``other`` for each name in ``one``, with zero in place of negative amounts."""
+    """Return ``one`` minus ``other`` for each name in ``one``; negative amounts become zero."""
     found = {name: minus(amount, other[name]) if name in other else amount for name, amount in one.items()}
     return {name: amount if value_of(amount) > 0 else _ZERO for name, amount in found.items()}
 
@@ -148,7 +148,7 @@ def _tracks_of_pods(name: str) -> bool:
 
 
 def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
-    """Return requests and limits of a pod or container under their names in quotas, and ``pods``: 1."""
+    """Return the requests and limits of a pod or container by quota name, and ``pods``: 1."""
     found = {"pods": _ONE}
     for name in ("cpu", "memory", "ephemeral-storage"):
         if name in requests:

@@ -154,7 +154,7 @@ class Batches:
 
 
 class Throttle:
-    """Limits the rate of batches to ``qps`` per second, with ``burst`` batches after a pause (token bucket)."""
+    """Token bucket: at most ``qps`` batches per second, and ``burst`` batches after a pause."""
 
     __slots__ = ("_burst", "_qps", "_tokens", "_when")
 

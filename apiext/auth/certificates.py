@@ -60,7 +60,7 @@ class Authority(Struct, frozen=True):
 
     @property
     def pem(self) -> bytes:
-        """The certificates (PEM) for a kubeconfig: those of this authority and of the former authorities."""
+        """The certificates (PEM) for a kubeconfig: those of the current and the former authorities."""
         return _pem(self.certificate, *self.former)
 
     @property
@@ -149,7 +149,7 @@ def load_serving(
 
 
 def is_copy(certificate: Path, directory: Path) -> bool:
-    """Report whether a file is a copy that ``copy_serving`` made of the certificate in ``directory``."""
+    """Report whether ``copy_serving`` made a file from the certificate in ``directory``."""
     try:
         return certificate.read_bytes() == _chain(directory / "serving.crt", (directory / "ca.crt").read_bytes())
     except FileNotFoundError:
@@ -288,7 +288,10 @@ def _authority_builder(
 
 
 class _Holder(Struct, frozen=True):
-    """The subject of a leaf certificate (CN, O, subject alternative names), and its extended key usage, ``purpose``."""
+    """The subject of a leaf certificate, and its extended key usage, ``purpose``.
+
+    The subject consists of CN, O and subject alternative names.
+    """
 
     common_name: str
     purpose: x509.ObjectIdentifier

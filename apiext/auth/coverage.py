@@ -22,7 +22,7 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield each wanted permission that no held role grants, and None for each step that finds none.
+    """Yield each wanted permission that no held role grants; yield None for a step without one.
 
     The caller can yield to the event loop between two steps. Raises TooManyPermissions if limits are exceeded.
     """

@@ -62,7 +62,10 @@ CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=
 
 
 class Searching:
-    """A cell function whose cost grows with the object, since its JSONPath is not just a path of field names."""
+    """A cell function whose cost grows with the object.
+
+    Its JSONPath is not just a path of field names.
+    """
 
     __slots__ = ("_cell",)
 
@@ -75,7 +78,7 @@ class Searching:
 
 
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
-    """Return the columns of a version: the name, then its printer columns, or the age if there are none (TAB-002).
+    """Return the columns of a version: the name, then printer columns, else the age (TAB-002).
 
     The first column with an invalid path is left out, with all later columns (TAB-006). The work budget of a row is
     divided equally among the columns with a Searching cell, so that a cell does not depend on the work for other cells.
@@ -126,7 +129,10 @@ def _nothing(value: Any) -> None:
 
 
 def text_of(value: Any) -> str:
-    """Print the result of a JSONPath: a string without quotes, an object or array as Go's compact JSON."""
+    """Print the result of a JSONPath: a string unquoted, objects and arrays as compact JSON.
+
+    The JSON equals that of Go.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

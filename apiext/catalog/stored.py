@@ -1,4 +1,7 @@
-"""Storage of the objects of a definition: versions, storage version, and errors for unreadable objects."""
+"""Storage of the objects of a definition: versions, storage version and errors.
+
+The errors are those for unreadable objects.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol

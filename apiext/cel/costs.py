@@ -1,4 +1,4 @@
-"""Costs of calls: the actual cost of an evaluated call, and the estimated cost from declared sizes.
+"""Costs of calls: actual costs of evaluated calls, and estimates from declared sizes.
 
 The costs equal those of upstream's library/cost.go. Each overload of a function has one Cost. This module defines the
 costs that several function libraries use. Any other cost is defined next to its function.
@@ -143,7 +143,7 @@ def match(args: list[Value], result: Value) -> int:
 
 
 def match_estimated(text: Range, pattern: Range) -> Range:
-    """Return the range of the cost of a match, given the ranges of the sizes of string and pattern."""
+    """Return the cost range of a match, given the ranges of the sizes of string and pattern."""
     return multiply(scale(add(text, ONE), TRAVERSAL), scale(pattern, PATTERN))
 
 

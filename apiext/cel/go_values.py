@@ -44,7 +44,10 @@ def show_raw(raw: Any) -> str:
 
 
 def _duration(value: Duration) -> str:
-    """Return a duration as Go prints it: ``1h2m3.5s``, or with one smaller unit below a second: ``1.5ms``."""
+    """Return a duration as Go prints it: ``1h2m3.5s``.
+
+    A duration below a second has one smaller unit: ``1.5ms``.
+    """
     left = abs(value.ns)
     sign = "-" if value.ns < 0 else ""
     if left < SECOND:

@@ -102,7 +102,10 @@ class _Parser:
             self.too_deep = True
 
     def expression(self, level: int) -> Node:
-        """Return an expression of operators that bind tighter than ``level``; 0 allows all operators, and ``?:``."""
+        """Return an expression of operators that bind tighter than ``level``.
+
+        Level 0 allows all operators, and ``?:``.
+        """
         if level == 0:
             self.nesting += 1
             if self.nesting > limits.MAX_NESTING:

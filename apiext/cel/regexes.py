@@ -87,7 +87,7 @@ def program(pattern: str) -> Pattern:
 
 @cache
 def _engine(memory: int) -> tuple[Any, Any, Any]:
-    """Return the class of programs, its options, and the anchor argument for a match anywhere in a text."""
+    """Return the program class, its options and the anchor argument to match anywhere in a text."""
     made = re2_programs.api()
     options = made.options()
     options.log_errors = False
@@ -126,7 +126,10 @@ def _lacks_room(found: Any) -> bool:
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
-    """Return (index, Go's error text) of the first construct that RE2 accepts and Go does not, or (0, "")."""
+    """Return (index, Go's error text) of the first construct that RE2 accepts and Go does not.
+
+    Return (0, "") if there is none.
+    """
     for part in _PART.finditer(pattern):
         if part[0] == "\\C":
             return part.start(), "invalid escape sequence: `\\C`"
@@ -160,7 +163,10 @@ def _is_too_much(count: re.Match[str]) -> bool:
 
 
 def _optional(pattern: str) -> int:
-    """Return the approximate number of optional parts of a pattern; also count ``?`` inside brackets."""
+    """Return the approximate number of optional parts of a pattern.
+
+    The count includes each ``?`` inside brackets.
+    """
     return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
 
 

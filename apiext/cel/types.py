@@ -180,7 +180,10 @@ class Substitution:
         return False
 
     def all_assignable(self, wanted: tuple[Type, ...], given: tuple[Type, ...]) -> bool:
-        """Return whether each given type is assignable to the wanted type at its index, with common substitutes."""
+        """Return whether each given type is assignable to the wanted type at its index.
+
+        All types share the same substitutes of type parameters.
+        """
         if len(wanted) != len(given):
             return False
         before = dict(self.found)
@@ -215,7 +218,7 @@ class Substitution:
         return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
-        """Return whether a type can substitute a parameter, and whether the parameter already had a substitute.
+        """Return whether a type can substitute a parameter, and whether a substitute was known.
 
         If it can, record the type, or keep the more general of the two types. Both values are true for the parameter
         itself.

@@ -1,4 +1,4 @@
-"""Metadata that webhooks change: owners, managedFields, and the revision that a write replaces."""
+"""Metadata that webhooks change: owners, managedFields, the revision that a write replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Admission plug-ins that mutate or deny pods, nodes, claims, ingresses and classes; most read stored objects."""
+"""Admission plug-ins that mutate or deny pods, nodes, claims, ingresses and classes.
+
+Most of these plug-ins read stored objects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions in unusual states: names, conditions, deletions, scales, and warnings about sets."""
+"""Definitions in unusual states: names, conditions, deletions, scales, warnings about sets."""
 
 from __future__ import annotations
 

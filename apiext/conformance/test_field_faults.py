@@ -1,4 +1,4 @@
-"""One invalid field in an otherwise valid object of each kind: the server returns the error of kube-apiserver.
+"""An object of each kind with one invalid field gets the error of kube-apiserver.
 
 ``field_faults.yaml`` has the answers of kube-apiserver, ``full_objects.yaml`` has the objects.
 ``tests/reference/faults.py`` writes ``field_faults.yaml``.
@@ -39,7 +39,10 @@ def named_by_pods(api: Client) -> Iterator[None]:
 
 
 def broken(sample: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Return a copy of an object with the value of a row at its path; a row without a value removes the field."""
+    """Return a copy of an object with the value of a row at its path.
+
+    A row without a value removes the field.
+    """
     body = json.loads(json.dumps(sample["body"]))
     body["metadata"] = {**body.get("metadata", {}), "name": sample.get("name", "broken")}
     *steps, last = (int(step) if step.isdecimal() else step for step in row["at"].split("/"))

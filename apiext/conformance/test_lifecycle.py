@@ -1,4 +1,4 @@
-"""The life of definitions and their objects: creates, updates, subresources, versions and deletion."""
+"""Life of definitions and their objects: creates, updates, subresources, versions, deletion."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BAD = [row for row in ROWS if row.told]
 
 
 def with_patterns(rows: list[Case]) -> dict[str, Any]:
-    """Return a definition of objects with a string field in their spec for each row: f0, f1 and so on."""
+    """Return a definition of objects whose spec has a string field for each row: f0, f1, …."""
     fields = {f"f{at}": {"type": "string", "pattern": row.pattern} for at, row in enumerate(rows)}
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
     return definition(fresh_group(), schema={"openAPIV3Schema": schema})

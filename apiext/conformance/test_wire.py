@@ -1,4 +1,4 @@
-"""Unusual requests: a table of kube-apiserver's answers, and tests that need several requests."""
+"""Unusual requests: a table of kube-apiserver's answers, and tests with several requests."""
 
 import secrets
 from pathlib import Path

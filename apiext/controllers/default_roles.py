@@ -156,7 +156,7 @@ def _binding(row: Mapping[str, Any]) -> Document:
 
 
 def completed_role(stored: View, wanted: View) -> Document | None:
-    """Return a stored role with the missing rules, selectors, labels and annotations of the wanted role.
+    """Return a stored role completed with the wanted rules, selectors, labels and annotations.
 
     If the wanted role has no aggregationRule, remove that of the stored role. Return None if nothing changes.
     """
@@ -175,7 +175,7 @@ def completed_role(stored: View, wanted: View) -> Document | None:
 
 
 def completed_binding(stored: View, wanted: View) -> Document | None:
-    """Return a stored binding with the missing subjects, labels and annotations of the wanted binding.
+    """Return a stored binding completed with the wanted subjects, labels and annotations.
 
     Return None if nothing is missing.
     """
@@ -188,7 +188,7 @@ def completed_binding(stored: View, wanted: View) -> Document | None:
 
 
 def _marked(stored: View, wanted: View) -> Document:
-    """Return the metadata of a stored object with the missing labels and annotations of the wanted object."""
+    """Return the metadata of a stored object completed with the wanted labels and annotations."""
     metadata = {**stored["metadata"]}
     for field in ("labels", "annotations"):
         metadata[field] = {**wanted["metadata"][field], **(metadata.get(field) or {})}

@@ -1,8 +1,8 @@
-"""Objects that kube-apiserver creates: priority classes, the service ``default/kubernetes``, and a configmap.
+"""Objects that kube-apiserver creates: priority classes, a service and a configmap.
 
-The configmap contains the CAs of clients (authentication_trust.py). The service has Endpoints and an EndpointSlice.
-Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in this module have the
-stored form, so that the start of the server need not import the types of their kinds.
+The configmap contains the CAs of clients (authentication_trust.py). The service ``default/kubernetes`` has Endpoints
+and an EndpointSlice. Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents in
+this module have the stored form, so that the start of the server need not import the types of their kinds.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates missing objects at the start, and updates existing objects, except the priority classes.
+    """Creates missing objects at the start; updates existing ones except the priority classes.
 
     If the service, its endpoints or the configmap are deleted later, creates the deleted object again. After any other
     change of the configmap, adds missing data of this server.
@@ -83,7 +83,7 @@ class FirstObjects:
             log.warning("an object that the server creates at its start could not be written: %s", error)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Subscribe to changes, and create the service, its endpoints and the configmap again after a deletion."""
+        """Subscribe to changes; create the service, endpoints and configmap again after a deletion."""
         self._loop.start(group)
         for resource in (SERVICES, ENDPOINTS, SLICES, CONFIG_MAPS):
             collection = self._store.collection(resource)
@@ -100,7 +100,7 @@ class FirstObjects:
             self._loop.add_after(NAME, RECREATE_AFTER)
 
     def renew(self) -> None:
-        """Queue an update of the configmap; called after a change of the data that ``trust`` returns."""
+        """Queue an update of the configmap after the data that ``trust`` returns has changed."""
         self._loop.add(NAME)
 
     async def _reconcile(self, _: str) -> None:

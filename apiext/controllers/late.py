@@ -1,4 +1,4 @@
-"""Controllers whose modules are imported only when the first object of their resource exists (decision 36)."""
+"""Controllers imported only when the first object of their resource exists (decision 36)."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -67,7 +67,7 @@ class Quotas:
         return [f"{entry.namespace}/{entry.name}" for entry in self._collection.state.readable()]
 
     def _changed(self, change: Change) -> None:
-        """Count the usage of a quota again if its status has no usage, or other limits than its spec."""
+        """Recount the usage of a quota if its status has no usage, or other limits than its spec."""
         entry = change.entry
         key = f"{entry.namespace}/{entry.name}"
         if change.kind == "DELETED":
@@ -209,9 +209,9 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 
 
 def _uses_less(change: Change) -> bool:
-    """Report whether a changed object may use less: its spec, status.phase or status.allocatedResources differ.
+    """Report whether a changed object may use less of a quota than before.
 
-    Return True if the earlier state is unknown.
+    It may if its spec, status.phase or status.allocatedResources differ. Return True if the earlier state is unknown.
     """
     if change.previous is None:
         return True

@@ -24,7 +24,7 @@ def set_condition(document: View, wanted: View, now: str) -> Document:
 
 
 class Statuses:
-    """Writes status and finalizers of the objects of one built-in resource, and deletes its objects.
+    """Writes status and finalizers of objects of one built-in resource, and deletes the objects.
 
     A conflict is not an error, since the other change queues the key again (CND-011). ``manager`` is the field manager
     of the writes.

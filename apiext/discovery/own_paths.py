@@ -1,4 +1,4 @@
-"""The OpenAPI paths of the server that serve no resource: discovery, and the version of the server (OAS-002)."""
+"""The OpenAPI paths that serve no resource: discovery and the server's version (OAS-002)."""
 
 from collections.abc import Mapping
 

@@ -105,7 +105,7 @@ def perform(document: Document, operation: View) -> Document:
 
 
 class _Patching:
-    """The document that a patch changes, with the numbers of copied bytes and shifted array elements so far."""
+    """The document that a patch changes, with counts of copied bytes and shifted array elements."""
 
     def __init__(self, root: Document) -> None:
         self.root: Any = root

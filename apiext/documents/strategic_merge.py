@@ -204,7 +204,7 @@ def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Ma
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], merge_key: str) -> None:
-    """Raise StrategicPatchError if the items of the patch are not in the order that the patch sets."""
+    """Raise StrategicPatchError if the patch's items are not in the order that the patch sets."""
     if not patch or not order:
         return
     wanted = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
@@ -262,7 +262,7 @@ def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple
 
 
 def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Return copies of all items: items of ``order`` in its order, the other items in the order of ``live``.
+    """Return copies of all items: those of ``order`` in its order, other items as in ``live``.
 
     An item of ``order`` follows those other items that precede it in ``live``. Other items that are not in ``live`` are
     last.

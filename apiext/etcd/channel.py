@@ -13,7 +13,10 @@ SetUp = Callable[[Transport], Awaitable[None]]
 
 
 def jittered(pause: float) -> float:
-    """Return a random time from 0.5 to 1.5 times the pause, so that clients do not reconnect at the same time."""
+    """Return a random time from 0.5 to 1.5 times the pause.
+
+    With random times, clients do not reconnect at the same time.
+    """
     return pause * random.uniform(0.5, 1.5)
 
 

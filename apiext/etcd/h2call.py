@@ -1,4 +1,4 @@
-"""A call on an HTTP/2 connection: its flow control, and the assembly of messages from DATA frames."""
+"""A call on an HTTP/2 connection: flow control, and messages assembled from DATA frames."""
 
 import asyncio
 import fcntl
@@ -17,7 +17,10 @@ OnEnd = Callable[[EtcdError], None]
 
 
 def unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return the number of buffered bytes and, if the system reports them, of sent bytes without an acknowledgement."""
+    """Return the number of bytes that are buffered, or sent without an acknowledgement.
+
+    Sent bytes are counted only if the system reports them.
+    """
     if transport is None:
         return 0
     unsent, sock = bytearray(4), transport.get_extra_info("socket")
@@ -77,10 +80,11 @@ class Call:
             self.extended, self.deadline = True, max(self.deadline, until)
 
     def has_progressed(self, unsent: int) -> bool:
-        """Report whether bytes were sent or received since the last check: if so, the call is slow, but not stuck.
+        """Report whether bytes were sent or received since the last check.
 
-        ``unsent`` is the result of ``unacknowledged``. At the first check, a request that had to wait for the
-        flow-control windows has progressed; another request has progressed only if bytes of its response were received.
+        If so, the call is slow, but not stuck. ``unsent`` is the result of ``unacknowledged``. At the first check, a
+        request that had to wait for the flow-control windows has progressed; another request has progressed only if
+        bytes of its response were received.
         """
         before, at = self.progress, (self.size, -len(self.out), -unsent)
         self.progress = at

@@ -12,7 +12,7 @@ def parse_version(text: str) -> Version:
 
 
 def orders_progress(version: Version) -> bool:
-    """Report whether this version of etcd sends a progress notification only after all earlier events.
+    """Report whether this etcd sends a progress notification only after all earlier events.
 
     The pull requests #15220, #15695 and #17557 fixed this in etcd.
     """

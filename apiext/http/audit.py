@@ -1,4 +1,4 @@
-"""The audit events of a request: before authorization, at the start of its response, and at its end (AUD-001).
+"""The audit events of a request: before authorization, at response start and end (AUD-001).
 
 A trail (audit/events.py) holds the data of one request; each stage of the request makes an event from it.
 """
@@ -91,7 +91,7 @@ def _uri(target: str) -> str:
 
 
 def source_ips(headers: Headers, peer: str) -> list[str]:
-    """Return the client addresses that proxies report in headers, and the address of the connection."""
+    """Return client addresses that proxies report in headers, and the connection's address."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
     parts = (part.strip() for part in forwarded.split(",", limits.AUDIT_ADDRESSES)[: limits.AUDIT_ADDRESSES])
     found = [ip for part in parts if len(part) <= limits.ADDRESS_TEXT and (ip := _ip(part))]
@@ -128,7 +128,10 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> None:
-    """Record a request without valid credentials; as upstream, only with the stage ResponseStarted."""
+    """Record a request without valid credentials.
+
+    As in upstream, ResponseStarted is the only stage.
+    """
     trail = begin(auditor, exchange, None)
     if trail is not None:
         response, object_json = _of_error(exchange, error, trail)
@@ -207,7 +210,7 @@ def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Map
 
 
 def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping[str, Any], Read | None, int]:
-    """Return responseStatus and responseObject for a response, and the size of the object in bytes.
+    """Return responseStatus and responseObject for a response, and the object's size in bytes.
 
     The object is None if the body is not an object, or the audit level does not include it.
     """
@@ -229,7 +232,7 @@ _LARGEST_STATUS = 4096  # bytes; the response to a delete is a Status or an obje
 
 
 def _is_object(exchange: Exchange, reply: Reply) -> bool:
-    """Report whether a response is an object of the API or discovery, since upstream logs only these."""
+    """Report whether a response is an object of the API or discovery: upstream logs only these."""
     info = exchange.info
     if reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
         return False

@@ -1,4 +1,4 @@
-"""Requests of web pages: protection of a server without authentication, CORS and Strict-Transport-Security (LIM-005).
+"""Requests of web pages: cross-origin checks, CORS and Strict-Transport-Security (LIM-005).
 
 Pages of other origins must not use a server without authentication (--insecure) through the browser of its user. Writes
 are checked as net/http.CrossOriginProtection of Go 1.25 does; programs other than browsers send neither Origin nor
@@ -52,7 +52,7 @@ _CORS = (
 
 
 def cross_origin_check(origins: Sequence[str]) -> Check:
-    """Return a function that raises a 403 for requests that may come from pages of other origins.
+    """Return a check: it raises a 403 for requests that may come from pages of other origins.
 
     ``origins`` are the patterns of allowed origins. Public paths (health and version) are not checked.
     """
@@ -98,9 +98,10 @@ def _page_origin(headers: Headers, writes: bool) -> str:
 
 
 def is_local_host(host: str) -> bool:
-    """Report whether a Host header is an address, or a name that no page of another origin can have.
+    """Report whether a Host header is an address or a local name.
 
-    Such a name has no dot, cannot be registered, or is the name of this machine.
+    No page of another origin can have a local name: it has no dot, cannot be registered, or is the name of this
+    machine.
     """
     name, rest = host.lower(), ""
     if name.startswith("["):
@@ -161,7 +162,10 @@ def _cors(origin: str, allowed: Sequence[Callable[[str], bool]]) -> Lines:
 
 
 class _WithHeaders:
-    """A connection that adds headers to the head of a watch, but, as upstream, not to the head of a WebSocket."""
+    """A connection that adds headers to the head of a watch.
+
+    As in upstream, it adds none to the head of a WebSocket.
+    """
 
     def __init__(self, inner: Connection, lines: Lines, is_allowed_page: bool) -> None:
         self._inner = inner

@@ -81,7 +81,7 @@ $commands
 
 
 def is_wanted(exchange: Exchange) -> bool:
-    """Report whether a request is for the page: GET or HEAD of ``/``, if the client prefers text/html."""
+    """Report whether a request is for the page: GET or HEAD of ``/`` that prefers text/html."""
     if exchange.path != "/" or exchange.method not in {"GET", "HEAD"}:
         return False
     choices = parse_accept(exchange.accept)
@@ -90,7 +90,7 @@ def is_wanted(exchange: Exchange) -> bool:
 
 @cache
 def page(kubernetes: str) -> tuple[bytes, str]:
-    """Return the page, and the content security policy that permits its style and its script only."""
+    """Return the page, and a content security policy that permits only its style and script."""
     commands = "\n".join(
         f'<p>{text}</p><pre><code>{_escaped(line)}</code><button type="button">Copy</button></pre>'
         for text, line in _COMMANDS

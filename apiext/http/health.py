@@ -1,4 +1,4 @@
-"""/livez, /readyz and /healthz: the checks, and the form of the responses (rows HLT-… of BEHAVIOUR.md)."""
+"""/livez, /readyz and /healthz: checks and form of the responses (HLT-… of BEHAVIOUR.md)."""
 
 from collections.abc import Callable, Mapping, Sequence
 

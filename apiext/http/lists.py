@@ -1,6 +1,7 @@
-"""Encode lists item by item, join the items in pieces, and yield to the event loop in between (SRV-018).
+"""Encode lists item by item, and yield to the event loop between pieces (SRV-018).
 
-The view of an entry is the JSON of the object in the requested version; its keys are sorted.
+A piece joins the bytes of several items. The view of an entry is the JSON of the object in the requested version; its
+keys are sorted.
 """
 
 import asyncio
@@ -107,7 +108,10 @@ def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes
 async def joined(
     entries: Sequence[Entry], make: MakeItem, separator: bytes, finish: Callable[[bytes], bytes] | None = None
 ) -> list[bytes]:
-    """Encode the items and join them in pieces, yielding to the event loop; slow items are encoded in a thread."""
+    """Encode the items and join them in pieces, yielding to the event loop.
+
+    Slow items are encoded in a thread.
+    """
     found: list[bytes] = []
     until = perf_counter() + server_limits.LOOP_BUDGET / 2  # no LoopBudget, which costs a coroutine for each item
     for at in range(0, len(entries), storage_limits.SEGMENT):
@@ -303,7 +307,7 @@ def _partial_head(subject: Subject) -> bytes:
 
 
 def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
-    """Return a function (view, revision) → (bytes of the metadata, document with only the metadata).
+    """Return a function (view, revision) → (metadata bytes, document with only the metadata).
 
     The function returns None if it cannot find the metadata. The document usually has no managedFields. Since the keys
     of a view are sorted, metadata usually follows apiVersion and kind. Its last keys are resourceVersion, which every

@@ -1,4 +1,7 @@
-"""The protobuf messages of KMS plug-ins and of encrypted values, as classes from a private descriptor pool."""
+"""Classes of the protobuf messages of KMS plug-ins and encrypted values.
+
+The classes come from a private descriptor pool.
+"""
 
 from pathlib import Path
 from typing import Any

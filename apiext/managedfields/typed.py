@@ -98,7 +98,10 @@ def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = No
 
 
 def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
-    """Return True only if the parts of a value at these paths are leaves that fit the type; False means unknown."""
+    """Return True only if the parts of a value at these paths are leaves that fit the type.
+
+    False means unknown.
+    """
     if type_ is None or not type_.granular or value.__class__ is not dict or is_member(paths):
         return False
     for element, below in paths.items():
@@ -162,7 +165,7 @@ def _map_faults(
 
 
 def _unchecked_fields(type_: MapType, value: dict[str, Any]) -> Iterable[str]:
-    """Return the names of the fields of a large map that need a check: all except leaves that fit."""
+    """Return the field names of a large map that need a check: all except leaves that fit."""
     if type_.element is not None:
         return value
     try:
@@ -229,7 +232,10 @@ def _go_type(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """Return a JSON value as Go's %#v prints it; values that are not JSON have the text as attribute ``go_syntax``."""
+    """Return a JSON value as Go's %#v prints it.
+
+    Values that are not JSON have the text as attribute ``go_syntax``.
+    """
     if isinstance(value, dict):
         members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{members}}}"
@@ -316,7 +322,7 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 
 
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
-    """Return the set for the current type: if a field became atomic, the paths below it are replaced by its own path.
+    """Return the set for the current type: a field that became atomic replaces paths below it.
 
     Upstream's term is "SSA schema change". If the root became atomic, the set stays unchanged, since
     the root has no owner.

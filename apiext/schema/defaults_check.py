@@ -35,7 +35,7 @@ def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldErr
 
 
 def _typed(value: Any) -> Document:
-    """Return a fake object with the fields of the value; add apiVersion and kind if the value lacks them."""
+    """Return a fake object with the value's fields; add apiVersion and kind if they are missing."""
     return {"kind": "Validation", "apiVersion": "validation/v1", **value}
 
 
@@ -89,7 +89,7 @@ class _Check:
         )
 
     def _rules(self, node: Structural, value: Any, path: str) -> list[FieldError]:
-        """Return the errors of rules for a default: first as an unchanged value, then as a new value (DEF-004)."""
+        """Return the rule errors of a default: first as an unchanged, then as a new value (DEF-004)."""
         scope = scope_of(node, resource=node is self.root)
         if scope is None or self.budget <= 0:
             return []

@@ -17,11 +17,12 @@ Listener = Callable[[Change], None]
 
 
 class ChangeFeed:
-    """The recent changes of one resource, its watches, and its listeners (functions in this server).
+    """The recent changes, the watches and the listeners of one resource.
 
-    ``floor`` is the revision at which the collection was last filled. ``undelivered`` is the revision of the last
-    change that no watch received, since its value, or the object that it deleted, could not be read. The functions in
-    ``on_replaced`` are called with the stored bytes that a change replaced or deleted.
+    Listeners are functions in this server. ``floor`` is the revision at which the collection was last filled.
+    ``undelivered`` is the revision of the last change that no watch received, since its value, or the object that it
+    deleted, could not be read. The functions in ``on_replaced`` are called with the stored bytes that a change replaced
+    or deleted.
     """
 
     def __init__(self, resource: GroupResource, progress: Reached, pump: Pump) -> None:

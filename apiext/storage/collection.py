@@ -92,9 +92,9 @@ class Collection:
             raise NotReady(f"{self.resource} is not in the cache")
 
     async def caught_up(self) -> None:
-        """Wait until the collection is filled and no change waits for its data key, or until it is dropped.
+        """Wait until the collection is filled and no change waits for its data key.
 
-        Raises NotReady after limits.FRESH_WAIT.
+        The wait also ends when the collection is dropped. Raises NotReady after limits.FRESH_WAIT.
 
         A fill reads the state at its start. Changes since then may still wait for their data keys when the fill ends.
         """
@@ -115,7 +115,7 @@ class Collection:
         return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 
     def follow(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Call the listener with ADDED for each cached, readable object, then subscribe the listener.
+        """Call the listener with ADDED for each cached, readable object, then subscribe it.
 
         Exceptions of the listener are logged. Return a function that ends the subscription.
         """
@@ -289,7 +289,10 @@ class Collection:
     # -- filled by the store
 
     def load(self, entries: Snapshot | list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
-        """Replace the state, end watches with 410, and return the changes for ``announce``; [] without listeners."""
+        """Replace the state, end watches with 410, and return the changes for ``announce``.
+
+        Return [] if there are no listeners.
+        """
         state, listeners = self.state, self.feed.listeners
         before = state.last_states() if listeners or state.broken else {}
         self.feed.restart(revision)

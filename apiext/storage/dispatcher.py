@@ -1,6 +1,7 @@
-"""Dispatches events of the root watch (the etcd watch of the whole prefix) to their collections, in order.
+"""Dispatches events of the root watch to their collections, in order.
 
-If the encrypted values of several events are large in total, a thread decrypts them first.
+The root watch is the etcd watch of the whole prefix. If the encrypted values of several events are large in total, a
+thread decrypts them first.
 """
 
 from collections import deque
@@ -59,7 +60,7 @@ class Dispatcher:
         self._buffered.clear()
 
     def _locate(self, key: str) -> tuple[Collection | None, int]:
-        """Return the collection of a key (None: no collection), and the offset at which the key within it begins."""
+        """Return the collection of a key, or None, and the offset at which the key within it begins."""
         root_size, collections = self._root_size, self._collections
         first = key.find("/", root_size)
         second = key.find("/", first + 1)

@@ -1,6 +1,6 @@
-"""Turn the stored values of one resource into entries, by decryption and decoding; encrypt objects for the store.
+"""Turn the stored values of a resource into entries, and encrypt objects for the store.
 
-An Entry (store.py) is a cached object at one revision, with its JSON.
+Stored values are decrypted and decoded. An Entry (store.py) is a cached object at one revision, with its JSON.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class StoredValues:
         self.ahead.clear()  # the old configuration has decrypted these values
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
-        """Return the entry of a stored value: ``cached`` if it has the same revision and JSON, else a new entry.
+        """Return ``cached`` if it has the revision and JSON of a stored value, else a new entry.
 
         Raise ValueError if the value cannot be decoded or decrypted.
         """
@@ -70,13 +70,19 @@ class StoredValues:
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Call plug-ins to decrypt the data keys of values, then decrypt the values in a thread if they are large."""
+        """Call plug-ins to decrypt the data keys of values.
+
+        Then decrypt the values in a thread if they are large.
+        """
         if self.encryption is not None and self.encryption.waits:
             await self.encryption.fetch([value for _, value in values])
         await self.decrypt_ahead(values)
 
     async def decrypt_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Decrypt values in a thread if their total size is large, since ``entry_of`` would block the event loop."""
+        """Decrypt values in a thread if their total size is large.
+
+        Without this, ``entry_of`` would block the event loop.
+        """
         encryption = self.encryption
         if encryption is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
             return

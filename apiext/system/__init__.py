@@ -1,1 +1,1 @@
-"""The operating system: files, sockets, TLS certificates, memory that workers share, and how libraries are imported."""
+"""The operating system: files, sockets, TLS certificates, shared memory, library imports."""

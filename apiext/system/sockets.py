@@ -14,7 +14,10 @@ _MAPPED = "::ffff:"
 
 
 def is_unspecified(address: str) -> bool:
-    """Report whether an address means all addresses of the machine (``0.0.0.0`` or ``::``, as upstream)."""
+    """Report whether an address means all addresses of the machine.
+
+    As in upstream, these are ``0.0.0.0`` and ``::``.
+    """
     try:
         return ipaddress.ip_address(address).is_unspecified
     except ValueError:
@@ -63,7 +66,7 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def log_address(address: str) -> str:
-    """Return the address of a client for logs: an IPv4 address without the prefix that an IPv6 socket adds."""
+    """Return a client's address for logs: IPv4 addresses without the prefix of IPv6 sockets."""
     return address.removeprefix(_MAPPED) if "." in address else address
 
 

@@ -1,4 +1,4 @@
-"""``apiext envtest-assets``: create a directory for KUBEBUILDER_ASSETS that contains this server."""
+"""``apiext envtest-assets``: create a KUBEBUILDER_ASSETS directory with this server."""
 
 import argparse
 import os
@@ -114,7 +114,7 @@ def source_directory() -> Path | None:
 
 
 def _import_path() -> str:
-    """Return the line of the launcher with which Python finds the package in its source directory."""
+    """Return the launcher's line with which Python finds the package in its source directory."""
     home = source_directory()
     if home is None:
         return ""

@@ -1,4 +1,7 @@
-"""``apiext kubeconfig``: print a kubeconfig for a user, or merge the administrator's kubeconfig into kubectl's."""
+"""``apiext kubeconfig``: print a kubeconfig, or merge one into that of kubectl.
+
+The command prints the kubeconfig of a user, and merges that of the administrator.
+"""
 
 import argparse
 import os
@@ -66,7 +69,7 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 
 
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
-    """Return ``known`` with the first cluster, user and context of ``given``, all under the name ``name``.
+    """Return ``known`` with the first cluster, user and context of ``given``, named ``name``.
 
     They replace entries of this name; entries with other names stay unchanged. With ``switch``, or without a current
     context, the new context becomes the current context.
@@ -84,7 +87,10 @@ def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, swi
 
 
 def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a kubeconfig without the cluster, user and context of a name; unset a current context of this name."""
+    """Return a kubeconfig without the cluster, user and context of a name.
+
+    If the current context has this name, it is unset.
+    """
     found = dict(known)
     for many in _MANY:
         if found.get(many):

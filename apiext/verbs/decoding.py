@@ -32,7 +32,10 @@ def mode(options: WriteOptions) -> str:
 
 
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
-    """Check kind and version of a POST or PUT body, normalize it, and report unknown and duplicate fields."""
+    """Check the kind and version of a POST or PUT body, and normalize it.
+
+    Also report unknown and duplicate fields.
+    """
     identity.check_type(call, body, warn, reports=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
@@ -113,7 +116,7 @@ _NEVER_NULL = frozenset((
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
-    """Return a body in upstream's order of decoding: YAML for a Go type is decoded as sorted JSON."""
+    """Return a body in upstream's decoding order: YAML for a Go type is decoded as sorted JSON."""
     if body.media_type != identity.YAML or not _typed(call):
         return body.document
     document: Document = in_order(body.document)
@@ -174,7 +177,7 @@ def normalize_patched(
 
 
 def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
-    """Return the error to report for a patch: for a Go type the first error in the result's text, else ``found``.
+    """Return the error of a patch: for a Go type the first in the result's text, else ``found``.
 
     The apiVersion and kind are those of ``patched``.
     """
@@ -294,7 +297,7 @@ def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
 
 
 def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]) -> list[str]:
-    """Return notes about the result of a patch; notes about a Go type are in the order of the encoded text."""
+    """Return notes about the result of a patch; for a Go type in the order of the encoded text."""
     if len(unknown) < 2 or not _typed(call):
         return unknown_notes(call, unknown)
     notes = [f"unknown field {go_quote(path)}" for path in unknown]

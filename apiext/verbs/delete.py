@@ -1,7 +1,7 @@
-"""Delete objects: preconditions, finalizers, propagation, kinds with their own deletion, collections.
+"""Delete objects and collections, with preconditions, finalizers and propagation.
 
-To mark an object is to set its deletionTimestamp, because finalizers or its kind delay the deletion. The marker of a
-kind is the function that marks its objects (``MARKERS``; for most kinds ``_mark``).
+Some kinds have their own deletion. To mark an object is to set its deletionTimestamp, because finalizers or its kind
+delay the deletion. The marker of a kind is the function that marks its objects (``MARKERS``; for most kinds ``_mark``).
 """
 
 import logging
@@ -40,7 +40,10 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete an object, or set its deletionTimestamp if finalizers or its kind delay the deletion (WRI-016…019)."""
+    """Delete an object, or only set its deletionTimestamp (WRI-016…019).
+
+    Finalizers or the kind of the object can delay its deletion.
+    """
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
@@ -75,7 +78,7 @@ class Deletion:
 
     @property
     def ends(self) -> bool:
-        """Return whether this request has marked a pod with a grace period of 0, so that it must delete the pod."""
+        """Return whether this request must delete a pod that it marked with a grace period of 0."""
         return self._marked is not None and self._grace is not None and self._grace.ends
 
     async def marked_state(self) -> State:
@@ -345,7 +348,10 @@ def _new_finalizers(call: Call, document: View, options: DeleteOptions) -> list[
 
 
 def _has_no_propagation(options: DeleteOptions) -> bool:
-    """Return whether the delete has no option about dependents, so that the kind's default applies."""
+    """Return whether the delete has no option about dependents.
+
+    If so, the default of the kind applies.
+    """
     return not options.propagation_policy and options.orphan_dependents is None
 
 
@@ -394,9 +400,9 @@ def set_terminating(document: Document, now: str) -> Document:
 
 
 def _has_content(namespace: View) -> bool:
-    """Return whether a terminating namespace has spec.finalizers, which stay until its content is deleted.
+    """Return whether a terminating namespace has spec.finalizers.
 
-    Another delete of such a namespace calls no admission plug-in.
+    They stay until its content is deleted. Another delete of such a namespace calls no admission plug-in.
     """
     return bool(namespace["metadata"].get("deletionTimestamp") and (namespace.get("spec") or {}).get("finalizers"))
 

@@ -1,4 +1,4 @@
-"""The part of an object that the client of an endpoint changes: the object itself, or its scale."""
+"""The part of an object that an endpoint's client changes: the object itself, or its scale."""
 
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View

@@ -45,19 +45,31 @@ class Frames(Protocol):
 
     @property
     def bookmark(self) -> Callable[[int, bool], bytes]:
-        """Return the function (revision, True for the bookmark after the initial events) → bytes on the wire."""
+        """Return the function (revision, ends initial events) → bytes of a bookmark.
+
+        The second argument is True for the bookmark after the initial events.
+        """
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
-        """Return the function error → ERROR event that ends a stream with objects that cannot be encoded."""
+        """Return the function error → ERROR event that ends a stream.
+
+        The stream has objects that cannot be encoded.
+        """
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
-        """Return the function (requested, oldest) → ERROR 410 that ends a stream whose next changes are compacted."""
+        """Return the function (requested, oldest) → ERROR 410 that ends a stream.
+
+        The next changes of the stream are compacted.
+        """
 
     @property
     def first(self) -> Callable[[Entry], bytes] | None:
-        """Return the function entry → bytes of an initial event, or None to encode it as other events."""
+        """Return the function entry → bytes of an initial event.
+
+        Return None to encode initial events as other events.
+        """
 
     @property
     def stage(self) -> Stage | None:
@@ -113,7 +125,10 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR event for an object that cannot be encoded; usually another program has stored the object."""
+    """Return the ERROR event for an object that cannot be encoded.
+
+    Usually another program has stored the object.
+    """
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
     if isinstance(error, Unreadable):
@@ -125,7 +140,7 @@ def _fault(frames: Frames, error: Exception) -> bytes:
 async def _convert_some(
     verbs: Verbs, call: Call, options: ListOptions, selection: Selection, collection: Collection
 ) -> None:
-    """Convert the first objects of a watch before it opens, so that a failing webhook causes a 500 (VER-008)."""
+    """Convert a watch's first objects before it opens: a failing webhook causes a 500 (VER-008)."""
     begins = options.resource_version in ("", "0") or options.send_initial_events
     if call.served.codec.converts and begins and options.send_initial_events is not False:
         entries = None
@@ -203,10 +218,11 @@ async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Col
 async def _expect(
     store: CachedStore, collection: Collection, start: int, watcher: Watcher, failed: Callable[[StatusError], bytes]
 ) -> None:
-    """End a watch with an ERROR 410 if the store does not reach its start revision within limits.AHEAD_WAIT.
+    """End a watch with an ERROR 410 if the store does not reach its start revision in time.
 
-    After a restore of an older state, the ERROR is sent immediately for a revision that the restore has lost, so that
-    the client lists again. Without the ERROR, the client would wait until the store reaches that revision again.
+    The wait is at most limits.AHEAD_WAIT. After a restore of an older state, the ERROR is sent immediately for a
+    revision that the restore has lost, so that the client lists again. Without the ERROR, the client would wait until
+    the store reaches that revision again.
     """
     if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return

@@ -147,7 +147,7 @@ def to_v2(document: View) -> Document:
 
 
 def _with_annotations(document: View, annotations: Mapping[str, str]) -> Document:
-    """Return a copy of an object with these annotations, and without its own annotations in ``_KEPT``."""
+    """Return a copy of an object with these annotations instead of its own ones in ``_KEPT``."""
     metadata = dict(document.get("metadata") or {})
     before = metadata.pop("annotations", None) or {}
     found = {name: value for name, value in before.items() if name not in _KEPT} | dict(annotations)

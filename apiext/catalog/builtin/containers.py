@@ -62,7 +62,10 @@ _FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 
 
 class Pod(NamedTuple):
-    """The parts of a pod that its containers refer to: valid volumes by name, names of resource claims, the spec."""
+    """The parts of a pod that its containers refer to: volumes, resource claims and the spec.
+
+    Valid volumes are given by name, resource claims as names.
+    """
 
     volumes: Mapping[str, View]
     claims: Collection[str]
@@ -412,7 +415,10 @@ def _devices(container: View, volumes: Mapping[str, View], path: str) -> Iterato
 
 
 def _running(container: View, pod: Pod, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of hooks and probes, which only regular containers and sidecars may have."""
+    """Yield the validation errors of hooks and probes.
+
+    Only regular containers and sidecars may have hooks and probes.
+    """
     lifecycle, at = container.get("lifecycle") or {}, child(path, "lifecycle")
     for name in ("postStart", "preStop"):
         if lifecycle.get(name) is not None:

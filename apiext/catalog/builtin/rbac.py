@@ -1,4 +1,7 @@
-"""Defaults and validation of roles and role bindings; rows of go_types/types/rbac.yaml name these functions."""
+"""Defaults and validation of roles and role bindings.
+
+Rows of go_types/types/rbac.yaml name these functions.
+"""
 
 from collections.abc import Iterator, Sequence
 

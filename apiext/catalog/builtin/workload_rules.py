@@ -1,4 +1,7 @@
-"""Validation of workloads, budgets, runtime classes, nodes and revisions: templates, strategies, immutable fields."""
+"""Validation of workloads, budgets, runtime classes, nodes and revisions.
+
+The functions validate templates, strategies and immutable fields.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -290,7 +293,7 @@ def validate_budget(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the overhead, the node selector and the tolerations of a runtime class."""
+    """Return validation errors of overhead, node selector and tolerations of a runtime class."""
     errors = Errors()
     overhead = (new.get("overhead") or {}).get("podFixed")
     if overhead is not None:

@@ -29,7 +29,7 @@ _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
 
 def prepare_pod(new: Document, old: View | None) -> Document:
-    """Set the status of a new pod, and fields that depend on its labels, annotations and resources.
+    """Set the status of a new pod, and fields derived from labels, annotations and resources.
 
     An update keeps the stored pod-level resources if it omits them.
     """
@@ -57,13 +57,16 @@ def prepare_pod(new: Document, old: View | None) -> Document:
 
 
 def _keep_resources(new: Document, old: View) -> None:
-    """Restore the stored pod-level resources if an update omits them: its client may not know this field."""
+    """Restore the stored pod-level resources if an update omits them.
+
+    The client of such an update may not know this field.
+    """
     if new["spec"].get("resources") is None and old["spec"].get("resources") is not None:
         new["spec"]["resources"] = clone(old["spec"]["resources"])
 
 
 def _select_by_label_keys(spec: Document, labels: View) -> None:
-    """Add a requirement for each key in matchLabelKeys and mismatchLabelKeys to the label selector of the same term.
+    """Add requirements for matchLabelKeys and mismatchLabelKeys to the term's label selector.
 
     A key that the pod's labels lack is ignored, and so are all keys of a term without a label selector.
     """
@@ -262,9 +265,9 @@ def name_job(new: Document) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop ``deprecatedTopology`` of all endpoints of a new or changed slice, as upstream does in v1.
+    """Drop ``deprecatedTopology`` of all endpoints of a new or changed slice.
 
-    An update that does not change the endpoints keeps it.
+    Upstream does this in v1. An update that does not change the endpoints keeps it.
     """
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
@@ -283,9 +286,9 @@ def prepare_volume(new: Document, old: View | None) -> Document:
 
 
 def time_phase(new: Document, old: View, now: str) -> None:
-    """Set the time of the last phase change if the phase of a volume changes, unless the write has a new time.
+    """Set the time of the last phase change if the phase of a volume changes.
 
-    If the phase does not change and the write omits the time, restore the stored time.
+    A new time in the write is kept. If the phase does not change and the write omits the time, restore the stored time.
     """
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
@@ -297,7 +300,7 @@ def time_phase(new: Document, old: View, now: str) -> None:
 
 
 def prepare_claim(new: Document, old: View | None) -> Document:
-    """Set the phase of a new claim, and copy its data source between dataSource and dataSourceRef.
+    """Set the phase of a new claim; copy its data source between dataSource and dataSourceRef.
 
     Drop the data sources that upstream drops: a dataSourceRef with a namespace; without a dataSourceRef, a dataSource
     whose kind is not in _SOURCES. An update drops a dataSourceRef only if the stored claim has none, and a dataSource

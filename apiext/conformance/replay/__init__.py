@@ -1,1 +1,4 @@
-"""Send the recorded scenarios of ``apiext/conformance/reference`` to a server, and compare its answers."""
+"""Send recorded scenarios to a server, and compare its answers.
+
+The scenarios are in ``apiext/conformance/reference``.
+"""

@@ -1,4 +1,4 @@
-"""Parse the responses of webhooks while they arrive: HTTP/1.1 heads and bodies, within limits."""
+"""Parse webhook responses while they arrive: HTTP/1.1 heads and bodies, within limits."""
 
 import re
 from functools import lru_cache
@@ -190,7 +190,7 @@ class AnswerParser:
         return self.head
 
     def _check_head(self, end: int) -> None:
-        """Raise Broken for a head that is not HTTP, or if all heads of the response together are too long."""
+        """Raise Broken if a head is not HTTP, or all heads of the response together are too long."""
         buffer = self._buffer
         if self._head_bytes + end - buffer.start > limits.WEBHOOK_HEAD:
             raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")

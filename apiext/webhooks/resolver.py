@@ -1,4 +1,7 @@
-"""Addresses of services: from a file that maps ``name.namespace:port`` to an address, else from DNS (VER-009)."""
+"""Addresses of services: from a file, else from DNS (VER-009).
+
+The file maps ``name.namespace:port`` to an address.
+"""
 
 import logging
 import os

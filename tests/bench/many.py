@@ -61,7 +61,7 @@ def _delete(bench: Rig, first: int, last: int) -> None:
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Measure the CPU of creating, changing and deleting a definition among many, and of a restart."""
+    """Measure the CPU to create, change and delete a definition among many, and of a restart."""
     have, first = 0, 0.0
     for size in SIZES:
         began = time.perf_counter()

@@ -40,8 +40,10 @@ class Figure:
 
     @property
     def there(self) -> float:
-        """The estimated figure on the reference machine: CPU times are divided by the pace, other figures are
-        unchanged."""
+        """Return the estimated figure on the reference machine.
+
+        CPU times are divided by the pace; other figures are unchanged.
+        """
         if "CPU" not in self.unit:
             return self.value
         return self.value * self.pace if self.more or "/s" in self.unit else self.value / self.pace
@@ -68,7 +70,7 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def gets(bench: Rig, count: int, rounds: int, query: str) -> Iterator[bytes]:
-    """Yield GETs of all names in turn, so that no response is cached because of a repeated request."""
+    """Yield GETs of all names in turn, so that no repeated request gets a cached response."""
     requests = [wire.request("GET", bench.path(f"o{number:05}") + query) for number in range(count)]
     return itertools.islice(itertools.cycle(requests), rounds)
 
@@ -77,7 +79,7 @@ def gets(bench: Rig, count: int, rounds: int, query: str) -> Iterator[bytes]:
 
 
 def get(bench: Rig) -> Iterator[Figure]:
-    """Measure GETs of single objects, from the cache and consistent, at three sizes of the collection."""
+    """Measure cached and consistent GETs of single objects at three sizes of the collection."""
     have = 0
     for size in (100, 1_000, NAMES):
         bench.fill(size - have, have)
@@ -94,7 +96,10 @@ def get(bench: Rig) -> Iterator[Figure]:
 
 
 def lists(bench: Rig) -> Iterator[Figure]:
-    """Measure LISTs of three sizes, plain and compressed; one object is written before each LIST."""
+    """Measure LISTs of three sizes, plain and compressed.
+
+    One object is written before each LIST.
+    """
     size = 0
     for count, rounds in ((100, 1_000), (1_000, 300), (NAMES, 60)):
         bench.fill(count - _count(bench), _count(bench))
@@ -122,8 +127,10 @@ def _count(bench: Rig) -> int:
 
 
 def _lists(bench: Rig, rounds: int, query: str = "", headers: str = "") -> tuple[int, float]:
-    """Return the bytes of a LIST and its CPU seconds: those of rounds with a write and a LIST, minus those of the
-    writes."""
+    """Return the bytes of a LIST and its CPU seconds.
+
+    The seconds are those of rounds with a write and a LIST, minus those of the writes.
+    """
     line, turns = wire.Line(bench.address), itertools.count()
     ask = wire.request("GET", bench.path() + query, headers=headers)
     size = line.ask(ask)
@@ -145,7 +152,7 @@ def _lists(bench: Rig, rounds: int, query: str = "", headers: str = "") -> tuple
 
 
 def _cold(bench: Rig, rounds: int) -> tuple[int, float]:
-    """Return the bytes and CPU seconds of the first compressed LIST after a start and a plain LIST."""
+    """Return bytes and CPU seconds of the first compressed LIST after a start and a plain LIST."""
     total, size = 0.0, 0
     for _ in range(rounds):
         bench.restart()
@@ -195,7 +202,7 @@ def _list_on(address: tuple[str, int], path: str, over: Event) -> None:
 
 
 def writes(bench: Rig) -> Iterator[Figure]:
-    """Measure POST, PUT, merge patch, status and DELETE of 1 KiB objects, by 1 and by 16 clients."""
+    """Measure POST, PUT, merge patch, status, DELETE of 1 KiB objects, by 1 and by 16 clients."""
     rules = "two CEL rules" if bench.rules else "rules not evaluated yet"
     for clients, count in ((1, 1_000), (16, 4_000)):
         names = [f"w{clients:02}-{number:05}" for number in range(count)]
@@ -246,8 +253,10 @@ def applies(bench: Rig, names: list[str]) -> Iterator[bytes]:
 
 
 def watch(bench: Rig) -> Iterator[Figure]:
-    """Measure the fan-out to 10, 100 and 1,000 watchers: a burst of writes, single writes, and ten writes per
-    second."""
+    """Measure the fan-out to 10, 100 and 1,000 watchers.
+
+    The writes are a burst, single writes, and ten writes per second.
+    """
     establish(bench.api, definition(0))
     for count in (10, 100, 1_000):
         fan = _Fan(bench, count)
@@ -278,8 +287,7 @@ def _fan_out(fan: _Fan, count: int) -> Iterator[Figure]:
 
 
 class _Fan:
-    """Open watches in another process, and one watch in this process, which shows how many bytes each watch must
-    receive."""
+    """Watches in another process, and one here that shows how many bytes each must receive."""
 
     def __init__(self, bench: Rig, count: int) -> None:
         self._bench, self._count = bench, count
@@ -296,7 +304,7 @@ class _Fan:
         self._model = wire.Watchers(bench.address, path, 1)
 
     def write(self, number: int, lines: int) -> tuple[float, float]:
-        """Write objects; return CPU seconds and wall-clock seconds until every watcher has received all events."""
+        """Write objects; return CPU and wall-clock seconds until every watcher has all events."""
         posts = [wire.request("POST", self._bench.path(), thing(next(self._names))) for _ in range(number)]
         before, began = self._bench.cpu(), time.perf_counter()
         wire.run(self._bench.address, posts, lines)
@@ -305,7 +313,7 @@ class _Fan:
         return self._bench.cpu() - before, took
 
     def latencies(self, number: int) -> list[float]:
-        """Write ten objects per second; return the seconds from each response to the receipt by each watcher."""
+        """Write ten objects per second; return the seconds from response to receipt by each watcher."""
         line, late = wire.Line(self._bench.address), []
         for _ in range(number):
             line.ask(wire.request("POST", self._bench.path(), thing(next(self._names))))
@@ -323,7 +331,10 @@ class _Fan:
         return per_operation(self._bench, lambda: wire.run(self._bench.address, posts, lines))[0]
 
     def _times(self, events: int) -> list[float]:
-        """Wait until all watchers have received ``events`` more events; return the time of the last receipt of each."""
+        """Wait until all watchers have received ``events`` more events.
+
+        Return the time of the last receipt of each watcher.
+        """
         self._model.until_lines(events)
         self._pipe.send(self._model.size)
         times: list[float] = self._pipe.recv()
@@ -381,7 +392,7 @@ def _define_many(bench: Rig, first: int, count: int) -> None:
 
 
 def memory(bench: Rig) -> Iterator[Figure]:
-    """Measure the memory of cached objects after they were written and listed once, and after a restart."""
+    """Measure the memory of cached objects, written and listed once, and again after a restart."""
     bench.restart()
     before = bench.rss()
     size = 0
@@ -409,7 +420,10 @@ def own_store(bench: Rig) -> Iterator[Figure]:
 
 
 def schema(bench: Rig) -> Iterator[Figure]:
-    """Measure schemas: functions on one object, real definitions, and reads during writes of large definitions."""
+    """Measure schemas: functions on one object, and real definitions.
+
+    Also measure reads during writes of large definitions.
+    """
     for row in schemas.functions():
         yield Figure(*row)
     bench.restart()
@@ -485,7 +499,7 @@ MEASURES: dict[str, Measure] = {
 
 
 def run(names: list[str]) -> Iterator[tuple[str, Figure]]:
-    """Run workloads, each with a new server; yield their names and figures with the current pace."""
+    """Run each workload with a new server; yield its name and figures with the current pace."""
     for name in names:
         with contextlib.ExitStack() as stack:
             bench = stack.enter_context(rig())

@@ -1,4 +1,7 @@
-"""Measure lists with selectors in a large collection: by label and by field, first and with an index."""
+"""Measure lists with label and field selectors in a large collection.
+
+Each selector is measured first, and then with an index.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,10 @@ def _select_fields(bench: Rig) -> None:
 
 
 def _per_list(bench: Rig, query: Callable[[int], str], batches: int, size: int, clients: int) -> float:
-    """Return the CPU seconds of a list. Lists are sent in batches; a tenth as many objects are written before each
-    batch."""
+    """Return the CPU seconds of a list.
+
+    Lists are sent in batches; a tenth as many objects are written before each batch.
+    """
     spent, turn = 0.0, iter(range(10**9))
 
     def write() -> bytes:
@@ -54,7 +59,10 @@ def _per_list(bench: Rig, query: Callable[[int], str], batches: int, size: int, 
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Yield the figures. Ten of 10,000 objects match each list, and the lists select different objects."""
+    """Yield the figures of lists with selectors.
+
+    Ten of 10,000 objects match each list, and the lists select different objects.
+    """
     _select_fields(bench)
     wire.run(bench.address, (wire.request("POST", bench.path(), _thing(it)) for it in range(OBJECTS)), 16)
     for name, text in (("label", "labelSelector=part%3Dg{}"), ("field", "fieldSelector=spec.p30%3Df{}")):

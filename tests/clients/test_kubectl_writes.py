@@ -1,4 +1,7 @@
-"""Writes with kubectl: server-side apply, each kind of patch, replace, subresources, selectors and every output."""
+"""Writes with kubectl: server-side apply, each kind of patch, replace and subresources.
+
+The tests also use selectors and every output.
+"""
 
 from __future__ import annotations
 

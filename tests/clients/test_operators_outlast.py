@@ -1,4 +1,7 @@
-"""Operators, informers and commands that run while the server is killed, then etcd: all continue without a restart."""
+"""Operators, informers and commands outlast kills of the server and of etcd.
+
+The server is killed first, then etcd. No client needs a restart.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ WITHIN = 60.0  # seconds until each program has noticed a change; some programs 
 
 
 class World:
-    """An etcd and a server over it. Tests kill them and start them again with the same port and data."""
+    """An etcd and a server over it.
+
+    Tests kill them and start them again with the same port and data.
+    """
 
     def __init__(self, etcd: Etcd, directory: Path) -> None:
         self.etcd = etcd
@@ -112,7 +118,7 @@ class Follower:
 
 
 class Kopf(Follower):
-    """A kopf operator: it sets a status, and its finalizer delays deletions until it has cleaned up."""
+    """A kopf operator: it sets a status, and its finalizer delays deletions until its cleanup."""
 
     def saw_create(self, api: Client, name: str) -> bool:
         return (api.get(f"{CRONTABS}/{name}").json.get("status") or {}).get("phase") == "Scheduled"
@@ -122,7 +128,7 @@ class Kopf(Follower):
 
 
 class Manager(Follower):
-    """A manager of controller-runtime with leader election: it creates a config map for each object."""
+    """A controller-runtime manager with leader election: it creates a config map per object."""
 
     def saw_create(self, api: Client, name: str) -> bool:
         answer = api.get(f"{MAPS}/{name}")

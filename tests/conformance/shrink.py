@@ -1,4 +1,6 @@
-"""Play the recordings and update ``not_yet.yaml``: remove steps that pass; with --add add steps that differ.
+"""Play the recordings and update ``not_yet.yaml``: remove steps that pass.
+
+With --add, add steps that differ.
 
 python -m tests.conformance.shrink [--server URL] [--add] [--only TEXT] [--show N]
 """

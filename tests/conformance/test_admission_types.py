@@ -1,4 +1,4 @@
-"""Webhooks that change the apiVersion or kind of an object: the object keeps its type, or the write is refused."""
+"""Webhooks that change apiVersion or kind: the object keeps both, or the write is refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def replace_member(member: str, value: Any) -> Any:
 
 
 def config_map_rules(name: str) -> dict[str, Any]:
-    """Return the rules and selector of a webhook: creates of config maps with the label ``of: name``."""
+    """Return rules and selector of a webhook: creates of config maps with label ``of: name``."""
     about = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     return {"rules": [about], "objectSelector": {"matchLabels": {"of": name}}}
 

@@ -1,4 +1,4 @@
-"""Addresses of conversion webhooks and trust in their certificates: service map, DNS names, CA bundles."""
+"""Conversion webhooks: addresses (service map, DNS names) and trust in certificates (CAs)."""
 
 from __future__ import annotations
 

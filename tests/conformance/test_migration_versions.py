@@ -1,4 +1,4 @@
-"""StorageVersionMigrations in v1, which is served by default, and in v1beta1, which --runtime-config enables."""
+"""StorageVersionMigrations in v1 (served by default) and v1beta1 (with --runtime-config)."""
 
 from __future__ import annotations
 

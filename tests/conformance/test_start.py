@@ -68,7 +68,10 @@ def test_ready_file_has_pid_etcd_and_kubeconfig(tmp_path: Path, etcd_flags: list
 
 @pytest.fixture
 def hangups() -> Iterator[None]:
-    """Let child processes handle SIGHUP, also if the tests run under nohup: they inherit an ignored signal."""
+    """Let child processes handle SIGHUP, also if the tests run under nohup.
+
+    Under nohup, child processes inherit an ignored signal.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

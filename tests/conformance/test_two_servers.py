@@ -124,8 +124,10 @@ def schema_of(fields: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("round_number", range(2))
 def test_concurrent_creates_through_two_servers_keep_a_quota(pair: tuple[Client, Client], round_number: int) -> None:
-    """Concurrent creates through two servers do not exceed a quota, also at the first use of a kind, when each builds
-    its types."""
+    """Concurrent creates through two servers do not exceed a quota.
+
+    This also holds at the first use of a kind, when each server builds its types.
+    """
     one, two = pair
     namespace = f"q{round_number}"
     place = f"{NAMESPACES}/{namespace}"
@@ -147,7 +149,7 @@ def test_concurrent_creates_through_two_servers_keep_a_quota(pair: tuple[Client,
 
 
 def test_deletes_and_failed_creates_of_two_servers_keep_a_quota(pair: tuple[Client, Client]) -> None:
-    """A recount by one server does not drop charges of the other server for objects that are not yet stored."""
+    """A recount by one server keeps the other server's charges for objects not yet stored."""
     one, two = pair
     for number in range(4):
         place = f"{NAMESPACES}/q{number}"

@@ -17,8 +17,10 @@ class Write:
 
 @dataclass(frozen=True)
 class Read:
-    """A consistent read: the newest revision acknowledged before it was sent (``floor``), and the revision that it
-    returned."""
+    """A consistent read: the oldest allowed revision (``floor``) and the returned revision.
+
+    ``floor`` is the newest revision that was acknowledged before the read was sent.
+    """
 
     what: str
     floor: int

@@ -1,4 +1,6 @@
-"""Run a command with a simulated slow disk: each fsync and fdatasync takes the seconds in a file, one after the other.
+"""Run a command with a simulated slow disk, which delays fsync and fdatasync.
+
+Each call takes the seconds in a file, one call after the other.
 
     python slow_disk.py FILE COMMAND…
 
@@ -35,7 +37,7 @@ class _Program(ctypes.Structure):
 
 
 def listener() -> int:
-    """Intercept the system calls of this process from now on; return the descriptor of notifications.
+    """Intercept this process's system calls from now on; return the notification descriptor.
 
     Raise OSError if the kernel refuses it.
     """

@@ -1,5 +1,7 @@
-"""The wall clock of a running server jumps by months: the server renews its certificates in time, or reports their
-end."""
+"""The wall clock of a running server jumps by months.
+
+The server renews its certificates in time, or reports their end.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 def serving_certificate(server: Server) -> str:
-    """Return the current serving certificate of a server, without verification, since the server's clock differs."""
+    """Return the current serving certificate of a server, without verification.
+
+    It is not verified because the server's clock differs.
+    """
     return ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
 
@@ -57,7 +62,7 @@ def trusted_authorities(server: Server) -> bytes:
 
 
 def verify(trusted: bytes, leaf: str, wall: WallClock, others: list[x509.Certificate] | None = None) -> None:
-    """Verify a certificate as a client would that trusts these authorities and has the server's clock."""
+    """Verify a certificate as a client that trusts these authorities and has the server's clock."""
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
     builder = verification.PolicyBuilder().store(store).time(wall.now.replace(tzinfo=None))
     verifier = builder.build_server_verifier(x509.DNSName("localhost"))

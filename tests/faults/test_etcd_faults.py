@@ -1,4 +1,7 @@
-"""A single etcd is paused, killed, full, silent, or replaced by an older copy; the server handles each fault."""
+"""A single etcd is paused, killed, full, silent, or replaced by an older copy.
+
+The server handles each fault.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def fill_store(api: Client, widgets: Resource) -> int:
 
 
 def empty_store(api: Client, widgets: Resource, count: int) -> None:
-    """Check that the server refuses an update but accepts reads and deletions; delete all objects."""
+    """Check that the server refuses updates but accepts reads and deletions; delete all objects."""
     assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
     assert (api.get("/readyz").status, api.get("/livez").status) == (200, 200)
     with api.watch(widgets.path()) as watch:

@@ -1,4 +1,7 @@
-"""The server is killed while it deletes the objects of a definition and a namespace; the next server continues."""
+"""The server is killed while it deletes the objects of a definition and a namespace.
+
+The next server continues.
+"""
 
 from __future__ import annotations
 

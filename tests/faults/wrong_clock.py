@@ -1,7 +1,7 @@
-"""Run the server with a wall clock that differs by the seconds in a file: `python -m … FILE serve …`.
+"""Run the server with a wrong wall clock: `python -m … FILE serve …`.
 
-Only time.time and time.time_ns are wrong, and functions that call them. The monotonic clock, and with it every timer of
-the event loop, is right.
+The clock differs by the seconds in FILE. Only time.time and time.time_ns are wrong, and functions that call them. The
+monotonic clock, and with it every timer of the event loop, is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A server that survives no attack, to test the harness: `serve --data-dir=… --ready-file=…`."""
+"""A server that survives no attack, to test the harness.
+
+Usage: `serve --data-dir=… --ready-file=…`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,10 @@ HELD: list[bytes] = []
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one request at a time: /grow allocates a gigabyte, /spin takes a second of CPU, /refuse refuses without a
-    reason."""
+    """Answers one request at a time; three paths misbehave.
+
+    /grow allocates a gigabyte, /spin takes a second of CPU, /refuse refuses without a reason.
+    """
 
     def do_GET(self) -> None:
         """Misbehave according to the path."""

@@ -34,7 +34,7 @@ WIDE = 5  # patterns in a definition whose programs are too large; each takes 0.
 
 
 def serve(api: Client, plural: str, text: dict[str, Any]) -> str:
-    """Create a definition whose spec.a is a string with this schema; return the path of its collection."""
+    """Create a definition whose spec.a is a string of this schema; return its collection path."""
     spec = {"type": "object", "properties": {"a": {"type": "string", **text}}}
     root = {"type": "object", "properties": {"spec": spec}}
     made = definition("hostile.example.com", plural, schema={"openAPIV3Schema": root})
@@ -47,8 +47,11 @@ def serve(api: Client, plural: str, text: dict[str, Any]) -> str:
 @pytest.mark.rows("ADM-006", "CEL-011")
 @pytest.mark.parametrize("expression", [JOINED, ROWS], ids=["joined", "bytes"])
 def test_server_survives_large_strings_in_policy_expressions(victim: Victim, expression: str) -> None:
-    """One such dry run, with a string of 200,000 characters and 40,000 names, killed a server with 2 GiB within five
-    seconds."""
+    """The server survives large strings in policy expressions.
+
+    One such dry run, with a string of 200,000 characters and 40,000 names, killed a server with 2 GiB within five
+    seconds.
+    """
     api, name = victim.api, f"texts{len(expression)}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     constraints = {"resourceRules": [rule]}
@@ -70,8 +73,11 @@ def test_server_survives_large_strings_in_policy_expressions(victim: Victim, exp
 @pytest.mark.rows("ADM-020")
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_server_survives_a_mutation_that_repeats_a_string(victim: Victim, kind: str) -> None:
-    """One such dry run, with a string of 200,000 characters and 40,000 names, killed a server: its JSON has eight
-    gigabytes."""
+    """The server survives a mutation that repeats a string.
+
+    One such dry run, with a string of 200,000 characters and 40,000 names, killed a server: its JSON has eight
+    gigabytes.
+    """
     api, name = victim.api, f"again-{kind.lower()}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     mutation = {"patchType": kind, **MUTATIONS[kind]}
@@ -96,7 +102,10 @@ def test_server_survives_a_mutation_that_repeats_a_string(victim: Victim, kind: 
 
 @pytest.mark.rows("VAL-001", "STR-010")
 def test_slow_patterns_do_not_block_other_clients(victim: Victim) -> None:
-    """One such object of 1.4 MB took 15 seconds; eight objects blocked creates of another definition for a minute."""
+    """Slow patterns do not block other clients.
+
+    One such object of 1.4 MB took 15 seconds; eight objects blocked creates of another definition for a minute.
+    """
     api = victim.api
     slow = serve(api, "slows", {"pattern": SLOW})
     many = serve(api, "manies", {"allOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]})

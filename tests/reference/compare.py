@@ -1,4 +1,6 @@
-"""Send the same requests about workload kinds to a server and a reference server, and print the differences.
+"""Send the same requests to a server and a reference server, and print the differences.
+
+The requests are about workload kinds.
 
     python -m tests.reference.compare --server URL --reference URL [--token TOKEN] [--steps create,patch] [--random N]
 
@@ -51,8 +53,10 @@ class Server:
             self._connection = http.client.HTTPConnection(parts.netloc)
 
     def ask(self, method: str, path: str, body: Any = None, media: str = "", accept: str = "") -> Answer:
-        """Send a request and return the response; all requests use one connection, which is opened again if it was
-        closed."""
+        """Send a request and return the response.
+
+        All requests use one connection, which is opened again if it was closed.
+        """
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": media or "application/json", "Accept": accept or "application/json"}
         if self._token:
@@ -75,7 +79,7 @@ class Server:
 
 
 def settled(value: Any) -> Any:
-    """Remove or replace the parts of a value that always differ between servers: uids, times, revisions."""
+    """Remove or replace parts that always differ between servers: uids, times, revisions."""
     if isinstance(value, dict):
         return {
             _UIDS.sub("UID", key): settled(below)
@@ -112,8 +116,10 @@ class Comparison:
         self.verdicts: Counter[str] = Counter()
 
     def ask(self, step: str, method: str, path: str, *rest: Any, shown: str = "") -> Answer:
-        """Send a request to both servers, print the differences of the responses, and return the reference's
-        response."""
+        """Send a request to both servers and print the differences of the responses.
+
+        Return the response of the reference server.
+        """
         there, here = self.there.ask(method, path, *rest), self.here.ask(method, path, *rest)
         self.requests[step] += 1
         found = list(differences(settled(there._asdict()), settled(here._asdict())))
@@ -237,7 +243,7 @@ class Drawing:
         return chance.choice(_WORDS) if kind == "string" else {}
 
     def filled(self, value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Add random values of the required fields, and of some other fields, to an object; return the object."""
+        """Add random values of required fields and of some other fields to an object; return it."""
         properties = schema.get("properties", {})
         share = max(0.05, 0.35 - depth * 0.06) if depth < 7 else 0
         for name, below in properties.items():

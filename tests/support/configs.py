@@ -12,7 +12,7 @@ _GROUPS = {name: group for name in Config.__struct_fields__ if isinstance(group 
 
 
 def config_of(data_dir: Path = Path("unused"), **fields: Any) -> Config:
-    """Return a configuration; pass fields of its groups by their names: ``port=0, ready_file="x"``."""
+    """Return a configuration with the given fields of its groups: ``port=0, ready_file="x"``."""
     groups = {name: _taken(group, fields) for name, group in _GROUPS.items() if name not in fields}
     return Config(data_dir, **groups, **fields)
 

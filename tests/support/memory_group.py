@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class MemoryGroup:
-    """A memory limit of ``mib`` MiB; a command that begins with the words in ``prefix`` runs with this limit."""
+    """A memory limit of ``mib`` MiB for a command that begins with the words in ``prefix``."""
 
     mib: int
     prefix: Sequence[str]
@@ -30,9 +30,10 @@ class MemoryGroup:
 
 @contextlib.contextmanager
 def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
-    """Create a control group with a limit of ``mib`` MiB; yield None and print the reason if this is impossible.
+    """Create a control group with a limit of ``mib`` MiB.
 
-    Root creates a group of version 1 or 2; other users request a scope from systemd.
+    Yield None and print the reason if this is impossible. Root creates a group of version 1 or 2; other users request a
+    scope from systemd.
     """
     reasons: list[str] = []
     for parent, limit in _GROUPS:

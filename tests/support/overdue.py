@@ -1,5 +1,7 @@
-"""End a test that takes too long, and report where its tasks wait. Before, faulthandler prints the stacks of its
-threads."""
+"""End a test that takes too long, and report where its tasks wait.
+
+Before, faulthandler prints the stacks of its threads.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,18 @@ _CLIENTS = Path(__file__).resolve().parents[1] / "clients"
 
 
 class TookTooLong(BaseException):
-    """The end of an overdue test. It is no Exception, so that a test that expects an exception does not catch it."""
+    """The end of an overdue test.
+
+    It is no Exception, so that a test that expects an exception does not catch it.
+    """
 
 
 @contextmanager
 def bounded(what: str, seconds: float) -> Iterator[None]:
-    """Raise TookTooLong in the main thread if the block takes longer, and again each AGAIN seconds until it ends."""
+    """Raise TookTooLong in the main thread if the block takes longer than ``seconds``.
+
+    Raise it again each AGAIN seconds until the block ends.
+    """
 
     def over(_: int, __: FrameType | None) -> None:
         raise TookTooLong("\n  ".join([f"{what}: not within {seconds:g} s", *waiting()]))
@@ -43,7 +51,7 @@ def bounded(what: str, seconds: float) -> Iterator[None]:
 
 
 def waiting() -> list[str]:
-    """Return a line for each task of the running event loop, with its waiting calls, the innermost last."""
+    """Return a line for each task of the running event loop: its waiting calls, innermost last."""
     try:
         return [f"{task.get_name()}: {' > '.join(_calls(task.get_coro()))}" for task in asyncio.all_tasks()]
     except RuntimeError:  # no event loop runs
@@ -57,8 +65,10 @@ def _calls(coroutine: Any) -> Iterator[str]:
 
 
 class Overdue:
-    """A pytest plugin: limits the time of each test with its fixtures, and of the end of the process. Tests with the
-    mark ``long`` have no limit."""
+    """A pytest plugin that limits the time of each test and of the end of the process.
+
+    The time of a test includes its fixtures. Tests with the mark ``long`` have no limit.
+    """
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -81,7 +91,10 @@ class Overdue:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Limit the time after the last line of pytest, when Python waits for all threads that are not daemons."""
+        """Limit the time after the last line of pytest.
+
+        Python then waits for all threads that are not daemons.
+        """
         if not hasattr(config, "workerinput"):  # the main process of pytest-xdist ends the other processes
             faulthandler.dump_traceback_later(EXIT, exit=True, file=sys.__stderr__)
 

@@ -1,4 +1,7 @@
-"""Measure work as a number of function calls, which, unlike time, does not depend on the load of the machine."""
+"""Measure work as a number of function calls.
+
+Unlike time, this number does not depend on the load of the machine.
+"""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The command line: flags of kube-apiserver, environment variables, and the precedence of sources."""
+"""The command line: kube-apiserver's flags, environment variables, precedence of sources."""
 
 import os
 import pwd

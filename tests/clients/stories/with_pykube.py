@@ -1,4 +1,4 @@
-"""pykube-ng: classes of objects from discovery, updates by a merge patch of the whole object, and watches."""
+"""pykube-ng: discovered classes, updates by a merge patch of the whole object, watches."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_expired_authority_is_replaced(tmp_path: Path) -> None:
 
 
 def verify(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
-    """Verify the serving certificate at this time, as a client would that trusts these authorities."""
+    """Verify the serving certificate at this time, like a client that trusts these authorities."""
     leaf, *others = x509.load_pem_x509_certificates(serving.certificate.read_bytes())
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
     builder = verification.PolicyBuilder().store(store).time(at.replace(tzinfo=None))
@@ -79,7 +79,10 @@ def verify(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
 
 
 def test_expiring_authority_is_replaced_with_an_overlap(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Until the old authority expires, clients can verify the server with the old, the new or both authorities."""
+    """Clients can verify the server with the old, the new or both authorities.
+
+    This holds until the old authority expires.
+    """
     began = certificates.now()
     old = certificates.load_authority(tmp_path)
     earlier, at = began + timedelta(days=3619), began + timedelta(days=3621)
@@ -123,7 +126,10 @@ def test_mismatched_authority_key_and_certificate_are_replaced(
 def test_not_yet_valid_authority_is_reissued(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead: timedelta
 ) -> None:
-    """The data directory was created while the clock was ahead; a clock less than an hour behind is harmless."""
+    """An authority that is not yet valid is reissued.
+
+    The data directory was created while the clock was ahead. A clock less than an hour behind is harmless.
+    """
     moment = certificates.now() + ahead
     known = certificates.load_authority(tmp_path, lambda: moment)
     certificates.load_serving(tmp_path, known, NAMES, lambda: moment)

@@ -1,4 +1,7 @@
-"""Decisions with indexes equal those of a simple evaluation of all roles and bindings, for any order of changes."""
+"""Decisions with indexes equal those of a simple evaluation of all roles and bindings.
+
+This holds for any order of changes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""scripts/gen-proto reports errors in the data files of built-in kinds with file and type, and then writes no file."""
+"""scripts/gen-proto reports errors in the data files of built-in kinds.
+
+A report names the file and the type. If there are errors, the script writes no file.
+"""
 
 from __future__ import annotations
 

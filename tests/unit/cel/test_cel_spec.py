@@ -1,4 +1,7 @@
-"""The test cases of CEL's specification, for Kubernetes' dialect; other cases are skipped with a reason."""
+"""Test cases of CEL's specification, for Kubernetes' dialect.
+
+Other cases are skipped with a reason.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,10 @@ def reason(case: dict[str, Any]) -> str | None:
 
 
 def program(case: dict[str, Any]) -> Program | str:
-    """Return the case's program, without type checking if the case says so; validators of literals are only for
-    definitions."""
+    """Return the case's program, without type checking if the case says so.
+
+    Validators of literals are only for definitions.
+    """
     variables = {row["name"]: type_from(row["ident"]["type"]) for row in case.get("type_env", [])}
     env = Environment(variables)
     issues = Issues(Source(case["expr"]))

@@ -1,4 +1,7 @@
-"""Each row of functions has the cost and the estimate of its examples, and a function is added in one place."""
+"""Each row of functions has the cost and the estimate of its examples.
+
+A function is added in one place.
+"""
 
 from __future__ import annotations
 

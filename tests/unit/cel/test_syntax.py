@@ -1,4 +1,7 @@
-"""Invalid expressions get upstream's messages; valid expressions are printed and parsed to the same nodes."""
+"""Invalid expressions get upstream's messages.
+
+Valid expressions are printed and parsed to the same nodes.
+"""
 
 from __future__ import annotations
 

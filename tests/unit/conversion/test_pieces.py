@@ -1,4 +1,4 @@
-"""A response that is decoded object by object has the same objects as a response that is decoded at once."""
+"""A response decoded object by object has the same objects as one decoded at once."""
 
 from __future__ import annotations
 

@@ -51,7 +51,10 @@ def any_value(message: Any) -> Any:
 
 
 def v2_schemas(message: Any) -> dict[str, Any]:
-    """Return the definitions of an OpenAPI v2 document; they are equal to schemas with zeros as bounds."""
+    """Return the definitions of an OpenAPI v2 document.
+
+    They are equal to schemas with zeros as bounds.
+    """
     return named(message.definitions.additional_properties, _v2)
 
 
@@ -61,9 +64,9 @@ def v3_schemas(message: Any) -> dict[str, Any]:
 
 
 class Zeros(dict[str, Any]):
-    """A schema of a message. It equals a schema with further zeros, or with a list or object as default.
+    """A schema of a message, equal to a schema with values that a message cannot contain.
 
-    A message cannot contain these values.
+    Such values are further zeros, and a list or object as default.
     """
 
     def __eq__(self, other: object) -> bool:

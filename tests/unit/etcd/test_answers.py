@@ -20,7 +20,7 @@ headers = st.fixed_dictionaries(
 
 
 def txn_response(header: dict[str, int], *, succeeded: bool, put: bool = False, read: int = 0) -> Any:
-    """Return the response of a Txn with a put or a deletion, or with ``read`` keys that were read."""
+    """Return the response of a Txn with a put, a deletion, or ``read`` keys that were read."""
     found = messages.TxnResponse(header=header, succeeded=succeeded)
     if succeeded:
         one = found.responses.add()

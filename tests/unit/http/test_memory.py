@@ -1,4 +1,4 @@
-"""Memory is reserved for requests before their bodies are decoded, and each user gets a share (http.memory)."""
+"""Memory is reserved for requests before decoding, and each user gets a share (http.memory)."""
 
 from __future__ import annotations
 

@@ -109,7 +109,10 @@ UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2
 )
 @on_uvloop
 async def test_no_create_begins_inside_another_request(before: bytes, first: bool, busy: bool) -> None:
-    """Requests on one connection are never mixed: a proxy may send requests of many clients over it."""
+    """Requests on one connection are never mixed.
+
+    A proxy may send requests of many clients over one connection.
+    """
     shelf, known = Shelf(), post(COLLECTION, created("a"))
     async with wired(shelf) as wire:
         if not first:
@@ -241,7 +244,7 @@ async def test_requests_after_a_body_of_many_chunks_are_answered(together: bool)
 @pytest.mark.parametrize("late", [1, 40])
 @on_uvloop
 async def test_requests_after_late_bodies_are_all_answered(late: int) -> None:
-    """The parser pauses after 32 unprocessed requests, including requests whose bodies arrive late."""
+    """The parser pauses after 32 unprocessed requests, also if their bodies arrive late."""
     shelf, body = Shelf(), post(COLLECTION, created("a", 100))
     async with wired(shelf) as wire:
         for _ in range(late):
@@ -267,7 +270,10 @@ async def test_request_of_a_disconnected_client_creates_nothing() -> None:
 
 @dataclass
 class Asked:
-    """A request in short form: None is a probe, a number a valid create of that size, bytes an invalid create."""
+    """A request in short form.
+
+    None is a probe, a number a valid create of that size, bytes an invalid create.
+    """
 
     body: int | bytes | None
     target: str = COLLECTION

@@ -102,7 +102,10 @@ async def test_watches_without_a_timeout_get_one_to_two_times_the_minimum(monkey
 async def test_long_watch_timeout_is_capped_at_1e9_seconds(
     monkeypatch: pytest.MonkeyPatch, given: str, meant: float | None
 ) -> None:
-    """The loop's timer accepts a long timeout, and the watch stays open longer than a watch without a timeout."""
+    """The loop's timer accepts a long timeout.
+
+    The watch stays open longer than a watch without a timeout.
+    """
     ends: list[float] = []
     end_after = WatchSink.end_after
 
@@ -265,8 +268,10 @@ def _has_watches(shelf: Shelf, count: int) -> bool:
 @pytest.mark.rows("RV-018")
 @on_uvloop
 async def test_watches_of_a_user_share_the_limit_of_unread_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unread bytes of a user's watches are limited; once, 5,000 unread watches took 35 s of CPU for 50 writes of 100
-    KB."""
+    """Unread bytes of a user's watches are limited.
+
+    Once, 5,000 unread watches took 35 s of CPU for 50 writes of 100 KB.
+    """
     monkeypatch.setattr(limits, "UNREAD_OF_A_USER", 4 * limits.WATCH_HIGH_WATER)
     shelf, written = Shelf(), []
     async with serving(shelf) as server, contextlib.AsyncExitStack() as clients:

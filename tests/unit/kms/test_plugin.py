@@ -42,7 +42,10 @@ async def decrypt_error(plugin: Plugin) -> PluginError:
 
 
 def socket_paths(directory: Path, where: str) -> tuple[str, str]:
-    """Return the configured and the real path of a socket; they differ as servers cannot listen at long paths."""
+    """Return the configured and the real path of a socket.
+
+    They differ as servers cannot listen at long paths.
+    """
     path = f"@apiext-{uuid.uuid4()}" if where == "@" else str(directory / where)
     if where in ("@", "kms.sock"):
         return path, path

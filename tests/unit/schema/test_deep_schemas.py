@@ -1,4 +1,4 @@
-"""Schemas at the limit of nesting: accepted schemas can be stored and read, and report errors."""
+"""Accepted schemas at the limit of nesting can be stored and read, and report errors."""
 
 from __future__ import annotations
 

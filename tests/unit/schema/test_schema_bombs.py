@@ -296,7 +296,10 @@ def test_stopped_budget_ends_validation_between_patterns() -> None:
 
 
 def test_schema_patterns_share_an_instruction_limit() -> None:
-    """The total size of patterns is limited; a definition of 31 KB once kept 200 MB, six of them 860 MB."""
+    """The total size of patterns is limited.
+
+    A definition of 31 KB once kept 200 MB, six of them 860 MB.
+    """
 
     def schema(count: int) -> dict[str, Any]:
         fields = {f"p{number}": {"type": "string", "pattern": r"\pL" * 50 + str(number)} for number in range(count)}

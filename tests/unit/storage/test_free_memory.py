@@ -68,7 +68,7 @@ def test_fits_compares_sizes_with_free_cgroup_memory(tmp_path: Path, line: str, 
 
 @pytest.mark.usefixtures("now")
 async def test_new_or_large_objects_are_refused_without_free_memory(tmp_path: Path) -> None:
-    """Small changes of existing objects are allowed without reserved memory, as they may free memory."""
+    """Small changes of existing objects need no reserved memory, as they may free memory."""
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")
     write_cgroup_v2(mount, 256 * MIB, 100 * MIB, 4096)

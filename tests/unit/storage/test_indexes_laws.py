@@ -1,4 +1,4 @@
-"""Indexes have the same results as a scan of all objects, after any changes, and their size is limited."""
+"""Indexes have the same results as a scan after any changes, and their size is limited."""
 
 import asyncio
 from collections.abc import Callable
@@ -197,8 +197,10 @@ def test_unused_indexes_are_dropped_within_a_byte_limit(
 
 
 async def test_indexes_of_many_labels_are_kept_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Indexes of twelve labels are kept at the same time; with room for eight they would be built and dropped in
-    turn."""
+    """Indexes of twelve labels are kept at the same time.
+
+    With room for eight they would be built and dropped in turn.
+    """
     monkeypatch.setattr(Indexes, "bytes", 0)
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed, reads = Feed(), list[str]()

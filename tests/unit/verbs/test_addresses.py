@@ -134,7 +134,7 @@ def test_excluded_ports_are_not_allocated(clock: Clock) -> None:
 
 
 def test_prefer_dual_stack_keeps_single_family_on_update(clock: Clock) -> None:
-    """A service that prefers two families, but was created with one, keeps one until it requires two."""
+    """A service created with one family that prefers two keeps one until it requires two."""
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
     free = Addresses(SMALL, clock)

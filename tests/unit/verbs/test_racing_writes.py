@@ -22,8 +22,10 @@ Outcomes = Mapping[tuple[str, str, str], str]
 
 
 async def outcomes(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> Outcomes:
-    """Return the outcomes by verb, state and event: of all races if ``admitted``, otherwise of those without late
-    watches."""
+    """Return the outcomes by verb, state and event.
+
+    They are of all races if ``admitted``, otherwise of those without late watches.
+    """
     async with racing(monkeypatch, admitted=admitted) as world:
         return {
             (verb, state, " ".join(filter(None, event)) or "alone"): await world.race(VERBS[verb], state, *event)

@@ -67,7 +67,10 @@ async def wait_until_reading(transport: _Transport) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def waiting_connection() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
-    """Yield a connection that waits for a response of at most a million bytes, its transport and the response."""
+    """Yield a connection that waits for a response, its transport and the response.
+
+    The response has at most a million bytes.
+    """
     connection, transport = Connection(), _Transport()
     connection.connection_made(transport)
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -241,7 +244,10 @@ WORK = [
 @pytest.mark.parametrize("size", [7, 300, 1 << 20])
 @pytest.mark.parametrize("raw", WORK, ids=["chunks", "chunk", "head", "trailer"])
 async def test_response_parsing_yields_and_is_linear(raw: bytes, size: int) -> None:
-    """Each byte is read a bounded number of times, and no iteration of the loop is long, for any split of the bytes."""
+    """Each byte is read a bounded number of times, and no iteration of the loop is long.
+
+    This holds for any split of the bytes.
+    """
     longest = whole = 0.0
     async with waiting_connection() as (connection, transport, answer):
         for at in range(0, len(raw), size):

@@ -34,10 +34,7 @@ class _OnDemand(Generic[P]):
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Follow the configuration: call ``changed`` after the first and the last object.
-
-        The plug-in calls ``changed`` when the first object is configured, and after the last is removed.
-        """
+        """Call ``changed`` when the first object is configured, and after the last is removed."""
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:

@@ -148,7 +148,7 @@ def _tracks_of_pods(name: str) -> bool:
 
 
 def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
-    """Return the requests and limits of a pod or container by quota name, and ``pods``: 1."""
+    """Return the requests and limits of a pod or container, named as in quotas, and ``pods``: 1."""
     found = {"pods": _ONE}
     for name in ("cpu", "memory", "ephemeral-storage"):
         if name in requests:

@@ -54,14 +54,14 @@ class Frames(Protocol):
     def failed(self) -> Callable[[StatusError], bytes]:
         """Return the function error → ERROR event that ends a stream.
 
-        The stream has objects that cannot be encoded.
+        The event is sent if objects of the stream cannot be encoded.
         """
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
         """Return the function (requested, oldest) → ERROR 410 that ends a stream.
 
-        The next changes of the stream are compacted.
+        The event is sent if the next changes of the stream are compacted.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""Conversion webhooks: addresses (service map, DNS names) and trust in certificates (CAs)."""
+"""Conversion webhooks: addresses (service map, DNS names) and trust (CA bundles)."""
 
 from __future__ import annotations
 

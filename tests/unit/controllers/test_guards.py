@@ -26,7 +26,7 @@ class RefusedError(Exception):
 
 
 async def create(one: Server, document: Document) -> Entry:
-    """Create an object as verbs do: again with a refreshed catalog if the guard has changed."""
+    """Create an object as verbs do: retry with a refreshed catalog if the guard has changed."""
     served = one.served(NAME)
     while True:
         if served is None or served.definition.terminating:

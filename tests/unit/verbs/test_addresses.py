@@ -134,7 +134,10 @@ def test_excluded_ports_are_not_allocated(clock: Clock) -> None:
 
 
 def test_prefer_dual_stack_keeps_single_family_on_update(clock: Clock) -> None:
-    """A service created with one family that prefers two keeps one until it requires two."""
+    """A service that was created with one family keeps one until it requires two.
+
+    It also keeps one family while it prefers two.
+    """
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
     free = Addresses(SMALL, clock)

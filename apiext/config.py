@@ -1,4 +1,7 @@
-"""The configuration of a server: a frozen Struct with a group for each subject, validated once."""
+"""The configuration of a server: a Struct that contains one Struct for each subject.
+
+The configuration is validated once.
+"""
 
 import ipaddress
 import os
@@ -374,7 +377,7 @@ class ApiConfig(Struct, frozen=True):
     service_ranges: ServiceRanges = ServiceRanges()
 
     def enabled(self, api: str, default: bool) -> bool:
-        """Report whether an API is enabled: by its name or for all APIs in --runtime-config, else ``default``."""
+        """Return the value of --runtime-config for this API, else for all APIs, else ``default``."""
         given = dict(self.runtime_config)
         return given.get(api, given.get(ALL_APIS, default))
 

@@ -105,9 +105,10 @@ def identity(config: Config, find: Find) -> Identity:
 
 
 def trust_of(config: AuthConfig, identity: Identity) -> dict[str, str]:
-    """Return the data of a configmap: CAs of clients and proxies, and the header names of proxies.
+    """Return the data of a configmap: CAs of clients and proxies, and settings of proxies.
 
-    The result is empty without TLS. Raises OSError for a file that cannot be read.
+    The configmap is ``kube-system/extension-apiserver-authentication``. The result is empty without TLS.
+    Raise OSError for a file that cannot be read.
     """
     if identity.certificate is None:
         return {}

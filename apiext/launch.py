@@ -279,9 +279,9 @@ def _ready_file_content(path: Path) -> Mapping[str, Any]:
 
 
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log exceptions that the event loop caught, except those of connections whose caller was cancelled.
+    """Log exceptions that the event loop caught, except OSErrors of futures that are not tasks.
 
-    The event loop has these errors in an internal future, so no other code can retrieve them.
+    These come from connection attempts whose awaiting task was cancelled, so no code can retrieve them.
     """
     future = context.get("future")
     unseen = future is not None and not isinstance(future, asyncio.Task)

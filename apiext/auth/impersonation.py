@@ -37,7 +37,7 @@ _NODE_KEYS = "authentication.kubernetes.io/associated-node-keys"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""Minimum number of groups or extra values with which the permission for all (``*``) is checked first.
+"""From this number of groups or extra values on, the permission for all (``*``) is checked first.
 
 Upstream: manyAuthorizationChecks….
 """

@@ -1,4 +1,9 @@
-"""Cache of webhook conversions to one version, and requests for missing conversions (VER-012)."""
+"""Cache of webhook conversions to one version, and requests for missing conversions.
+
+See VER-012. A request is an exception (NeedsConversion): the caller sends the object to the webhook, and retries.
+Splices (splices.py) cache the offset in stored JSON at which the resourceVersion belongs. A shape is the compiled
+schema of a version (Storage.shapes).
+"""
 
 import re
 from collections.abc import Sequence
@@ -172,7 +177,10 @@ class ConversionCache:
         return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
-        """Prune, coerce and cache a valid converted object; ``metadata`` as in NeedsConversion.keep."""
+        """Prune, coerce and cache a valid converted object.
+
+        ``metadata`` is the JSON of its metadata, empty if this is unknown. ``raw`` are the stored bytes.
+        """
         known: Document = answer["metadata"]
         known.pop("resourceVersion", None)
         made = self.cached.keep(raw, Converted.cut(*_encoded(answer, metadata, self._storage, self._version)))

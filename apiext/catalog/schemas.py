@@ -43,7 +43,10 @@ class LazySchema:
         return self._compiled is None or not self._compiled.readable
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile everything that reads of objects need; ``quickly`` as in CompiledSchema.prepare."""
+        """Compile everything that is needed to read objects.
+
+        With ``quickly`` also compile ``is_normal``, a fast test for objects that need no change.
+        """
         self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
@@ -60,6 +63,6 @@ class LazySchema:
 
 
 def prepare_all(*schemas: LazySchema, quickly: bool = False) -> None:
-    """Compile everything that reads of objects in these versions need."""
+    """Call ``LazySchema.prepare`` of each schema."""
     for schema in schemas:
         schema.prepare(quickly=quickly)

@@ -1,6 +1,8 @@
 """The steps that evaluate an expression, with their costs, as in upstream's interpreter.
 
-They are slow, but exact in values, faults and costs. ``generate`` creates fast code with equal results.
+A step evaluates one node of the expression. It reads variables from a frame, and reports its value and its cost to a
+tracker (evaluation.py). A fault is the result of a failed evaluation, instead of a value. The steps are slow, but exact
+in values, faults and costs. The module ``generate`` creates fast code with equal results.
 """
 
 from collections.abc import Iterator
@@ -350,7 +352,7 @@ class Turn:
 
     @property
     def outermost(self) -> Frame:
-        """Return the frame of the variables of the evaluation."""
+        """Return the outermost frame: that of the variables of the whole expression."""
         return self.outer.outermost
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:

@@ -37,7 +37,7 @@ def go_name(raw: Any) -> str:
 
 
 def raw_of(value: Value) -> Any:
-    """Return a CEL value in the form of decoded data; use Native if JSON has no equivalent."""
+    """Return a CEL value as decoded data: a scalar as it is, the data of a view, else a Native."""
     if type(value) in (str, int, float, bool):
         return value
     if isinstance(value, View):

@@ -1,4 +1,9 @@
-"""Write the Python source of a generated function: lines, names, costs, and conversions of data."""
+"""Write the Python source of a generated function: lines, names, costs, data conversions.
+
+A generated function evaluates one expression. If it raises Unhandled, the interpreter evaluates the expression. The
+function reads raw data, that is, decoded JSON. A view (views.py) gives CEL functions raw data as a value of its
+declared type.
+"""
 
 from typing import Any, NamedTuple
 

@@ -2,10 +2,8 @@
 
 An owner counts as absent only in three cases: its kind is not served, and this server has received its deletion; its
 kind is served, and no object can have its name; or its kind is served, and a linearizable read finds no object with its
-name and uid. So an object stays if the kind of an owner is not served, unless this server has
-received the deletion of the owner. The collector deletes like a client, with admission, and with the checked uid and
-resourceVersion as preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can
-block the edit.
+name and uid. The collector deletes like a client, with admission, and with the checked uid and resourceVersion as
+preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can block the edit.
 """
 
 import asyncio
@@ -318,8 +316,8 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        # An edit met a conflict, or a dependent is unreadable and cannot be edited. Perhaps no later event queues the
-        # owner again, so the loop must retry this run.
+        # If dependents remain, an edit met a conflict, a dependent is unreadable, or a client has created a new one.
+        # Perhaps no later event queues the owner again, so the loop must retry this run.
         if self.dependents.of(owner.uid):
             raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))
@@ -335,7 +333,10 @@ class Garbage:
                 return
 
     async def _wait_complete(self) -> None:
-        """Wait until the graph has all current dependents, even objects of definitions that were not served yet."""
+        """Wait until ``dependents`` has all current dependents.
+
+        These include objects of definitions that were not served yet at the call.
+        """
         await self._verbs.store.fresh()
         await self._serving.complete()
         for collection in self.dependents.collections():

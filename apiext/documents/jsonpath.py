@@ -261,7 +261,7 @@ def _children(value: Any) -> list[Any]:
 
 
 def _descend(values: list[Any], left: Budget) -> list[Any]:
-    """Return the non-empty containers among the values and all values below them, parents first.
+    """Return the non-empty containers among the values and their descendants, parents first.
 
     As in Go, a string is a container of bytes.
     """

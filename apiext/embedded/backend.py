@@ -1,4 +1,8 @@
-"""The interface of back ends. A back end stores changes with their values in memory or in a file."""
+"""The interface of back ends.
+
+A back end stores changes with their values in memory or in a file. A back end with a file also has a reserve file.
+The reserve file is deleted when the disk is full, to make room.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -95,7 +99,10 @@ Found = Callable[[History | Exception], None]
 
 
 class Backend(Protocol):
-    """A back end: row number → change. Callbacks run on the event loop, in a later iteration than the call."""
+    """A back end, which stores each change under its row number (see ``row_of``).
+
+    Callbacks run on the event loop, in a later iteration than the call.
+    """
 
     def load(self) -> StoredContent:
         """Return the stored content. Called once, in a thread."""

@@ -79,7 +79,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 
 
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
-    """Connect to the first address of the endpoint that accepts.
+    """Connect to the addresses of the endpoint in turn, until one accepts.
 
     Each address gets an equal part of the time that is left.
     """

@@ -159,7 +159,10 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
 
 
 def no_rows(subject: Subject) -> list[Document] | None:
-    """Return the rows of an empty Table; as kube-apiserver, None for kinds without a printer."""
+    """Return the rows of an empty Table: None for kinds with the column Created At, else [].
+
+    kube-apiserver does the same.
+    """
     return None if CREATED_AT in subject.served.model.columns else []
 
 
@@ -194,7 +197,10 @@ _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
 
 
 def _as_text(document: View) -> Any:
-    """Encode an object for a row in JSON before the Table, in which it may be nested deeper than orjson supports."""
+    """Encode the object of a row as JSON before its Table.
+
+    Inside the Table, the object may be nested deeper than orjson supports.
+    """
     return orjson.Fragment(encode(document))
 
 

@@ -6,5 +6,6 @@ FIELD_ELEMENTS = 8_192
 SHAPES_SEEN = 512
 # Shapes of new objects whose managedFields are cached. Beyond: the cache is cleared.
 OWNERSHIPS_SEEN = 256
-# Characters of a cached shape of new objects (names and classes of its fields). Beyond: the shape is not cached.
+# Characters of the Python repr of a cached shape (names and classes of all fields of a new object). Beyond: the shape
+# is not cached.
 OWNERSHIP_BYTES = 8_192

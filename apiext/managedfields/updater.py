@@ -1,4 +1,8 @@
-"""Compute the owners of fields after a write, as upstream does for update and apply (SSA-008, SSA-009, SSA-014)."""
+"""Compute the owners of fields after a write, as upstream does for update and apply.
+
+See SSA-008, SSA-009 and SSA-014. A merge type (types.py) says which values a field may have, and whether their parts
+have separate owners.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -226,7 +230,10 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
 
 
 def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a set in upstream's order: the member children of a node, then the paths below each child."""
+    """Yield the paths of a set in upstream's order.
+
+    At each node, first come the children that are members of the set, then the paths below each child.
+    """
     elements = sorted((name for name in paths if name != SELF), key=order)
     for element in elements:
         if fieldset.is_member(paths[element]):

@@ -4,7 +4,8 @@
 MAX_ANNOTATIONS = 262_144
 # Bytes of a request line or of one header, and characters of a selector. Beyond: 431, but for a selector 400.
 MAX_LINE = 65_536
-# Namespaces in each cache about namespaces. Beyond: the least recently used is evicted, or the cache is cleared.
+# Entries of each of three caches: decoded namespaces for admission, guards of namespaces, and validated names. Beyond:
+# the first cache is cleared; the other two evict the least recently used entry.
 NAMESPACES_SEEN = 256
 # Causes (field errors) in one Status. Beyond: one more is shown, and the rest is left out.
 MAX_FIELD_ERRORS = 1_000

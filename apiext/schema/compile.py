@@ -29,7 +29,7 @@ class CompiledSchema:
     definition; if it is true, no field is pruned (PRU-006, B1-007). ``warm`` is true as soon as ``rules`` has evaluated
     the rules, or has found that there are none. ``readable`` is true after ``prepare``. ``is_normal(document)`` is a
     fast path: true means that ``prune``, ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that
-    no float is outside metadata. False means unknown; ``is_normal`` always returns False before
+    no value outside metadata is a float. False means unknown; ``is_normal`` always returns False before
     ``prepare(quickly=True)``. ``growth`` is the maximal number of bytes of defaults in one list item or map value; it
     is 0 until ``rules`` computes it.
     """
@@ -94,9 +94,9 @@ class CompiledSchema:
         return sorted_paths(pruner(self.root, root=True)(document))
 
     def drop_nulls(self, document: Document) -> bool:
-        """Delete null fields that are neither nullable nor have a default (NUL-001); return whether it deleted any.
+        """Delete null fields that are not nullable and have no default (NUL-001).
 
-        If ``preserve_unknown_fields`` is true, delete none.
+        Return whether any field was deleted. If ``preserve_unknown_fields`` is true, delete none.
         """
         drop = None if self.preserve_unknown_fields else null_dropper(self.root, root=True)
         return drop(document) if drop is not None else False

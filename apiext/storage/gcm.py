@@ -38,7 +38,7 @@ class Gcm:
         return b"".join((nonce, *in_pieces(cipher.update, plain), cipher.finalize(), cipher.tag))
 
     def decrypted(self, data: bytes, key: bytes) -> bytes:
-        """Decrypt a value, and verify its etcd key; raise EncryptionError."""
+        """Decrypt a value, and verify its etcd key; raise EncryptionError if this fails."""
         if len(data) < _NONCE:
             raise EncryptionError(SHORT)
         nonce, ciphertext = data[:_NONCE], data[_NONCE:]

@@ -38,7 +38,7 @@ class Keys:
 
     @property
     def progress(self) -> str:
-        """The key to write so that the root watch gets an event."""
+        """The key that the server writes so that its watch of the whole prefix gets an event."""
         return f"{self.root}.apiext/progress"
 
 

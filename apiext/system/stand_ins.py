@@ -13,8 +13,8 @@ _ORIGIN = "_origin"
 class StandIn(ModuleType):
     """A stand-in for a module, or for a name in a module.
 
-    A name read from the stand-in of a module is a stand-in, too. The module is imported when the name is called, or an
-    attribute of the name is read.
+    Each attribute of a stand-in for a module is a stand-in, too, except special names such as ``__path__``. The module
+    is imported when such an attribute is called, or when an attribute of it is read.
     """
 
     def __init__(self, module: str, attribute: str = "") -> None:

@@ -220,9 +220,10 @@ class Client:
     async def _dial_namesake(
         self, error: Exception, address: str, port: int, target: Target, user: Credentials
     ) -> Connection | None:
-        """Connect to a server whose certificate has the subject of its issuer, after OpenSSL has rejected it.
+        """Connect to a server whose certificate has the same name as subject and as issuer.
 
-        OpenSSL regards each certificate of that form as self-signed; Go verifies its signature. Return None if the CA
+        OpenSSL has rejected it with ``error``, since it regards each such certificate as self-signed. Go verifies the
+        signature of such a certificate, and so does this method. Return None if the CA
         bundle does not contain the issuer, or if the certificate is invalid for another reason.
         """
         if not isinstance(error, ssl.SSLCertVerificationError) or error.verify_code != SELF_SIGNED or not target.ca:

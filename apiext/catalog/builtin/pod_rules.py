@@ -163,7 +163,7 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def _names(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the names, deadline, tolerations and host aliases of a pod."""
+    """Yield the errors of names, deadline, tolerations, host aliases and preemption policy."""
     for name in ("serviceAccountName", "nodeName"):
         if spec.get(name):
             yield from _subdomain(spec[name], child(path, name))

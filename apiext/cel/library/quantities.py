@@ -24,8 +24,9 @@ _BINARY_DIGITS = 15
 class Quantity(Special):
     """A number times a power of ten.
 
-    ``short`` is true if upstream represents the number as an int64; only such quantities can be integers. ``made`` is
-    true for the result of an addition or subtraction; upstream fails if such a result is on the right of ``==``.
+    ``short`` is true if upstream represents the number as an int64. Only such a quantity can be converted to an
+    integer. ``made`` is true for the result of an addition or subtraction; upstream fails if such a result is on the
+    right of ``==``.
     """
 
     __slots__ = ("exponent", "made", "number", "short")

@@ -292,7 +292,7 @@ class Garbage:
     # -- owners that wait for their deletion
 
     async def _foreground(self, owner: _Object) -> None:
-        """Queue the dependents for deletion. When no dependent blocks the owner, remove the finalizer of the owner."""
+        """If a dependent blocks the owner, queue the dependents; else remove the finalizer."""
         await self._wait_complete()
         if next(self.dependents.holders(owner.uid, owner.key), None) is None:
             await self._edit(owner, without_finalizer(FOREGROUND))

@@ -184,7 +184,10 @@ class AuditConfig(Struct, frozen=True):
 
 
 class ProxyConfig(Struct, frozen=True):
-    """Proxies that authenticate users and name them in headers (AUT-001). Without a CA no proxy is trusted."""
+    """Proxies that authenticate users and name them in headers (AUT-001).
+
+    Without a CA no proxy is trusted.
+    """
 
     ca_file: str = ""
     allowed_names: tuple[str, ...] = ()  # accepted common names of certificates; empty: all that the CA has signed

@@ -60,9 +60,10 @@ class Identity(Struct, frozen=True):
 
 
 def identity(config: Config, find: Find) -> Identity:
-    """Create or load certificates and tokens; with --insecure, only the keys of service account tokens.
+    """Create or load certificates and tokens.
 
-    ``find`` finds service accounts and the objects that their tokens are bound to.
+    With --insecure, only the keys of service account tokens. ``find`` finds service accounts and the objects that their
+    tokens are bound to.
     """
     key = Path(config.tokens.signing_key_file or config.data_dir / "pki" / "service-accounts.key")
     former = [key for file in config.tokens.key_files for key in _verifiers(file)]
@@ -133,7 +134,10 @@ def _trust_clients(context: ssl.SSLContext, proxies: "Proxies | None", renewed: 
 
 
 def etcd_tls(settings: EtcdConfig) -> TLS:
-    """Return the TLS files for etcd, which each connection reads; raise ConfigError for invalid files."""
+    """Return the TLS files for etcd, which each connection reads.
+
+    Raise ConfigError for invalid files.
+    """
     ca, certificate, key = settings.cafile, settings.certfile, settings.keyfile
     if ca:
         with launch.file_of("etcd-cafile", ca):
@@ -191,7 +195,10 @@ def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
 
 
 def endpoint(bind_address: str) -> str:
-    """Return the address under which other machines reach the server; empty for a loopback address or a host name."""
+    """Return the address under which other machines reach the server.
+
+    The result is empty for a loopback address or a host name.
+    """
     if sockets.is_unspecified(bind_address):
         return sockets.own_address()
     try:
@@ -270,7 +277,10 @@ def _worker_family(worker: Worker) -> Family:
 
 
 def _endpoints_of(check: str) -> Sequence[str]:
-    """Return the endpoints that run a check; as upstream, some checks are for readiness only (HLT-002)."""
+    """Return the endpoints that run a check; as upstream, some checks are for readiness only.
+
+    See HLT-002.
+    """
     if check in ("etcd", CERTIFICATE_CHECK) or check.startswith("poststarthook/"):
         return ENDPOINTS
     return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)

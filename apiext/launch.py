@@ -78,7 +78,10 @@ def open_log(config: Config) -> None:
 
 
 def age() -> float:
-    """Return the age of this process in seconds; if it is unknown, the time since apiext.logs was imported."""
+    """Return the age of this process in seconds.
+
+    If it is unknown, the time since apiext.logs was imported.
+    """
     try:
         ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         found = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")

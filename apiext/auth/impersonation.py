@@ -1,6 +1,6 @@
-"""Impersonation: the Impersonate headers, the required permissions, and the resulting user (AUT-005).
+"""Impersonation: the Impersonate headers, the required permissions, and the resulting user.
 
-There are several modes, and a user needs the permissions of only one of them. All modes except the oldest
+See AUT-005. There are several modes, and a user needs the permissions of only one of them. All modes except the oldest
 (``impersonate``) also require permission to impersonate in this kind of request: the verb ``impersonate-on:MODE:VERB``
 on the resource of the request.
 """
@@ -62,7 +62,10 @@ class Wanted(Struct, frozen=True):
         return not (self.groups or self.uid or self.extra)
 
     def as_user(self) -> User:
-        """Return the user, with the groups that upstream adds implicitly (upstream: WithImpersonation)."""
+        """Return the user, with the groups that upstream adds implicitly.
+
+        Upstream: WithImpersonation.
+        """
         account = account_of(self.user)
         groups = list(self.groups)
         if account is not None and not groups:
@@ -92,11 +95,12 @@ class Wanted(Struct, frozen=True):
 
 
 class Mode(Struct, frozen=True):
-    """A mode of impersonation. ``fits`` reports whether the mode applies to a wanted user and a requesting user.
+    """A mode of impersonation.
 
-    If ``groups`` are not empty, the impersonated user gets these groups. If ``own_node`` is true, ``fits`` compares the
-    node of the requesting user with the wanted node. The required permission is then that for all nodes, and the
-    authorizer receives only the names of the requesting user's extras.
+    ``fits`` reports whether the mode applies to a wanted user and a requesting user. If ``groups`` are not empty, the
+    impersonated user gets these groups. If ``own_node`` is true, ``fits`` compares the node of the requesting user with
+    the wanted node. The required permission is then that for all nodes, and the authorizer receives only the names of
+    the requesting user's extras.
     """
 
     name: str
@@ -249,7 +253,10 @@ def is_requested(headers: Headers) -> bool:
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
-    """Return the user in the headers; raise MissingUser for groups, uid or extras without a user."""
+    """Return the user in the headers.
+
+    Raise MissingUser for groups, uid or extras without a user.
+    """
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}
     for name, given in headers:

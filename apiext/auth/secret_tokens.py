@@ -1,4 +1,7 @@
-"""Tokens stored in secrets: valid as long as their secret and account exist (upstream: serviceaccount/legacy.go)."""
+"""Tokens stored in secrets: valid as long as their secret and account exist.
+
+Upstream: serviceaccount/legacy.go.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -35,7 +38,10 @@ def claims_of(account: Account, secret: str) -> dict[str, str]:
 
 
 def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Account, str, Record]:
-    """Return the account of a token, the name of its secret, and the record of the secret; raise BadToken."""
+    """Return the account of a token, the name of its secret, and the record of the secret.
+
+    Raise BadToken.
+    """
     account, secret = _named(claims)
     stored = find("secrets", account.namespace, secret)
     if stored is None or stored.deleted:

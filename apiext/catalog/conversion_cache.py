@@ -100,7 +100,10 @@ class ConversionCache:
             raise request
 
     def request(self, raw: bytes) -> ConversionRequest | None:
-        """Return the request to convert an object; None if its version is unknown, or is the version of this cache."""
+        """Return the request to convert an object.
+
+        Return None if its version is unknown, or is the version of this cache.
+        """
         source = self._source
         if source is None or not raw.startswith(source[0]):
             found = self._stored.match(raw)
@@ -149,7 +152,10 @@ class ConversionCache:
         return self.cached.keep(request.raw, Converted(before + same[:place], same[place:] + after))
 
     def _start(self, request: ConversionRequest) -> int:
-        """Return the offset of the metadata in the text of a request; 0 if it is unknown or the kind differs."""
+        """Return the offset of the metadata in the text of a request.
+
+        Return 0 if it is unknown or the kind differs.
+        """
         text = request.text
         if self._stored_head and text.startswith(self._stored_head):
             return len(self._stored_head)
@@ -168,7 +174,10 @@ class ConversionCache:
         return start
 
     def _around(self, rest: Document) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the metadata of an object; ``rest`` are its other fields."""
+        """Return the bytes before and after the metadata of an object.
+
+        ``rest`` are its other fields.
+        """
         before, after = self._shown_head, rest
         if rest and min(rest) < "metadata":
             first = {name: value for name, value in rest.items() if name < "metadata"}

@@ -1,4 +1,7 @@
-"""Schemas of versions. A schema is read and compiled at its first use, since most versions are never used."""
+"""Schemas of versions.
+
+A schema is read and compiled at its first use, since most versions are never used.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -329,7 +329,10 @@ def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def entry(values: Value, key: Value) -> Value:
-    """Return the value of a key that ``elements`` returns, or a fault; a null field counts as missing."""
+    """Return the value of a key that ``elements`` returns, or a fault.
+
+    A null field counts as missing.
+    """
     found = values.find(key)
     if type(found) is Fault:
         return found
@@ -398,7 +401,10 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 
 
 def grow_map_by(into: Value, entries: Value) -> Value:
-    """Add the entries of a map to the map that a loop builds; return the fault of the first entry that fails."""
+    """Add the entries of a map to the map that a loop builds.
+
+    Return the fault of the first entry that fails.
+    """
     if not is_map(entries):
         return Fault(f"no such overload: cel.@mapInsert(map, {type_name(entries)})")
     for key in elements(entries):

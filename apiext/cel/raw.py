@@ -46,7 +46,10 @@ def raw_of(value: Value) -> Any:
 
 
 def key_of_raw(raw: Any) -> object:
-    """Return a hashable key, equal for two values that are the same map key in Go. Raise Broken for unhashable data."""
+    """Return a hashable key, equal for two values that are the same map key in Go.
+
+    Raise Broken for unhashable data.
+    """
     value = raw.value if type(raw) is Native else raw
     if type(value) in _UNHASHABLE:
         raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")
@@ -56,7 +59,10 @@ def key_of_raw(raw: Any) -> object:
 
 
 def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
-    """Return the values of the key fields of an item of a list of type map. Raise Broken for unhashable values."""
+    """Return the values of the key fields of an item of a list of type map.
+
+    Raise Broken for unhashable values.
+    """
     if type(raw) is not dict:
         return object()  # as upstream, where the key is an error value, which equals no other value
     values = [raw.get(name) for name in names]

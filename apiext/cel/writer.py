@@ -100,10 +100,11 @@ class Writer:
         return Val(name, "any")
 
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Write code that reads data; the code raises Unhandled if the data does not have its declared type.
+        """Write code that reads data.
 
-        The type of a list, map or object is checked later, by ``container``. But if ``null_is_missing``, the code
-        raises Unhandled if a nullable list, map or object is null. Raise Unsupported if no code can read the type.
+        The code raises Unhandled if the data does not have its declared type. The type of a list, map or object is
+        checked later, by ``container``. But if ``null_is_missing``, the code raises Unhandled if a nullable list, map
+        or object is null. Raise Unsupported if no code can read the type.
         """
         kind = declared.kind
         name = self.let(text)
@@ -129,7 +130,10 @@ class Writer:
         return Val(name, kind)
 
     def container(self, val: Val) -> str:
-        """Return the expression of a list or map; the code raises Unhandled if raw data has another type."""
+        """Return the expression of a list or map.
+
+        The code raises Unhandled if raw data has another type.
+        """
         if val.kind == "raw" and val.declared is not None:
             self.unhandled_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
         return val.text
@@ -142,7 +146,10 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Return the test for a field; the code raises Unhandled if the field does not have its declared type."""
+        """Return the test for a field.
+
+        The code raises Unhandled if the field does not have its declared type.
+        """
         wanted = _PYTHON.get(declared.kind)
         if wanted is not None:
             misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)

@@ -18,7 +18,10 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Create the missing namespaces of the selected scenarios; then play these scenarios, several at a time."""
+    """Create the missing namespaces of the selected scenarios.
+
+    Then play these scenarios, several at a time.
+    """
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

@@ -1,4 +1,7 @@
-"""Events that controllers create. Users read them with ``kubectl describe`` and ``kubectl get events``."""
+"""Events that controllers create.
+
+Users read them with ``kubectl describe`` and ``kubectl get events``.
+"""
 
 import asyncio
 import logging
@@ -48,7 +51,10 @@ class Events:
         await self._loop.stop()
 
     def warn(self, about: Document, reason: str, message: str) -> None:
-        """Queue an Event of type Warning. ``about`` has apiVersion, kind, namespace, name and uid of the object."""
+        """Queue an Event of type Warning.
+
+        ``about`` has apiVersion, kind, namespace, name and uid of the object.
+        """
         event_key = (about["uid"], reason, message)
         if event_key in self._sent:
             return

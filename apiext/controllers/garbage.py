@@ -1,9 +1,10 @@
-"""The garbage collector. After the deletion of an owner, it deletes or orphans the dependents (WRI-018).
+"""The garbage collector.
 
-An owner counts as absent only in three cases: its kind is not served, and this server has received its deletion; its
-kind is served, and no object can have its name; or its kind is served, and a linearizable read finds no object with its
-name and uid. The collector deletes like a client, with admission, and with the checked uid and resourceVersion as
-preconditions. To edit metadata, it edits the stored bytes, so that no schema and no conversion can block the edit.
+After the deletion of an owner, it deletes or orphans the dependents (WRI-018). An owner counts as absent only in three
+cases: its kind is not served, and this server has received its deletion; its kind is served, and no object can have its
+name; or its kind is served, and a linearizable read finds no object with its name and uid. The collector deletes like a
+client, with admission, and with the checked uid and resourceVersion as preconditions. To edit metadata, it edits the
+stored bytes, so that no schema and no conversion can block the edit.
 """
 
 import asyncio
@@ -79,7 +80,10 @@ class _Object(Struct, frozen=True):
 
 
 class Garbage:
-    """The garbage collector. It deletes dependents, and completes foreground and orphaning deletions of owners."""
+    """The garbage collector.
+
+    It deletes dependents, and completes foreground and orphaning deletions of owners.
+    """
 
     def __init__(self, verbs: Verbs, serving: Serving) -> None:
         self.loop = Loop("garbage", self.reconcile, width=8)
@@ -368,7 +372,10 @@ class Garbage:
             self.loop.add_after(found.key, loop_module.RETRY_FIRST)
 
     def _edited(self, found: _Object, edit: Edit) -> Put | Remove | None:
-        """Return the write that stores the edited metadata or deletes the object; None if the edit changes nothing."""
+        """Return the write that stores the edited metadata or deletes the object.
+
+        Return None if the edit changes nothing.
+        """
         entry = found.entry
         document = orjson.loads(entry.raw)
         metadata = document["metadata"]

@@ -35,7 +35,10 @@ class Metrics:
         return self._definitions, self._requests, self._seconds
 
     def observe(self, definition: str, versions: tuple[str, str], seconds: float, failure: str = "") -> None:
-        """Count a call of a webhook. ``versions`` is the pair (from, to). ``failure`` is "" for a success."""
+        """Count a call of a webhook.
+
+        ``versions`` is the pair (from, to). ``failure`` is "" for a success.
+        """
         self._definitions.slot(definition, *versions, "false" if failure else "true").observe(seconds)
         result = "failure" if failure else "success"
         self._requests.slot(result, failure).value += 1

@@ -64,7 +64,10 @@ _COMMA = re.compile(r"\s*,\s*")
 
 
 def texts_of(raw: bytes) -> list[str]:
-    """Return the JSON of the objects in a response, up to the first invalid object. This is slow."""
+    """Return the JSON of the objects in a response, up to the first invalid object.
+
+    This is slow.
+    """
     text, decoder = raw.decode("utf-8", "replace"), json.JSONDecoder()
     found, texts = _ARRAY.search(text), []
     try:

@@ -51,7 +51,10 @@ _ERRORS: dict[str, Callable[[str, str], FieldError]] = {
 
 
 def approval_errors(new: View, old: View | None) -> list[FieldError]:
-    """Return the errors of the approval annotation; an update that does not change the state has none (CRD-038)."""
+    """Return the errors of the approval annotation.
+
+    An update that does not change the state has none. See CRD-038.
+    """
     if not is_protected((new.get("spec") or {}).get("group") or ""):
         return []
     annotations = (new.get("metadata") or {}).get("annotations") or {}
@@ -71,7 +74,10 @@ _CONDITIONS = {
 
 
 def approval_condition(document: View) -> Document | None:
-    """Return the approval condition of a definition, or None if its group is not protected (CND-008)."""
+    """Return the approval condition of a definition, or None if its group is not protected.
+
+    See CND-008.
+    """
     if not is_protected((document.get("spec") or {}).get("group") or ""):
         return None
     state, reason = approval_state((document.get("metadata") or {}).get("annotations"))

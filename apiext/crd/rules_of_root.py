@@ -42,7 +42,10 @@ def _status_errors(schema: View, path: str) -> Iterator[FieldError]:
 
 
 def validator_error(schema: View, path: str) -> list[FieldError]:
-    """Return the error of a schema that cannot be compiled (CRD-040). Call this if no other check has failed."""
+    """Return the error of a schema that cannot be compiled (CRD-040).
+
+    Call this if no other check has failed.
+    """
     try:
         assert compile_schema(schema).root is not None
     except ValueError as error:

@@ -1,4 +1,7 @@
-"""The OpenAPI v2 document of all resources, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
+"""The OpenAPI v2 document of all resources, as JSON and as the protobuf that kubectl reads.
+
+See OAS-001, OAS-005.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -35,7 +38,10 @@ _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
-    """Return the JSON document of ``/openapi/v2``. ``version`` is the version of the server, such as ``1.37``."""
+    """Return the JSON document of ``/openapi/v2``.
+
+    ``version`` is the version of the server, such as ``1.37``.
+    """
     return catalog.compute_once("discovery.v2", lambda now: Tagged(tuple(_json(now, version)), tag(now, version)))
 
 

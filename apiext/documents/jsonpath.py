@@ -1,4 +1,7 @@
-"""JSONPath in client-go's dialect: with missing keys allowed, and with bounded work (TAB-007)."""
+"""JSONPath in client-go's dialect: with missing keys allowed, and with bounded work.
+
+See TAB-007.
+"""
 
 import operator
 import re

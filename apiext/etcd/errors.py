@@ -6,7 +6,10 @@ OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED =
 
 
 class EtcdError(Exception):
-    """A failed call, with its gRPC status. ``sent`` is False if etcd has certainly not processed the request."""
+    """A failed call, with its gRPC status.
+
+    ``sent`` is False if etcd has certainly not processed the request.
+    """
 
     def __init__(self, code: int, message: str, sent: bool = True) -> None:
         super().__init__(code, message, sent)
@@ -19,7 +22,10 @@ class EtcdError(Exception):
 
 
 class Compacted(EtcdError):
-    """The requested revision is compacted; ``oldest`` is the first remaining revision, 0 if unknown."""
+    """The requested revision is compacted.
+
+    ``oldest`` is the first remaining revision, 0 if unknown.
+    """
 
     def __init__(
         self, message: str = "etcdserver: mvcc: required revision has been compacted", oldest: int = 0
@@ -45,7 +51,10 @@ class OutOfSpace(EtcdError):
 
 
 class Corrupt(EtcdError):
-    """etcd has raised its CORRUPT alarm, since the data of its members differ. Nothing was written."""
+    """etcd has raised its CORRUPT alarm, since the data of its members differ.
+
+    Nothing was written.
+    """
 
 
 class Overloaded(EtcdError):
@@ -65,7 +74,10 @@ class AuthError(EtcdError):
 
 
 class StoreReplaced(EtcdError):
-    """The store has lost revisions, or another store has replaced it. All data read before is invalid."""
+    """The store has lost revisions, or another store has replaced it.
+
+    All data read before is invalid.
+    """
 
 
 class Closed(EtcdError):

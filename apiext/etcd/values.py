@@ -21,7 +21,10 @@ class KeyValue(NamedTuple):
 
 
 class RangeResult(Struct, frozen=True):
-    """A page of a range. ``revision`` is the head revision of the store, ``count`` the number of keys in the range."""
+    """A page of a range.
+
+    ``revision`` is the head revision of the store, ``count`` the number of keys in the range.
+    """
 
     kvs: list[KeyValue]
     more: bool
@@ -30,11 +33,12 @@ class RangeResult(Struct, frozen=True):
 
 
 class WriteResult(NamedTuple):
-    """The outcome of a write. If ``ok``, ``revision`` is the revision of the write. Otherwise there was a conflict.
+    """The outcome of a write.
 
-    After a conflict, ``revision`` is the head revision. ``current`` is the current state of the key, None if the key
-    does not exist. ``guards`` are the mod_revisions of the guards, 0 for a guard that does not exist. If a response was
-    lost and a read has shown the conflict, ``revision`` is the mod_revision of ``current``, and ``guards`` is empty.
+    If ``ok``, ``revision`` is the revision of the write. Otherwise there was a conflict. After a conflict, ``revision``
+    is the head revision. ``current`` is the current state of the key, None if the key does not exist. ``guards`` are
+    the mod_revisions of the guards, 0 for a guard that does not exist. If a response was lost and a read has shown the
+    conflict, ``revision`` is the mod_revision of ``current``, and ``guards`` is empty.
     """
 
     ok: bool

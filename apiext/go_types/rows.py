@@ -71,7 +71,10 @@ class Validation(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredAs(Struct, frozen=True, forbid_unknown_fields=True):
-    """The kind of another group with the same stored objects; ``renamed`` is field → field in the stored object."""
+    """The kind of another group with the same stored objects.
+
+    ``renamed`` is field → field in the stored object.
+    """
 
     group: str
     version: str

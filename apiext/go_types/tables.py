@@ -83,7 +83,10 @@ def types_of(file: str) -> "Types":
 
 
 def build_types(file: str, read: "Callable[[str], dict[str, Any]]", built: "Callable[[str], Types]") -> "Types":
-    """Return the types of a file; ``read`` returns the content of a file, ``built`` the types of a file in ``uses``."""
+    """Return the types of a file.
+
+    ``read`` returns the content of a file, ``built`` the types of a file in ``uses``.
+    """
     own = read(file)
     table = dict(read(_SHARED))
     package, models = own.pop(PACKAGE, "v1"), own.pop(MODELS, "")
@@ -110,7 +113,10 @@ def model(name: str) -> Document:
 
 
 class FieldText(NamedTuple):
-    """The parsed text of a field: ``flags`` is ``?``, ``!``, ``?!``, ``&`` or empty; ``number`` is 0 if absent."""
+    """The parsed text of a field: ``flags`` is ``?``, ``!``, ``?!``, ``&`` or empty.
+
+    ``number`` is 0 if absent.
+    """
 
     type: str
     flags: str
@@ -309,7 +315,10 @@ class Types:
     # --- strategic merge ---
 
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
-        """Return path of a list → its merge key for strategic merge patches; the key is empty for a set."""
+        """Return path of a list → its merge key for strategic merge patches.
+
+        The key is empty for a set.
+        """
         found: dict[str, str] = {}
         row = self.row(name)
         lists = row.get("lists") or {}

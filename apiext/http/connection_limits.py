@@ -166,7 +166,10 @@ class Unauthenticated:
         self._pending: dict[Pending, None] = {}
 
     def add(self, connection: Pending) -> None:
-        """Add a new connection; if there are too many, close the oldest idle one, or this one if none is idle."""
+        """Add a new connection.
+
+        If there are too many, close the oldest idle one, or this one if none is idle.
+        """
         self._pending[connection] = None
         if len(self._pending) > limits.UNAUTHENTICATED:
             oldest = next((one for one in self._pending if one.is_idle), connection)
@@ -178,7 +181,10 @@ class Unauthenticated:
         self._pending.pop(connection, None)
 
     def add_head(self, connection: Pending, data: bytes, *, parsed: bool) -> None:
-        """Add a piece of an unfinished head; close connections with the largest heads if all take too much memory."""
+        """Add a piece of an unfinished head.
+
+        Close connections with the largest heads if all take too much memory.
+        """
         size = len(data) + _PIECE
         if parsed:
             lines = len(data) - len(data.replace(b"\n", b""))  # ten times as fast as count for long lines

@@ -175,7 +175,10 @@ _NO_MEMORY = "the server has too little memory left for this list; try again, as
 
 
 class ListBudget:
-    """Limits the memory of lists; the semaphore ``slots`` limits the number of long lists encoded concurrently."""
+    """Limits the memory of lists.
+
+    The semaphore ``slots`` limits the number of long lists encoded concurrently.
+    """
 
     def __init__(self, memory: Memory) -> None:
         self.slots = asyncio.Semaphore(limits.LISTS_AT_ONCE)
@@ -186,9 +189,9 @@ class ListBudget:
         return self._memory.fits(size)
 
     def held(self, page: Page) -> AbstractContextManager[None]:
-        """Reserve memory for the list of a page while it is encoded; raise a 429 if there is not enough memory.
+        """Reserve memory for the list of a page while it is encoded.
 
-        Reserve nothing if no control group limits the memory.
+        Raise a 429 if there is not enough memory. Reserve nothing if no control group limits the memory.
         """
         return self._holding(_COPIES * page.size()) if self._memory.is_limited else _UNBOUNDED
 

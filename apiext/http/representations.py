@@ -57,7 +57,10 @@ class Subject(Struct, frozen=True):
 
 
 def check_include(wanted: Wanted, value: str) -> str:
-    """Return the includeObject parameter; raise a 400 for an unknown value if a Table is requested (TAB-004)."""
+    """Return the includeObject parameter.
+
+    Raise a 400 for an unknown value if a Table is requested. See TAB-004.
+    """
     if wanted.kind == "Table" and value not in INCLUDE:
         text = f"includeObject: Invalid value: {go_quote(value)}: must be 'Metadata', 'Object', 'None', or empty"
         raise status.bad_request(f"Unable to convert to Table as requested: {text}")
@@ -99,7 +102,10 @@ def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
 
 
 def document_reply(subject: Subject, document: Document, code: int = 200) -> Reply:
-    """Return the response with a document in the requested representation; a Status is not converted."""
+    """Return the response with a document in the requested representation.
+
+    A Status is not converted.
+    """
     wanted = subject.wanted
     if wanted.kind and not status.is_status(document):
         if isinstance(document.get("items"), list) and document.get("kind") == subject.served.names.list_kind:

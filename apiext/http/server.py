@@ -1,4 +1,7 @@
-"""The HTTP server: aiohttp's low-level server with this server's handlers, and its shutdown (LIM-003)."""
+"""The HTTP server: aiohttp's low-level server with this server's handlers, and its shutdown.
+
+See LIM-003.
+"""
 
 import asyncio
 import logging
@@ -134,7 +137,10 @@ class HttpServer:
     def _connection(
         self, listener: web.Server, loop: asyncio.AbstractEventLoop, settings: dict[str, Any]
     ) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection; it refuses all requests if no file descriptor is left."""
+        """Return the protocol of a new connection.
+
+        It refuses all requests if no file descriptor is left.
+        """
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
@@ -177,10 +183,10 @@ class HttpServer:
         self.health.shutting_down = True
 
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
-        """Shut down in order: stop accepting, finish requests, end watches, close; each step has a time limit.
+        """Shut down in order: stop accepting, finish requests, end watches, close.
 
-        Before the first step, /readyz fails for --shutdown-delay-duration. Requests that still run after ``drain``
-        seconds of the second step are cancelled.
+        Each step has a time limit. Before the first step, /readyz fails for --shutdown-delay-duration. Requests that
+        still run after ``drain`` seconds of the second step are cancelled.
         """
         self.begin_shutdown()
         if self.settings.listening.shutdown_delay:

@@ -1,4 +1,7 @@
-"""The stored form of values that are encrypted with data keys of a KMS plug-in. The bytes are equal to upstream's."""
+"""The stored form of values that are encrypted with data keys of a KMS plug-in.
+
+The bytes are equal to upstream's.
+"""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,10 +28,10 @@ class InvalidEnvelope(ValueError):
 
 
 class Envelope(NamedTuple):
-    """A parsed stored value. ``data`` is the encrypted object, ``source`` the encrypted data key, ``kind`` its kind.
+    """A parsed stored value.
 
-    ``key_id`` is the id of the key with which the plug-in has encrypted the data key. ``digest`` is equal for all
-    values with the same data key.
+    ``data`` is the encrypted object, ``source`` the encrypted data key, ``kind`` its kind. ``key_id`` is the id of the
+    key with which the plug-in has encrypted the data key. ``digest`` is equal for all values with the same data key.
     """
 
     data: bytes
@@ -99,7 +102,10 @@ def unpacked(raw: bytes) -> Envelope:
 
 
 def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
-    """Validate an encrypted data key, the id of the plug-in's key, and the annotations; raise InvalidEnvelope."""
+    """Validate an encrypted data key, the id of the plug-in's key, and the annotations.
+
+    Raise InvalidEnvelope.
+    """
     if kind not in (KEY, SEED):
         raise InvalidEnvelope(f"unknown encryptedDEKSourceType: {kind}")
     why = "failed to validate encrypted DEK source: encrypted DEK source is"

@@ -1,8 +1,8 @@
-"""Sets of field paths and their operations; a set has the form of FieldsV1, a tree of dictionaries.
+"""Sets of field paths and their operations.
 
-A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` is a member with children. Any other node
-is not a member, but has members below it. The root is never a member; the empty set is ``{}``. Code must not
-change a set.
+A set has the form of FieldsV1, a tree of dictionaries. A node is a dictionary: ``{}`` is a member without children,
+``{".": {}, …}`` is a member with children. Any other node is not a member, but has members below it. The root is never
+a member; the empty set is ``{}``. Code must not change a set.
 """
 
 from collections.abc import Mapping, Sequence

@@ -86,10 +86,10 @@ class Write(Struct, frozen=True):
 
 
 def converted(versions: Versions, document: View | None, api_version: str, doing: str = "") -> View:
-    """Convert an object to a version and validate the result; return an object of this version unchanged.
+    """Convert an object to a version and validate the result.
 
-    Raise MissingVersion, or ValueError with a text that begins with ``doing``. Raise this ValueError also if
-    ``document`` is None, since pruning has deleted the whole object.
+    Return an object of this version unchanged. Raise MissingVersion, or ValueError with a text that begins with
+    ``doing``. Raise this ValueError also if ``document`` is None, since pruning has deleted the whole object.
     """
     if document is None:
         raise ValueError(f"{doing}failed to convert value to unstructured for type <nil>")

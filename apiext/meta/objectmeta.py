@@ -159,7 +159,10 @@ def _strings(value: Any, name: str, position: _Position) -> Any:
 
 
 def _structs(go: str, members: _Fields, always: Sequence[str] = ()) -> Reader:
-    """Return the reader of a list of structs; ``always`` are fields that Go writes even if they are empty."""
+    """Return the reader of a list of structs.
+
+    ``always`` are fields that Go writes even if they are empty.
+    """
 
     def read(value: Any, name: str, position: _Position) -> Any:
         if value.__class__ is not list:
@@ -240,11 +243,11 @@ def _struct(given: View, members: _Fields, position: _Position) -> Document:
 
 
 def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Document, list[str]]:
-    """Return metadata as Go's ObjectMeta encodes it, and the paths of unknown fields (MET-001, MET-003).
+    """Return metadata as Go's ObjectMeta encodes it, and the paths of unknown fields.
 
-    ``path`` is the prefix of unknown paths. ``go_path`` is the prefix of Go's dotted paths in errors: ``metadata.`` for
-    Go types, empty for custom objects, whose unknown paths are sorted. Raise DecodeError with Go's text. The result
-    shares values with the argument.
+    See MET-001, MET-003. ``path`` is the prefix of unknown paths. ``go_path`` is the prefix of Go's dotted paths in
+    errors: ``metadata.`` for Go types, empty for custom objects, whose unknown paths are sorted. Raise DecodeError with
+    Go's text. The result shares values with the argument.
     """
     if metadata is None:
         return {}, []

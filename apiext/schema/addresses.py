@@ -18,9 +18,9 @@ def _octet(part: str) -> bool:
 
 
 def _ipv6(text: str, sloppy: bool) -> bool:
-    """Return whether the text is an IPv6 address without a zone; it may end with an IPv4 address.
+    """Return whether the text is an IPv6 address without a zone.
 
-    If ``sloppy`` is true, this IPv4 address may contain leading zeros.
+    It may end with an IPv4 address. If ``sloppy`` is true, this IPv4 address may contain leading zeros.
     """
     head, double, tail = text.partition("::")
     if double and "::" in tail:
@@ -51,15 +51,19 @@ def _padded(dotted: str) -> bool:
 
 
 def ipv4(text: str) -> bool:
-    """Return whether the text is an IP address that contains a dot; its decimal numbers may have leading zeros.
+    """Return whether the text is an IP address that contains a dot.
 
-    As upstream, this includes an IPv6 address that ends with an IPv4 address.
+    Its decimal numbers may have leading zeros. As upstream, this includes an IPv6 address that ends with an IPv4
+    address.
     """
     return "." in text and _sloppy_ip(text)
 
 
 def ipv6(text: str) -> bool:
-    """Return whether the text is an IPv6 address without a zone. An IPv4 address at its end has no leading zeros."""
+    """Return whether the text is an IPv6 address without a zone.
+
+    An IPv4 address at its end has no leading zeros.
+    """
     return ":" in text and _first_sign(text) == ":" and _ipv6(text, sloppy=False)
 
 

@@ -13,10 +13,10 @@ class OverBudget(ValueError):
 
 
 class Budget(threading.local):
-    """A counter of the work that is still allowed for one object; each thread has its own counter.
+    """A counter of the work that is still allowed for one object.
 
-    Call ``refill`` before each object and ``spend`` during the work. ``brief`` is a smaller allowance for work on the
-    event loop (0: the same allowance, ``full``). ``text`` is the text of OverBudget.
+    Each thread has its own counter. Call ``refill`` before each object and ``spend`` during the work. ``brief`` is a
+    smaller allowance for work on the event loop (0: the same allowance, ``full``). ``text`` is the text of OverBudget.
     """
 
     def __init__(self, full: int, text: str, brief: int = 0) -> None:
@@ -43,9 +43,10 @@ class Budget(threading.local):
 
     @contextmanager
     def separate(self, amount: int) -> Iterator[None]:
-        """Run a block with a separate allowance of ``amount``; the allowance of the object stays unchanged.
+        """Run a block with a separate allowance of ``amount``.
 
-        In the block, ``spend`` raises OverBudget beyond ``amount``, also on the event loop.
+        The allowance of the object stays unchanged. In the block, ``spend`` raises OverBudget beyond ``amount``, also
+        on the event loop.
         """
         left, cut = self.left, self._cut
         self.left, self._cut = amount, False

@@ -23,15 +23,15 @@ from apiext.schema.validate import passes
 
 
 class CompiledSchema:
-    """The schema of one version. Its structural form and each function are compiled at first use.
+    """The schema of one version.
 
-    Methods that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
-    definition; if it is true, no field is pruned (PRU-006, B1-007). ``warm`` is true as soon as ``rules`` has evaluated
-    the rules, or has found that there are none. ``readable`` is true after ``prepare``. ``is_normal(document)`` is a
-    fast path: true means that ``prune``, ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that
-    no value outside metadata is a float. False means unknown; ``is_normal`` always returns False before
-    ``prepare(quickly=True)``. ``growth`` is the maximal number of bytes of defaults in one list item or map value; it
-    is 0 until ``rules`` computes it.
+    Its structural form and each function are compiled at first use. Methods that change a document change it in place.
+    ``preserve_unknown_fields`` is the legacy field of the definition; if it is true, no field is pruned (PRU-006,
+    B1-007). ``warm`` is true as soon as ``rules`` has evaluated the rules, or has found that there are none.
+    ``readable`` is true after ``prepare``. ``is_normal(document)`` is a fast path: true means that ``prune``,
+    ``drop_nulls`` and ``coerce_embedded`` would not change the document, and that no value outside metadata is a float.
+    False means unknown; ``is_normal`` always returns False before ``prepare(quickly=True)``. ``growth`` is the maximal
+    number of bytes of defaults in one list item or map value; it is 0 until ``rules`` computes it.
     """
 
     __slots__ = (
@@ -88,7 +88,10 @@ class CompiledSchema:
         return coerce.applies_to(self.root)
 
     def prune(self, document: Document) -> list[str]:
-        """Delete unknown fields and return their sorted paths; metadata stays unchanged (PRU-001…008)."""
+        """Delete unknown fields and return their sorted paths; metadata stays unchanged.
+
+        See PRU-001…008.
+        """
         if self.preserve_unknown_fields:
             return []
         return sorted_paths(pruner(self.root, root=True)(document))
@@ -102,11 +105,11 @@ class CompiledSchema:
         return drop(document) if drop is not None else False
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> list[str]:
-        """Normalize the metadata of embedded resources; return paths of unknown metadata fields (MET-004).
+        """Normalize the metadata of embedded resources; return paths of unknown metadata fields.
 
-        Raise CoerceError with Go's text if apiVersion, kind, metadata or a field of metadata has a wrong type. With
-        ``drop_invalid``, as for stored objects, delete the field instead (MET-002); ``metadata`` that is not an object
-        stays unchanged.
+        See MET-004. Raise CoerceError with Go's text if apiVersion, kind, metadata or a field of metadata has a wrong
+        type. With ``drop_invalid``, as for stored objects, delete the field instead (MET-002); ``metadata`` that is not
+        an object stays unchanged.
         """
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
@@ -124,11 +127,11 @@ class CompiledSchema:
         return changed
 
     def normalize(self, document: Document, metadata: Sequence[str] = ()) -> list[str]:
-        """Prune, drop nulls, coerce embedded resources and default a request body; return the unknown paths.
+        """Prune, drop nulls, coerce embedded resources and default a request body.
 
-        ``metadata`` are the paths of unknown fields that the caller has already deleted from the object's metadata. The
-        result contains them only if the root is an embedded resource. Raise the errors of ``coerce_embedded`` and
-        ``default``.
+        Return the unknown paths. ``metadata`` are the paths of unknown fields that the caller has already deleted from
+        the object's metadata. The result contains them only if the root is an embedded resource. Raise the errors of
+        ``coerce_embedded`` and ``default``.
         """
         unknown = self.prune(document)
         self.drop_nulls(document)
@@ -138,10 +141,11 @@ class CompiledSchema:
         return unknown
 
     def from_storage(self, document: Document) -> bool:
-        """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
+        """Prune, drop nulls, repair embedded resources and default a stored object.
 
-        Return whether the object changed. If so, the caller must not send the stored bytes to clients. Also return True
-        for an object with embedded resources that is too deep to be compared with its earlier state.
+        See PRU-007, NUL-005. Return whether the object changed. If so, the caller must not send the stored bytes to
+        clients. Also return True for an object with embedded resources that is too deep to be compared with its earlier
+        state.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
@@ -155,10 +159,11 @@ class CompiledSchema:
         return changed
 
     def validate(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of values, embedded resources and list types of an object (VAL-001…012, MET-004).
+        """Return the errors of values, embedded resources and list types of an object.
 
-        With ``old``, omit the errors of unchanged values (RAT-001), and the errors of list types if ``old`` has errors
-        of list types, too (LST-003). This method does not validate the object's metadata, and evaluates no rules.
+        See VAL-001…012, MET-004. With ``old``, omit the errors of unchanged values (RAT-001), and the errors of list
+        types if ``old`` has errors of list types, too (LST-003). This method does not validate the object's metadata,
+        and evaluates no rules.
         """
         root = self.root
         refill()

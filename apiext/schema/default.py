@@ -42,7 +42,10 @@ class Default:
         self._keep(node, value)
 
     def _keep(self, node: Structural, value: Any) -> None:
-        """Set ``value`` to the value with its inner defaults; if they are large, set ``fill_later`` instead."""
+        """Set ``value`` to the value with its inner defaults.
+
+        If they are large, set ``fill_later`` instead.
+        """
         fill = defaulter(node) if self.is_container else None
         self.fill_later: Defaulter | None = None
         self.value = value
@@ -64,7 +67,10 @@ class Default:
         return made
 
     def copy(self) -> Any:
-        """Return a copy of the value for one field of an object, and count its bytes. Raise OverBudget."""
+        """Return a copy of the value for one field of an object, and count its bytes.
+
+        Raise OverBudget.
+        """
         DEFAULTS.left -= self.size
         if DEFAULTS.left < 0:
             DEFAULTS.spend(0)
@@ -95,7 +101,10 @@ def default_of(node: Structural | None) -> Default | None:
 
 
 def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
-    """Return the function that fills defaults below a node, or None if no default is below the node."""
+    """Return the function that fills defaults below a node.
+
+    Return None if no default is below the node.
+    """
     name = "defaults root" if root else "defaults"
     if name not in node.compiled:
         with deep_recursion(root):

@@ -1,4 +1,7 @@
-"""Validate bounds, multiples and format ranges of numbers, with Go's conversions (VAL-007, VAL-008)."""
+"""Validate bounds, multiples and format ranges of numbers, with Go's conversions.
+
+See VAL-007, VAL-008.
+"""
 
 import math
 import struct
@@ -158,7 +161,10 @@ def integer_test(node: Structural) -> Callable[[int], bool] | None:
 
 
 def float_test(node: Structural) -> Callable[[float], bool] | None:
-    """Return a fast test of floats that returns ``not errors(…)``, or None if every float is valid."""
+    """Return a fast test of floats that returns ``not errors(…)``.
+
+    Return None if every float is valid.
+    """
     bounds = node.numbers
     if bounds.multiple_of is bounds.minimum is bounds.maximum is None and _number_type(node) in (
         ("", ""),

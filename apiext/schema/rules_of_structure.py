@@ -260,7 +260,10 @@ def unsupported(schema: View) -> str:
 
 
 def unsupported_here(node: View) -> str:
-    """Return the reason why a schema has no structural form, or an empty string; ignore inner schemas."""
+    """Return the reason why a schema has no structural form, or an empty string.
+
+    Ignore inner schemas.
+    """
     for name, shown, given in _UNSUPPORTED:
         if name in node and given(node[name]):
             return f"OpenAPIV3Schema '{shown}' is not supported"
@@ -272,6 +275,9 @@ def unsupported_here(node: View) -> str:
 
 
 def inner(node: View) -> list[Any]:
-    """Return the inner schemas that are part of a structural form; the caller must ignore values other than objects."""
+    """Return the inner schemas that are part of a structural form.
+
+    The caller must ignore values other than objects.
+    """
     below = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
     return below + [branch for _, _, branch in _branches(node)]

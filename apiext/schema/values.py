@@ -42,7 +42,10 @@ class Enum:
         self.containers = [*of_class.get(list, ()), *of_class.get(dict, ())]
 
     def has(self, value: Any) -> bool:
-        """Return whether a value is an item of the enum; false for null. May raise OverBudget or BudgetExhausted."""
+        """Return whether a value is an item of the enum; false for null.
+
+        May raise OverBudget or BudgetExhausted.
+        """
         if value.__class__ is str:
             return value in self.texts
         if value.__class__ is int:
@@ -72,10 +75,10 @@ def enum_of(node: Structural) -> Enum:
 
 
 def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
-    """Return (expected type, actual type) if a value has a wrong type, else None (VAL-004, VAL-005).
+    """Return (expected type, actual type) if a value has a wrong type, else None.
 
-    If a value that is neither a string nor an array does not have the schema's format, return (expected format, actual
-    format) instead.
+    See VAL-004, VAL-005. If a value that is neither a string nor an array does not have the schema's format, return
+    (expected format, actual format) instead.
     """
     types, name = node.types, node.format
     if value is None:

@@ -36,7 +36,10 @@ class Compactor:
             await self.turn()
 
     async def turn(self) -> int:
-        """Compact once. Return the compacted revision, 0 for no compaction. Log errors; the next turn retries."""
+        """Compact once.
+
+        Return the compacted revision, 0 for no compaction. Log errors; the next turn retries.
+        """
         try:
             compacted = await self._turn()
             if self._quota:

@@ -17,7 +17,10 @@ _NONCE, _TAG = 12, 16
 
 
 def in_pieces(function: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
-    """Apply a function to each limits.ENCRYPTED_AT_ONCE bytes of the data. Other threads can run between two calls."""
+    """Apply a function to each limits.ENCRYPTED_AT_ONCE bytes of the data.
+
+    Other threads can run between two calls.
+    """
     return (function(data[at : at + limits.ENCRYPTED_AT_ONCE]) for at in range(0, len(data), limits.ENCRYPTED_AT_ONCE))
 
 

@@ -1,4 +1,7 @@
-"""Joined bytes of listed objects. Lists and entries share them, so that an object is usually in memory once."""
+"""Joined bytes of listed objects.
+
+Lists and entries share them, so that an object is usually in memory once.
+"""
 
 from array import array
 from bisect import bisect_left

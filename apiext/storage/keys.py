@@ -4,7 +4,10 @@ from apiext.meta.names import GroupResource
 
 
 class Keys:
-    """Keys below a prefix such as ``registry``. ``root`` is the prefix with one slash at each end: ``/registry/``."""
+    """Keys below a prefix such as ``registry``.
+
+    ``root`` is the prefix with one slash at each end: ``/registry/``.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
@@ -33,7 +36,10 @@ class Keys:
 
     @property
     def absent(self) -> str:
-        """A key that never exists. It is below the root, so that the etcd user of the server may read it."""
+        """A key that never exists.
+
+        It is below the root, so that the etcd user of the server may read it.
+        """
         return f"{self.root}\0"
 
     @property
@@ -48,7 +54,10 @@ def relative(namespace: str, name: str) -> str:
 
 
 def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
-    """Return namespace and name of an object's key within its collection, None if the key is invalid (ETC-008)."""
+    """Return namespace and name of an object's key within its collection.
+
+    Return None if the key is invalid. See ETC-008.
+    """
     namespace, slash, name = key.rpartition("/")
     if not name or "/" in namespace or bool(slash) is not namespaced or (namespaced and not namespace):
         return None
@@ -56,8 +65,8 @@ def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
 
 
 def bounds(namespace: str | None) -> tuple[str, str]:
-    """Return (first, end): the range of the keys of a namespace within the collection; ``end`` is not in the range.
+    """Return (first, end): the range of the keys of a namespace within the collection.
 
-    For None, return the range of all keys: two empty strings.
+    ``end`` is not in the range. For None, return the range of all keys: two empty strings.
     """
     return (f"{namespace}/", f"{namespace}0") if namespace else ("", "")

@@ -1,4 +1,7 @@
-"""Stand-ins for modules that a library imports and that this server does not use (decision 36)."""
+"""Stand-ins for modules that a library imports and that this server does not use.
+
+See decision 36.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping

@@ -173,7 +173,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 for errors, unreadable files, or if there is no definition, and 2 for usage errors."""
+    """Run the command.
+
+    Return 1 for errors, unreadable files, or if there is no definition, and 2 for usage errors.
+    """
     options = parser().parse_args(list(arguments))
     failed, results = False, 0
     for file, is_named in manifests.found(options.files):

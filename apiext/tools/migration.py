@@ -81,7 +81,10 @@ class Migration:
         self._pace = Pace(settings.rate)
 
     def run(self, name: str) -> bool:
-        """Migrate a definition's objects; return False if some objects failed. Raise MigrationError and Unreachable."""
+        """Migrate a definition's objects; return False if some objects failed.
+
+        Raise MigrationError and Unreachable.
+        """
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
             if not plan.served:
@@ -151,10 +154,10 @@ class Migration:
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Make the server rewrite one object; repeat this after a write of another client. Return (outcome, message).
+        """Make the server rewrite one object; repeat this after a write of another client.
 
-        The other client may have left the object in its old version. After a temporary failure, such as the
-        failure of a webhook, the patch is repeated, up to ``tries`` patches for each revision.
+        Return (outcome, message). The other client may have left the object in its old version. After a temporary
+        failure, such as the failure of a webhook, the patch is repeated, up to ``tries`` patches for each revision.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)
@@ -190,9 +193,10 @@ class Migration:
         return found, answer.message if found == FAILED else ""
 
     def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
-        """Return False if an object was deleted or has another revision; True if it has this revision or is unreadable.
+        """Return False if an object was deleted or has another revision.
 
-        This is needed since a webhook can deny a write with the code of a conflict (409) or of a deleted object (404).
+        Return True if it has this revision or is unreadable. This is needed since a webhook can deny a write with the
+        code of a conflict (409) or of a deleted object (404).
         """
         self._pace.wait()
         found = self._api.get(path_of(plan, plan.storage, *path))
@@ -260,10 +264,10 @@ class Pace:
 
 
 def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
-    """Yield (metadata of the objects of a page, number of remaining objects). Raise MigrationError.
+    """Yield (metadata of the objects of a page, number of remaining objects).
 
-    If a continue token expires, the listing continues at a later revision. Objects that were created in between are
-    already in the storage version.
+    Raise MigrationError. If a continue token expires, the listing continues at a later revision. Objects that were
+    created in between are already in the storage version.
     """
     token = ""
     while True:
@@ -288,7 +292,10 @@ def _name_of(metadata: Mapping[str, Any]) -> str:
 
 
 def expect(answer: Answer, name: str) -> Any:
-    """Return the document of a successful response. Raise MigrationError, whose text begins with the name."""
+    """Return the document of a successful response.
+
+    Raise MigrationError, whose text begins with the name.
+    """
     if answer.code != 200:
         raise MigrationError(f"{name}: {answer.message}")
     return answer.document

@@ -154,9 +154,9 @@ class Definitions(Protocol):
     """The part of the serving controller that verbs use."""
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted.
+        """Load the newest definition and guard into the catalog.
 
-        Raise StoreError if the store does not respond.
+        Return the resource, or None if it was deleted. Raise StoreError if the store does not respond.
         """
 
     def holds(self, resource: ServedResource) -> bool:

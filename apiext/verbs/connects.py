@@ -1,7 +1,7 @@
-"""Requests that upstream forwards to a node, pod or service; this server connects to none of them.
+"""Requests that upstream forwards to a node, pod or service.
 
-It responds with the errors that kube-apiserver reports before it connects. Where kube-apiserver would connect, this
-server responds with a 503. The log of a pod without a node is empty.
+This server connects to none of them. It responds with the errors that kube-apiserver reports before it connects. Where
+kube-apiserver would connect, this server responds with a 503. The log of a pod without a node is empty.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,7 +35,10 @@ async def connect(verbs: Verbs, call: Call) -> None:
 
 
 async def _admit(verbs: Verbs, call: Call) -> None:
-    """Run admission on the options of a connection, before its object is read (upstream: ConnectResource)."""
+    """Run admission on the options of a connection, before its object is read.
+
+    Upstream: ConnectResource.
+    """
     names, kind = call.served.names, call.endpoint.model.kind
     options = {"kind": kind, "apiVersion": "v1", **_options(kind, call.query)}
     if not verbs.admission.applies("CONNECT", names.group_resource):
@@ -161,7 +164,10 @@ def _unavailable(text: str) -> status.StatusError:
 
 
 def _place(call: Call, kind: str) -> tuple[str, str, str]:
-    """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``; raise a 400 for another name."""
+    """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``.
+
+    Raise a 400 for another name.
+    """
     parts = call.name.split(":")
     scheme, name, port = ("", *parts, "")[:3] if len(parts) < 3 else (*parts, "", "")[:3]
     if len(parts) > 3 or scheme not in _SCHEMES or not name or (len(parts) == 2 and not port):

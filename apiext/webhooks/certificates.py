@@ -24,7 +24,10 @@ _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.Un
 
 
 async def fetch(address: str, port: int, name: str) -> bytes | None:
-    """Return the unverified certificate of a server (DER); None if the handshake fails or takes too long."""
+    """Return the unverified certificate of a server (DER).
+
+    Return None if the handshake fails or takes too long.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     loop = asyncio.get_running_loop()
@@ -68,7 +71,10 @@ def _signs(issuer: x509.Certificate, certificate: x509.Certificate, now: datetim
 
 
 def fault(der: bytes, name: str, now: datetime) -> str | None:
-    """Return the error in the times or names of a certificate; None if both are valid, or it cannot be parsed."""
+    """Return the error in the times or names of a certificate.
+
+    Return None if both are valid, or it cannot be parsed.
+    """
     try:
         certificate = read_certificate(der)
         return _of_times(certificate, now) or _of_names(certificate, name)

@@ -51,7 +51,10 @@ class _Pool(Struct):
 
 
 class Client:
-    """Calls webhooks; it reuses connections, and never follows redirects. The audit log has its own client."""
+    """Calls webhooks; it reuses connections, and never follows redirects.
+
+    The audit log has its own client.
+    """
 
     __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
@@ -86,12 +89,12 @@ class Client:
         user: Credentials = ANONYMOUS,
         empty: bool = False,
     ) -> bytes:
-        """POST JSON and return the body of a response with status 200 to 206; raise CallError with Go's text.
+        """POST JSON and return the body of a response with status 200 to 206.
 
-        After a response of 429 or 5xx with Retry-After, the client retries within the timeout. ``timeout`` is in
-        seconds; the webhook gets it as a query parameter. ``owner`` identifies a webhook, a definition or the audit
-        log; the calls of an owner share a breaker. ``max_bytes`` limits the body of the response. ``user`` are the
-        server's credentials. If ``empty`` is true, a response may have no body.
+        Raise CallError with Go's text. After a response of 429 or 5xx with Retry-After, the client retries within the
+        timeout. ``timeout`` is in seconds; the webhook gets it as a query parameter. ``owner`` identifies a webhook, a
+        definition or the audit log; the calls of an owner share a breaker. ``max_bytes`` limits the body of the
+        response. ``user`` are the server's credentials. If ``empty`` is true, a response may have no body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout

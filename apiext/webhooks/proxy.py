@@ -43,7 +43,10 @@ class Proxy(Struct, frozen=True):
 
 
 def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for https in the environment variables, as Go reads them; None without a valid proxy."""
+    """Return the proxy for https in the environment variables, as Go reads them.
+
+    Return None without a valid proxy.
+    """
     exceptions = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
     try:
         return _read(environment.get(_named(environment), ""), exceptions)
@@ -136,7 +139,10 @@ class _Handshake(asyncio.Protocol):
 
 
 async def tunnel(proxy: Proxy, host: str, port: int, context: ssl.SSLContext, name: str) -> Connection:
-    """Return a connection to a host through the proxy; raises OSError, ssl.SSLError, Broken, Unreachable."""
+    """Return a connection to a host through the proxy.
+
+    Raises OSError, ssl.SSLError, Broken, Unreachable.
+    """
     if not _ONE_WORD(host):  # a line break would begin another header, or another request
         raise Unreachable(f"dial tcp: lookup {host}: no such host")
     loop = asyncio.get_running_loop()

@@ -39,7 +39,10 @@ class Contexts:
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def context_for(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context for a bundle; raises OSError, and Untrusted for invalid bundles or client certificates."""
+        """Return the context for a bundle.
+
+        Raises OSError, and Untrusted for invalid bundles or client certificates.
+        """
         key = ca, certificate
         found = self._made.get(key)
         if found is not None:
@@ -67,9 +70,9 @@ class Contexts:
 
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """Return a new TLS context that trusts only the PEM bundle; an empty bundle stands for the system's roots.
+    """Return a new TLS context that trusts only the PEM bundle.
 
-    Raises Untrusted and OSError.
+    An empty bundle stands for the system's roots. Raises Untrusted and OSError.
     """
     context = relax_verification(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.hostname_checks_common_name = False

@@ -235,7 +235,10 @@ def count_indexes(text: str, completions: int) -> int:
 
 
 def index_interval(part: str, completions: int) -> tuple[int, int]:
-    """Return the first and the last index of ``3`` or ``3-5``; raise ValueError with upstream's text."""
+    """Return the first and the last index of ``3`` or ``3-5``.
+
+    Raise ValueError with upstream's text.
+    """
     limits = part.split("-")
     if len(limits) > 2:
         raise ValueError(
@@ -286,7 +289,10 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 
 
 def _generated_selector(new: View) -> Iterator[FieldError]:
-    """Yield the errors of a generated selector and its labels; with manualSelector, the client sets them freely."""
+    """Yield the errors of a generated selector and its labels.
+
+    With manualSelector, the client sets them freely.
+    """
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:

@@ -1,4 +1,7 @@
-"""Kubernetes' quantities: exact numbers with a suffix; upstream represents them as an int64 or as a big number."""
+"""Kubernetes' quantities: exact numbers with a suffix.
+
+Upstream represents them as an int64 or as a big number.
+"""
 
 import re
 

@@ -26,7 +26,10 @@ def _lines(answer: Any) -> str:
 
 
 def difference(wanted: Any, got: Any) -> str:
-    """Return a unified diff of two answers; empty if they are equal, including the types of numbers."""
+    """Return a unified diff of two answers.
+
+    The result is empty if they are equal, including the types of numbers.
+    """
     wanted, got = _lines(wanted), _lines(got)
     if wanted == got:
         return ""

@@ -21,6 +21,6 @@ MAX_JSON_PATCH_COPY = 3 * 1024 * 1024
 MAX_PATH_NAME = 1_024
 # Values that one step of a JSONPath selects. Beyond: the cell of this column is empty in this row.
 JSONPATH_VALUES = 100_000
-# Values that all JSONPaths of one Table row visit, 0.3 seconds of work; the columns that need a search share them evenly.
+# Values that all JSONPaths of one Table row visit, 0.3 seconds of work; columns that need a search get equal shares.
 # Beyond: the cell of a column that exceeds its share is empty in this row.
 JSONPATH_WORK = 2_000_000

@@ -1,4 +1,4 @@
-"""The command line of ``serve``: flags, environment variables and the file of --config become a Config."""
+"""The command line of ``serve``: flags, environment and the --config file become a Config."""
 
 import argparse
 import ipaddress
@@ -57,7 +57,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
 
 
 class Flag(Struct, frozen=True):
-    """A flag of ``serve``: its names, its help, its default, and the completion of its value by shells.
+    """A flag of ``serve``: its names, help and default, and how shells complete its value.
 
     ``daily`` is true if --help shows the flag; --help-all shows all flags.
     """
@@ -73,13 +73,19 @@ class Flag(Struct, frozen=True):
 
     @property
     def options(self) -> list[str]:
-        """The forms of the flag on the command line, such as --v, and also -v for one letter, as in kube-apiserver."""
+        """The forms of the flag on the command line, such as --v.
+
+        A name of one letter also has the form -v, as in kube-apiserver.
+        """
         names = (self.name, *self.aliases)
         return [f"-{name}" for name in names if len(name) == 1] + [f"--{name}" for name in names]
 
 
 class Setting(NamedTuple):
-    """A value of a flag, and its source: "flag", "environment", "default" or the path of the file of --config."""
+    """A value of a flag, and its source.
+
+    The source is "flag", "environment", "default" or the path of the file of --config.
+    """
 
     value: str
     source: str
@@ -239,10 +245,10 @@ class _HelpAll(argparse.Action):
 
 
 def serve_parser(typed: Sequence[str] | None = None, *, whole: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if ``whole``.
+    """Return the parser of ``apiext serve``.
 
-    The parser for a command line (``typed``) without --help has only the flags in this line and those with one letter,
-    since adding all flags takes 10 ms.
+    Its help shows the daily flags, or all flags if ``whole``. The parser for a command line (``typed``) without --help
+    has only the flags in this line and those with one letter, since adding all flags takes 10 ms.
     """
     wanted = None if typed is None or _asks_for_help(typed) else {word.partition("=")[0] for word in typed}
     more = "" if whole else "--help-all shows every flag. "
@@ -284,7 +290,7 @@ def _asks_for_help(typed: Sequence[str]) -> bool:
 
 
 def values() -> dict[str, tuple[str, ...]]:
-    """Return the values that shells complete for flags: ``{"--store": ("sqlite", "memory"), …}``."""
+    """Return the values that shells complete: ``{"--store": ("sqlite", "memory"), …}``."""
     found = {flag: flag.values or (("true", "false") if flag.switch else ()) for flag in FLAGS}
     return {option: offered for flag, offered in found.items() if offered for option in flag.options}
 
@@ -307,7 +313,7 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
 
 
 def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
-    """Warn if a flag allows more concurrent requests than the server's processes can have connections."""
+    """Warn if a flag allows more concurrent requests than the processes can have connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
         "max-requests-inflight": config.requests.max_inflight,
@@ -335,7 +341,10 @@ def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str
 
 
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
-    """Return name → setting of each given flag: on the command line, else in the environment, else in the file."""
+    """Return name → setting of each given flag.
+
+    The command line overrides the environment, and the environment overrides the file.
+    """
     typed = _joined(arguments)
     parser = serve_parser(typed)
     for name, remedy in _REMOVED.items():
@@ -391,7 +400,10 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
-    """Return the configuration of ``serve`` as a file for --config, with the source of each value, without secrets."""
+    """Return the configuration of ``serve`` as a file for --config, without secrets.
+
+    The file names the source of each value.
+    """
     config = parse_serve(arguments, environment, warn)
     effective = {"port": str(config.listening.port), "data-dir": str(config.data_dir)}
     given = settings(arguments, environment, lambda _: None)
@@ -406,7 +418,10 @@ def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) 
 
 
 def _unknown(word: str) -> str:
-    """Return the error of an unknown argument: the remedy of a removed flag, or a flag with a similar name."""
+    """Return the error of an unknown argument.
+
+    The error has the remedy of a removed flag, or a flag with a similar name.
+    """
     import difflib  # imported only for an error
 
     name = word.partition("=")[0].lstrip("-")
@@ -577,9 +592,10 @@ def _absolute(directory: str) -> Path:
 
 
 def _workers(text: str, *, shared: bool) -> int:
-    """Return the number of processes that share the port; only Linux spreads connections among them.
+    """Return the number of processes that share the port.
 
-    ``shared`` is true if the server uses an etcd, which several processes can share.
+    Only Linux spreads connections among them. ``shared`` is true if the server uses an etcd, which several processes
+    can share.
     """
     if text == "auto":
         return min(_cores(), limits.WORKERS) if sys.platform == "linux" and shared else 1
@@ -592,7 +608,10 @@ def _workers(text: str, *, shared: bool) -> int:
 
 
 def _cores() -> int:
-    """Return the number of cores for this process: the scheduler's, or the control group's if it is smaller."""
+    """Return the number of cores for this process.
+
+    It is the scheduler's number, or the control group's if that is smaller.
+    """
     found = len(os.sched_getaffinity(0))
     try:
         quota, period = CPU_BOUND.read_text().split()
@@ -602,7 +621,7 @@ def _cores() -> int:
 
 
 def _version(text: str) -> str:
-    """Return a version of Kubernetes without ``v``, with patch version 0 if the patch version is missing."""
+    """Return a version of Kubernetes without ``v``, with patch version 0 if it has none."""
     found = re.fullmatch(r"v?([0-9]{1,9}\.[0-9]{1,9})(\.[0-9]{1,9}(?:[-+][0-9A-Za-z.+-]+)?)?", text)
     if found is None:
         raise ConfigError(f"--kubernetes-version {text}: expected a version such as {KUBERNETES_VERSION}")
@@ -669,7 +688,10 @@ def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ..
 
 
 def _controllers_of(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
-    """Return the controllers of --controllers, without the garbage collector if --enable-garbage-collector is false."""
+    """Return the controllers of --controllers.
+
+    Leave out the garbage collector if --enable-garbage-collector is false.
+    """
     named = _controllers(values["controllers"], warn)
     if boolean("enable-garbage-collector", values["enable-garbage-collector"]):
         return named
@@ -701,7 +723,10 @@ def _tls_minor(text: str) -> int:
 
 
 def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
-    """Report whether the server handles anonymous requests; warn if the authorization mode allows them everything."""
+    """Report whether the server handles anonymous requests.
+
+    Warn if the authorization mode allows them everything.
+    """
     wanted = boolean("anonymous-auth", text)
     if wanted and ALWAYS_ALLOW in modes:
         warn("--anonymous-auth with the mode AlwaysAllow: anonymous users may do all (see --authorization-mode=RBAC)")

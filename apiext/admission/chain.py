@@ -1,4 +1,7 @@
-"""The chain of admission plug-ins: the mutating phase, then the validating phase just before the write (ADM-001)."""
+"""The chain of admission plug-ins: the mutating phase, then the validating phase (ADM-001).
+
+The validating phase runs just before the write.
+"""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -22,7 +25,7 @@ class Plugin(Protocol):
         """The name in flags and metrics."""
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the plug-in applies to a write with this operation and resource, as now configured."""
+        """Report whether the plug-in, as now configured, applies to this operation and resource."""
 
 
 @runtime_checkable
@@ -56,10 +59,11 @@ P = TypeVar("P", bound=Plugin)
 
 
 class Phase(NamedTuple, Generic[P]):
-    """The plug-ins that apply to an operation on a resource, in one phase (mutating or validating), in order.
+    """The plug-ins that apply to an operation on a resource, in order, in one phase.
 
-    Each write adds a duration of zero to the distributions in ``passed``. They belong to the plug-ins that do not apply
-    and are not Configurable. If no plug-in applies, ``passed`` also has the distribution of the phase.
+    The phase is mutating or validating. Each write adds a duration of zero to the distributions in ``passed``. They
+    belong to the plug-ins that do not apply and are not Configurable. If no plug-in applies, ``passed`` also has the
+    distribution of the phase.
     """
 
     plugins: tuple[P, ...]
@@ -89,7 +93,10 @@ class Chain:
         )
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
-        """Run the mutating plug-ins in order, each on the previous result; run a second round if needed."""
+        """Run the mutating plug-ins in order, each on the previous result.
+
+        Run a second round if needed.
+        """
         phase = self._mutating_phase(attributes.operation, attributes.resource)
         _observe(phase)
         if not phase.plugins:

@@ -1,4 +1,7 @@
-"""Services that admission plug-ins use: namespaces, webhook client, conversion, authorizer, metrics."""
+"""Services that admission plug-ins use.
+
+They are namespaces, the webhook client, conversion, the authorizer and metrics.
+"""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
@@ -50,7 +53,7 @@ async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], D
 
 
 class PluginServices(Struct, frozen=True):
-    """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
+    """Services for plug-ins: namespaces, webhook client, conversion, authorizer, metrics.
 
     ``workers`` is true if other worker processes serve the same port. ``amend`` stores a new status of an object.
     """

@@ -1,4 +1,4 @@
-"""Compiled admission policies and bindings; evaluation of a policy's expressions for one write."""
+"""Compiled admission policies and bindings; evaluation of policy expressions for one write."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -77,7 +77,10 @@ class EnvironmentFactory(Protocol):
 
 
 def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) -> Policy[C]:
-    """Compile a stored policy; ``content(spec, environment)`` compiles its validations or mutations."""
+    """Compile a stored policy.
+
+    ``content(spec, environment)`` compiles its validations or mutations.
+    """
     name, spec = document["metadata"].get("name", ""), document.get("spec") or {}
     kind = spec.get("paramKind")
     params = kind is not None
@@ -159,7 +162,10 @@ class PolicyEvaluation:
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
-        """Return the value of a variable of the policy, or the Fault that expressions with this variable get."""
+        """Return the value of a variable of the policy, or a Fault if it fails.
+
+        Expressions with this variable get the Fault.
+        """
         if isinstance(program, str):
             return Fault(f'composited variable "{name}" fails to compile: {program}')
         await self._need(program)

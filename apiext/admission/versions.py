@@ -78,7 +78,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
-    """Return the error message for an object that cannot be decoded as the kind of a subresource."""
+    """Return the error of an object that cannot be decoded as the kind of a subresource."""
     if not isinstance(error, DecodeError):  # for example, the object has another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)

@@ -170,7 +170,7 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 
 class Holder(Struct, frozen=True):
-    """The user that the client certificate of a connection names, and whether the client is a trusted proxy.
+    """The user of a connection's client certificate, and whether the client is a trusted proxy.
 
     ``user`` is None without a certificate, or if the certificate names no user. It is REFUSED if the certificate is
     invalid as a credential.

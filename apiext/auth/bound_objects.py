@@ -1,4 +1,7 @@
-"""The service account and the object to which a token is bound, and the type of the function that finds them."""
+"""The service account and the object to which a token is bound.
+
+Also the type of the function that finds them.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,7 +35,7 @@ class Account(Struct, frozen=True):
 
 
 class BoundObject(Struct, frozen=True):
-    """An object in the claims of a token: the object to which the token is bound, or the node of a bound pod.
+    """An object in the claims of a token: the bound object, or the node of a bound pod.
 
     The token is valid only as long as the bound object exists. The uid is empty for a missing node of a pod.
     """
@@ -46,10 +49,11 @@ BOUND = {"secret": "secrets", "pod": "pods", "node": "nodes"}
 
 
 class Record(Struct, frozen=True):
-    """The fields of a service account or bound object that are needed to validate tokens; absent fields are empty.
+    """The fields of a service account or bound object that token validation needs.
 
-    ``deleted`` is the deletionTimestamp. ``token`` is in base64. ``used`` and ``invalid`` are days in labels of a
-    secret, such as ``2026-11-29``: the day of the last use of its token, and the day on which the token became invalid.
+    Absent fields are empty. ``deleted`` is the deletionTimestamp. ``token`` is in base64. ``used`` and ``invalid`` are
+    days in labels of a secret, such as ``2026-11-29``: the day of the last use of its token, and the day on which the
+    token became invalid.
     """
 
     uid: str

@@ -151,7 +151,10 @@ class _Paths:
 
     @property
     def widest(self) -> int:
-        """An estimate of the rows and prefixes that a look-up reads; of the rows, it counts those of one path."""
+        """An estimate of the rows and prefixes that a look-up reads.
+
+        Of the rows, it counts those of one path.
+        """
         return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
     def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
@@ -248,12 +251,12 @@ def _any(values: tuple[str, ...]) -> Collection[str] | None:
 
 
 def _few(values: tuple[str, ...]) -> Collection[str]:
-    """Return the distinct values: as a tuple if they are few, since a set would take more memory."""
+    """Return the distinct values: as a tuple if they are few, as a set takes more memory."""
     return values if len(values) <= 2 and len(set(values)) == len(values) else frozenset(values)
 
 
 def rule_names(resource: str, subresource: str) -> tuple[str, ...]:
-    """Return the names by which a rule can include a resource: its own, and those with wildcards."""
+    """Return the names by which a rule can include a resource: its own, and wildcards."""
     if subresource:
         return (f"{resource}/{subresource}", f"*/{subresource}", ANY)
     return (resource, ANY)
@@ -267,7 +270,7 @@ class Subject(NamedTuple):
     namespace: str
 
     def __str__(self) -> str:
-        """Format the subject for the reason of a decision, such as ``ServiceAccount "name/namespace"``."""
+        """Format the subject for a decision's reason, such as ``ServiceAccount "name/namespace"``."""
         return f"{self.kind} {go_quote(self.name + '/' + self.namespace if self.kind == ACCOUNT else self.name)}"
 
 
@@ -388,7 +391,7 @@ class Policy:
     # -- decisions
 
     def names_group(self, group: str, namespace: str) -> bool:
-        """Report whether a group is a subject of a binding of a namespace or of a cluster role binding."""
+        """Report whether a role binding of the namespace or of the whole cluster names the group."""
         token = f"{USERS}/{group}"
         return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
@@ -491,7 +494,10 @@ def _refusal(absent: list[Reference]) -> Decision:
 
 
 def _tokens_of(subject: Subject) -> tuple[str, ...]:
-    """Return the index keys of a subject, such as ``User/alice``; none for a subject that no user can match."""
+    """Return the index keys of a subject, such as ``User/alice``.
+
+    Return none for a subject that no user can match.
+    """
     if subject.kind in (USER, USERS):
         return (f"{subject.kind}/{subject.name}",)
     if subject.kind == ACCOUNT and subject.namespace:

@@ -140,7 +140,7 @@ def typed_environment(
 
 
 def _composed(variables: Mapping[str, Type]) -> dict[str, Type]:
-    """Return name → type: the global ``variables``, and each of its fields as ``variables.<name>``."""
+    """Return name → type of the global ``variables`` and of each field ``variables.<name>``."""
     return {"variables": _VARIABLES, **{f"variables.{name}": _declared_type(kind) for name, kind in variables.items()}}
 
 

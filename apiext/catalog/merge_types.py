@@ -56,7 +56,10 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
 
 
 def table_type(types: Types, kind: str) -> Type:
-    """Return the merge type of a kind from its data file; kinds share the merge types of the structs that they use."""
+    """Return the merge type of a kind from its data file.
+
+    Kinds share the merge types of the structs that they use.
+    """
     with BUILDING:
         found = _struct(types, kind)
     return found if KIND in types.row(kind) or found.map is None else Type(map=with_meta(found.map))

@@ -1,4 +1,7 @@
-"""Find the type of each part of an expression and the overloads of each call, with upstream's errors."""
+"""Find the type of each part of an expression and the overloads of each call.
+
+The errors are upstream's.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -97,7 +100,10 @@ class Checker:
         return None
 
     def find_global(self, name: str) -> tuple[Type, Type | None] | None:
-        """Return (type of a global name, the type that the name denotes or None), or None for an unknown name."""
+        """Return (type of a global name, the type that it denotes or None).
+
+        Return None for an unknown name.
+        """
         found = self.globals.get(name)
         if found is not None:
             return found, None

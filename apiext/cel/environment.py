@@ -131,7 +131,10 @@ class Environment:
             return Rejected("instantiation", str(wrong), checked)
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
-        """Return the range of an expression's cost, estimated with the declared sizes of the variable ``root``."""
+        """Return the range of an expression's estimated cost.
+
+        The estimate uses the declared sizes of the variable ``root``.
+        """
         with room_for(len(checked.parsed.text)):
             return estimate(checked, self.declared.get(root))
 

@@ -246,12 +246,12 @@ _JSON: dict[type, Callable[[Any], Any]] = {
 
 
 def applied(value: Constructed) -> Any:
-    """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
+    """Return an open object as the document of an apply configuration.
 
-    Ints stay ints, and doubles stay doubles. Go data without an equivalent in JSON (times, durations, bytes, lists in
-    lists, maps in lists) are Native. An empty optional becomes None. NO_SLICE stands for an empty list that the
-    expression constructed, which is null in upstream's JSON. Raise ValueError if a map has a key that is not a string,
-    or if the work exceeds the budget of the thread.
+    Upstream: ObjectVal.Value(). Ints stay ints, and doubles stay doubles. Go data without an equivalent in JSON (times,
+    durations, bytes, lists in lists, maps in lists) are Native. An empty optional becomes None. NO_SLICE stands for an
+    empty list that the expression constructed, which is null in upstream's JSON. Raise ValueError if a map has a key
+    that is not a string, or if the work exceeds the budget of the thread.
     """
     with _bounded():
         try:

@@ -60,7 +60,7 @@ def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
 
 
 class _Parser:
-    """A parser that runs the rules of the grammar in a loop, so that nesting needs no stack frames."""
+    """A parser that runs the grammar's rules in a loop, so that nesting needs no stack frames."""
 
     def __init__(self, tokens: Tokens, issues: Issues) -> None:
         self.net = network()
@@ -378,7 +378,7 @@ class _Parser:
             at += 1
 
     def allowed(self, decision: State) -> list[tuple[int, State]]:
-        """Return (index, first state) of each alternative that the precedence of the current context allows."""
+        """Return (index, first state) of each alternative that the context's precedence allows."""
         context = self.context
         assert context is not None
         if decision.kind == "star_entry":
@@ -392,10 +392,10 @@ class _Parser:
         ]
 
     def close(self, configs: list[Any], decision: State) -> list[Any]:
-        """Return the configurations that can be reached without consuming a token, at most limits.MAX_LOOKAHEAD.
+        """Return the configurations that can be reached without consuming a token.
 
-        In the loop of a left-recursive rule, alternative 0 continues the loop. Omit configurations of other
-        alternatives that alternative 0 reaches, too, except at the end of a rule.
+        Return at most limits.MAX_LOOKAHEAD of them. In the loop of a left-recursive rule, alternative 0 continues the
+        loop. Omit configurations of other alternatives that alternative 0 reaches, too, except at the end of a rule.
 
         A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
         the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls

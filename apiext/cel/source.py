@@ -62,9 +62,10 @@ class Source:
         return self.text[starts[number - 1] : end]
 
     def show(self, issue: Issue) -> str:
-        """Return one error as upstream prints it: position, text, source line, and a mark below the column.
+        """Return one error as upstream prints it.
 
-        Leave out line and mark if the line does not exist, or has more than limits.MAX_SNIPPET bytes.
+        The text has the position, the message, the source line, and a mark below the column. Leave out line and mark if
+        the line does not exist, or has more than limits.MAX_SNIPPET bytes.
         """
         head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
         line = self.line(issue.line)
@@ -90,7 +91,10 @@ class Issues:
         return bool(self.found)
 
     def at(self, offset: int, message: str) -> None:
-        """Add an error at an offset; -1 stands for the whole expression, UNKNOWN for a node without a position."""
+        """Add an error at an offset.
+
+        The offset -1 stands for the whole expression, UNKNOWN for a node without a position.
+        """
         line, column = self.source.place(offset)
         self.found.append(Issue(line, column, message))
 

@@ -160,7 +160,7 @@ def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
 
 
 class Holder:
-    """Keeps the report of a run, so that the command prints its total after all output of pytest."""
+    """Keeps the report of a run, so that the command prints its total after pytest's output."""
 
     def __init__(self) -> None:
         self.report: object = None

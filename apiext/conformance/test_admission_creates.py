@@ -1,4 +1,7 @@
-"""Names, revisions and deletion fields that clients or webhooks set: creates by POST, PUT and apply, one update."""
+"""Names, revisions and deletion fields that clients or webhooks set.
+
+The writes are creates by POST, PUT and apply, and one update.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Updates of built-in objects: fields that the server keeps, sets or rejects; compared with kube-apiserver."""
+"""Updates of built-in objects: fields that the server keeps, sets or rejects.
+
+The results are compared with kube-apiserver.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
     ],
 )
 def test_an_empty_table(api: Client, path: str, rows: list[Any] | None) -> None:
-    """In an empty Table, ``rows`` is null for kinds with the default columns, and an empty list for all other kinds."""
+    """In an empty Table, ``rows`` is null for kinds with the default columns.
+
+    For all other kinds it is an empty list.
+    """
     assert api.get(f"{path}?fieldSelector=metadata.name=nobody", {"Accept": TABLE}).expect(200)["rows"] == rows
 
 

@@ -1,4 +1,7 @@
-"""Events in v1 and in events.k8s.io/v1, their errors and Tables: a table of kube-apiserver's answers."""
+"""Events in v1 and events.k8s.io/v1, and their errors and Tables.
+
+The expected answers are a table of kube-apiserver's answers.
+"""
 
 from __future__ import annotations
 

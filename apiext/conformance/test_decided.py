@@ -1,4 +1,7 @@
-"""Decisions where Kubernetes' documents and kube-apiserver disagree (DIS rows), and other decisions about answers."""
+"""Decisions where Kubernetes' documents and kube-apiserver disagree (DIS rows).
+
+Also other decisions about answers.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,10 @@ def wide(request: pytest.FixtureRequest) -> Resource:
 
 
 def members(count: int) -> dict[str, str]:
-    """Return fields with long names. managedFields repeats the names, so it is about as large as the fields."""
+    """Return fields with long names.
+
+    managedFields repeats the names, so it is about as large as the fields.
+    """
     return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
 
 

@@ -1,4 +1,7 @@
-"""Texts that errors of patches quote: the patched object in the form of kube-apiserver, or the patch itself."""
+"""Texts that errors of patches quote.
+
+A text is the patched object in the form of kube-apiserver, or the patch itself.
+"""
 
 from __future__ import annotations
 

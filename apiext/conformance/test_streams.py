@@ -123,7 +123,10 @@ PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.pr
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("accept", PLAIN)
 def test_watches_over_http_1_0_are_not_chunked(api: Client, accept: str) -> None:
-    """RFC 9112, 6.1 and 6.3: HTTP/1.0 has no chunks, so an answer of unknown length ends with the connection."""
+    """HTTP/1.0 has no chunks, so an answer of unknown length ends with the connection.
+
+    See RFC 9112, 6.1 and 6.3.
+    """
     path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
     for name in "ab":
         made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
@@ -155,7 +158,10 @@ def test_watches_over_http_1_0_are_not_chunked(api: Client, accept: str) -> None
 @pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
 @pytest.mark.needs("/api")
 def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
-    """RFC 9112, C.2.2: the server closes the connection, unless the client requests to keep it open."""
+    """The server closes the connection, unless the client requests to keep it open.
+
+    See RFC 9112, C.2.2.
+    """
     field = (f"Connection: {connection}\r\n" if connection else "") + api.fields.decode()
     with api.dial(20) as line, line.makefile("rb") as answers:
         for path, code in (("default", 200), ("none", 404)) if kept else (("none", 404),):
@@ -374,7 +380,10 @@ def refusal(api: Client, why: str, foreign: bool) -> int:
 
 
 def wait_for_watches(api: Client, path: str) -> None:
-    """Wait until clients can watch a new kind: kube-apiserver answers 429 while it fills its cache."""
+    """Wait until clients can watch a new kind.
+
+    kube-apiserver answers 429 while it fills its cache.
+    """
 
     def is_ready() -> bool:
         with Raw(api, f"{path}?watch=true", b"\r\n") as line:

@@ -30,7 +30,10 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.fixture
 def marking(api: Client) -> None:
-    """Skip a test of bookmarks if the server's etcd (before 3.4.25) cannot report the progress of watches."""
+    """Skip a test of bookmarks if the server's etcd cannot report the progress of watches.
+
+    Versions of etcd before 3.4.25 cannot.
+    """
     asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
     if b"storage feature RequestWatchProgress is disabled" in api.request("GET", asked).raw:
         pytest.skip("the etcd of this server does not report progress")

@@ -66,16 +66,19 @@ class Dependents:
         return list(self._by_owner.get(uid, ()))
 
     def was_deleted(self, reference: Reference, namespace: str) -> bool:
-        """Report whether this server has received the deletion of the owner, even if its kind is not served now.
+        """Report whether this server has received the deletion of the owner.
 
-        The deleted owner must have the group, kind, name and uid of the reference, and this namespace or none. Only
-        owners that had dependents when they were deleted are recorded.
+        The owner's kind need not be served now. The deleted owner must have the group, kind, name and uid of the
+        reference, and this namespace or none. Only owners that had dependents when they were deleted are recorded.
         """
         known, group = self._deleted_owners.get(reference.uid), reference.api_version.rpartition("/")[0]
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 
     def holders(self, uid: str, owner: str) -> Iterator[str]:
-        """Yield the keys of the dependents that block the deletion of the owner with this uid and the key ``owner``."""
+        """Yield the keys of the dependents that block the deletion of an owner.
+
+        The owner has the uid ``uid`` and the key ``owner``.
+        """
         for key, blocking in self._by_owner.get(uid, {}).items():
             if blocking and _may_block(key, owner):
                 yield key
@@ -90,7 +93,10 @@ class Dependents:
         ]
 
     def everything(self) -> list[str]:
-        """Return the keys of all objects to reconcile: dependents, and objects in foreground or orphaning deletion."""
+        """Return the keys of all objects to reconcile.
+
+        These are dependents, and objects in foreground or orphaning deletion.
+        """
         return [
             *(key for owners in self._owners.values() for key in owners),
             *(one.key for one in self._deleting.values()),
@@ -182,9 +188,9 @@ class Dependents:
         return True
 
     def _count_holder(self, uid: str, key: str, more: int) -> None:
-        """Add ``more`` to the number of dependents that block an owner, if the dependent ``key`` may block it.
+        """Add ``more`` to an owner's count of blocking dependents, if this dependent may block it.
 
-        At zero, wake the owner.
+        ``key`` is the key of the dependent. At zero, wake the owner.
         """
         owner = self._deleting.get(uid)
         if owner is not None and _may_block(key, owner.key):

@@ -24,7 +24,7 @@ BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion 
 
 
 class Establishing:
-    """Sets Established on a definition whose names are accepted, as soon as the catalog has its resource."""
+    """Sets Established on a definition with accepted names, once the catalog has its resource."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ IsUser = Callable[[View, View], bool]
 
 
 class Row(NamedTuple):
-    """A controller: the protected resource, the finalizer, and the service account of the controller.
+    """A controller: its protected resource, its finalizer, and its service account.
 
     ``users`` has the resources whose objects may use a protected object, with the test for each. ``is_kept`` reports
     whether the state of the protected object itself shows that it is in use.
@@ -175,9 +175,10 @@ def _parsed(entry: Entry) -> dict[str, Any]:
 
 
 def _pod_uses(pod: View, claim: View) -> bool:
-    """Report whether a pod uses a claim: it names the claim, or owns it as the claim of an ephemeral volume.
+    """Report whether a pod uses a claim.
 
-    A pod that is not assigned to a node uses no claim.
+    It does if it names the claim, or owns it as the claim of an ephemeral volume. A pod that is not assigned to a node
+    uses no claim.
     """
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     if not spec.get("nodeName"):

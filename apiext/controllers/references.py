@@ -79,7 +79,7 @@ def without_finalizer(finalizer: str) -> Edit:
 
 
 def unblocked(metadata: Document) -> None:
-    """Set blockOwnerDeletion to false in all references, to break a cycle of foreground deletions."""
+    """Set blockOwnerDeletion to false in all references, to break a foreground deletion cycle."""
     metadata["ownerReferences"] = [
         {**one, "blockOwnerDeletion": False} if isinstance(one, dict) and one.get("blockOwnerDeletion") else one
         for one in metadata.get("ownerReferences") or ()

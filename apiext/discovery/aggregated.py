@@ -26,9 +26,10 @@ def content_type(encoding: str) -> str:
 
 
 def document(catalog: Catalog, *, core: bool, encoding: str = JSON) -> Tagged:
-    """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all other groups).
+    """Return the APIGroupDiscoveryList of ``/api`` or of ``/apis``.
 
-    ``encoding`` is JSON, YAML or PROTOBUF. As upstream, the ETag is always the ETag of the JSON form (DIS-107).
+    ``/api`` has the core group, ``/apis`` all other groups. ``encoding`` is JSON, YAML or PROTOBUF. As upstream, the
+    ETag is always the ETag of the JSON form (DIS-107).
     """
     listed, tag = catalog.compute_once(f"discovery.aggregated.{core}", _core if core else _others)
     return Tagged((_ENCODERS[encoding](listed),), tag)

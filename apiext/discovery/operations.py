@@ -47,7 +47,10 @@ _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
 class Action(Struct, frozen=True):
-    """A kind of operation: its verb, HTTP method, texts, parameters, status codes of responses, and kind of body."""
+    """A kind of operation.
+
+    It has its verb, HTTP method, texts, parameters, status codes of responses, and kind of body.
+    """
 
     verb: str
     method: str

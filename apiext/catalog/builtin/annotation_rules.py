@@ -67,7 +67,10 @@ def _seccomp(value: str, path: str) -> Iterator[FieldError]:
 
 
 def changed_annotation_errors(new: Mapping[str, str], old: Mapping[str, str], path: str) -> Iterator[FieldError]:
-    """Yield an error for each changed annotation of a pod that an update may neither add, change nor remove."""
+    """Yield an error for each immutable annotation of a pod that an update changes.
+
+    An update may neither add, change nor remove such an annotation.
+    """
     for name in (*old, *(name for name in new if name not in old)):
         if new.get(name) != old.get(name):
             verb = "remove or update" if name in old else "add"
@@ -78,7 +81,10 @@ def changed_annotation_errors(new: Mapping[str, str], old: Mapping[str, str], pa
 
 
 def profile_errors(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
-    """Yield an error for each seccomp or AppArmor profile of a new pod or template that differs from its annotation."""
+    """Yield an error for each seccomp or AppArmor profile that differs from its annotation.
+
+    The profiles are those of a new pod or template.
+    """
     if not any(name.startswith((_SECCOMP_POD, _SECCOMP_CONTAINER, APP_ARMOR)) for name in annotations):
         return
     whole: View = spec.get("securityContext") or {}

@@ -1,7 +1,7 @@
-"""Validation of the status of jobs, which a controller other than the job controller may write (``spec.managedBy``).
+"""Validation of the status of jobs.
 
-Most rules apply only to fields that a write changes. So a write of other fields succeeds even if the stored status
-violates these rules.
+A controller other than the job controller may write this status (``spec.managedBy``). Most rules apply only to fields
+that a write changes. So a write of other fields succeeds even if the stored status violates these rules.
 """
 
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ def _ends(write: _Write) -> Iterator[FieldError]:
 
 
 def _finished(write: _Write) -> Iterator[FieldError]:
-    """Yield the errors of a finished job that still has active or uncounted pods, or that has no startTime."""
+    """Yield the errors of a finished job that has active or uncounted pods, or no startTime."""
     status, active = write.status, write.status.get("active") or 0
     if not write.finished:
         return
@@ -170,7 +170,7 @@ def _conditions(write: _Write) -> Iterator[FieldError]:
 
 
 def _kept(write: _Write) -> Iterator[FieldError]:
-    """Yield the errors of a write that removes true conditions, decreases counts or changes times."""
+    """Yield the errors of a write that removes true conditions, lowers counts or changes times."""
     status, before = write.status, write.before
     for kind in _PERMANENT:
         if is_true(write.old, kind) and not write.has(kind):

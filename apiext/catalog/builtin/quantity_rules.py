@@ -62,7 +62,7 @@ def _is_huge(name: str) -> bool:
 
 
 def is_native(name: str) -> bool:
-    """Return whether a resource name is one of Kubernetes, such as ``cpu`` or ``kubernetes.io/x``."""
+    """Return whether a resource name is Kubernetes' own, such as ``cpu`` or ``kubernetes.io/x``."""
     return "/" not in name or _NATIVE in name
 
 

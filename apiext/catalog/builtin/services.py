@@ -1,4 +1,7 @@
-"""Defaults, preparation, validation and warnings of services; rows of go_types/types/core.yaml name these functions."""
+"""Defaults, preparation, validation and warnings of services.
+
+Rows of go_types/types/core.yaml name these functions.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -376,7 +379,10 @@ def _shown(protocol: str, port: int) -> str:
 
 
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a load balancer's source ranges: of the field, else of the annotation."""
+    """Yield the validation errors of a load balancer's source ranges.
+
+    These are the ranges of the field or, if it is empty, of the annotation.
+    """
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
     path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: errors name this field with a capital letter
     if ranges:

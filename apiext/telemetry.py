@@ -103,7 +103,10 @@ class _Expiring:
         self._missed: set[Labels] = set()
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the values of deleted resources, in steps: the caller can yield to the event loop after each step."""
+        """Drop the values of deleted resources, in steps.
+
+        The caller can yield to the event loop after each step.
+        """
         return (
             _drop_deleted(self._slots, self.labels, is_deleted)
             if self.lasting is None
@@ -167,7 +170,10 @@ class HistogramFamily(_Expiring):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Show a distribution of another family under these label values, with the buckets of this family only."""
+        """Show a distribution of another family under these label values.
+
+        It is shown with the buckets of this family only.
+        """
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
@@ -363,7 +369,10 @@ class Telemetry:
         ]
 
     def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
-        """Drop the metrics of deleted resources, in steps: the caller can yield to the event loop after each step."""
+        """Drop the metrics of deleted resources, in steps.
+
+        The caller can yield to the event loop after each step.
+        """
         for family in self.families():
             yield from family.drop_deleted(is_deleted)
 

@@ -137,7 +137,10 @@ class Operation(Struct, frozen=True):
 
 
 class PathItem(Struct, frozen=True):
-    """A path with its operations, the keys of their common parameters, and the kind of its resource ("" for none)."""
+    """A path with its operations, the keys of their common parameters, and its resource's kind.
+
+    The kind is "" for a path without a resource.
+    """
 
     path: str
     operations: tuple[Operation, ...]
@@ -333,18 +336,24 @@ def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
 
 
 def operation_id(word: str, group: str, version: str, subject: str) -> str:
-    """Return an operationId: read, stable.example.com, v1, NamespacedX → readStableExampleComV1NamespacedX."""
+    """Return an operationId, such as readStableExampleComV1NamespacedX.
+
+    This one consists of read, stable.example.com, v1 and NamespacedX.
+    """
     return "".join((word, _capital(identifier(group_words(group))), _capital(identifier(version)), _capital(subject)))
 
 
 def group_words(group: str) -> str:
-    """Return the group for tags and operationIds: "core" for the core group, else without the suffix .k8s.io."""
+    """Return the group for tags and operationIds, without the suffix .k8s.io.
+
+    It is "core" for the core group.
+    """
     return group.removesuffix(".k8s.io") if group else "core"
 
 
 @lru_cache(catalog_limits.NAMES_SEEN)
 def identifier(text: str) -> str:
-    """Drop characters that are not allowed in an identifier, and capitalize the letter after them: x-y.z → xYZ."""
+    """Drop invalid characters of an identifier; capitalize the next letter: x-y.z → xYZ."""
     found = []
     capital = False
     for position, char in enumerate(text):

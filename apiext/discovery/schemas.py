@@ -71,7 +71,10 @@ _ZERO_COUNTS = frozenset(
 
 
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
-    """Return name of the model → published schema, for the kind, the list and the subresources of a version."""
+    """Return model name → published schema for all kinds of a version.
+
+    These are the kind itself, its list and its subresources.
+    """
     found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
     if "list" in served.published.verbs:
         found[types.model_name(served, served.names.list_kind)] = list_schema(served, v2=v2)
@@ -87,9 +90,9 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the sorted names of the models to which the schemas of served versions refer, also indirectly.
+    """Return the sorted names of the models to which the schemas of served versions refer.
 
-    Leave out the models of the kinds of these versions.
+    Include models to which only other models refer. Leave out the models of the kinds of these versions.
     """
     own: set[str] = set()
     todo: set[str] = set()

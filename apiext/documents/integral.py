@@ -1,4 +1,4 @@
-"""Convert floats without a fraction to integers, as upstream does when it converts YAML to JSON."""
+"""Convert floats without a fraction to integers, as upstream's YAML to JSON conversion does."""
 
 import math
 from decimal import Decimal

@@ -121,6 +121,6 @@ def is_proxy_error(error: EtcdError) -> bool:
 
 
 def is_isolated(error: EtcdError) -> bool:
-    """Report whether an error means that the member has lost its peers, or has not joined them yet."""
+    """Report whether an error means that the member has lost its peers or not yet joined them."""
     lost = "no leader" in error.message or "request timed out" in error.message
     return from_learner(error) or (error.code == UNAVAILABLE and lost)

@@ -1,4 +1,7 @@
-"""The etcd client of the store: typed calls, guarded writes, watches that resume, and safe retries."""
+"""The etcd client of the store.
+
+It has typed calls, guarded writes, watches that resume, and safe retries.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -47,7 +50,10 @@ PROBE = b"\x00"  # a key that does not exist, so the response has only the heade
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Return the range end for all keys with the prefix; ``b"\\0"`` (all keys) for an empty prefix."""
+    """Return the range end for all keys with the prefix.
+
+    Return ``b"\\0"`` (all keys) for an empty prefix.
+    """
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes((cut[-1] + 1,)) if cut else b"\x00"
 
@@ -159,7 +165,7 @@ class Etcd:
         return self._head.answering and not self.stuck()
 
     async def _check_watch_connection(self) -> None:
-        """Replace the connection for watches if its member does not even respond to a serializable read."""
+        """Replace the watch connection if its member does not answer even a serializable read."""
         request = requests.get(self._probe_key, 0, serializable=True)
         while True:
             await asyncio.sleep(limits.PROBE_EVERY)

@@ -21,7 +21,10 @@ class RateLimitedLog:
         self._omitted = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log a warning, or only count it if the last warning was logged less than limits.LOG_EVERY seconds ago."""
+        """Log a warning, at most one in limits.LOG_EVERY seconds.
+
+        Only count the other warnings; the next logged warning has their number.
+        """
         now = asyncio.get_running_loop().time()
         if now < self._due:
             self._omitted += 1

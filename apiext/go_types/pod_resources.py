@@ -15,12 +15,18 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def requests_of(spec: View) -> Amounts:
-    """Return the requests of a pod as LimitRanger computes them: without overhead and pod-level huge pages."""
+    """Return the requests of a pod as LimitRanger computes them.
+
+    They exclude the overhead and pod-level huge pages.
+    """
     return _sum(spec, "requests", _OF_POD)
 
 
 def limits_of(spec: View) -> Amounts:
-    """Return the limits of a pod as LimitRanger computes them: without overhead and pod-level huge pages."""
+    """Return the limits of a pod as LimitRanger computes them.
+
+    They exclude the overhead and pod-level huge pages.
+    """
     return _sum(spec, "limits", _OF_POD)
 
 
@@ -45,7 +51,7 @@ def all_limits_of(spec: View) -> Amounts:
 
 
 def defaulted_resources(spec: View) -> dict[str, Any]:
-    """Return the pod-level resources, with defaults that upstream computes from the resources of containers.
+    """Return the pod-level resources, with defaults from the resources of the containers.
 
     Upstream: DefaultPodLevelResources of api/pod. A pod without pod-level resources gets none. The default request for
     CPU or memory is the sum of the containers' requests, else the pod-level limit. If all containers have a limit for a
@@ -80,10 +86,11 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 
 
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
-    """Return the sums of all containers and sidecars, or the largest init container if it needs more.
+    """Return the sums of all containers and sidecars, or the largest init container's amounts.
 
-    Sidecars are init containers with the restartPolicy Always. An init container needs also the amounts of the sidecars
-    before it. A pod-level amount replaces the sum if the name of the resource begins with one of ``of_pod``.
+    The largest init container counts if it needs more than the sum. Sidecars are init containers with the restartPolicy
+    Always. An init container needs also the amounts of the sidecars before it. A pod-level amount replaces the sum if
+    the name of the resource begins with one of ``of_pod``.
     """
     total: dict[str, str] = {}
     for container in spec.get("containers") or ():

@@ -1,4 +1,7 @@
-"""Requests and responses for filters and handlers, without sockets and types of the HTTP library."""
+"""Requests and responses for filters and handlers.
+
+They have no sockets and no types of the HTTP library.
+"""
 
 import asyncio
 import re
@@ -69,10 +72,10 @@ class Head:
 
 
 def split_target(target: str) -> tuple[str, Query]:
-    """Return the decoded path and the query of a request target, without the host of an absolute-form target.
+    """Return the decoded path and the query of a request target.
 
-    The path is empty if it has a malformed percent escape. The query is empty if it has more than
-    limits.QUERY_PARAMETERS parameters.
+    They exclude the host of an absolute-form target. The path is empty if it has a malformed percent escape. The query
+    is empty if it has more than limits.QUERY_PARAMETERS parameters.
     """
     path, _, text = target.partition("?")
     if not path.startswith("/"):

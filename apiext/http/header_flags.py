@@ -130,7 +130,10 @@ def _origins(origins: tuple[str, ...]) -> list[str]:
 
 
 def origin_matchers(origins: Sequence[str]) -> list[Callable[[str], bool]]:
-    """Return a function for each pattern of --cors-allowed-origins: it reports whether an origin matches."""
+    """Return a function for each --cors-allowed-origins pattern, to match an origin.
+
+    It reports whether the origin matches the pattern.
+    """
     if not origins:
         return []
     from apiext.schema import patterns  # imported only if such a flag is set (decision 36)

@@ -1,4 +1,7 @@
-"""Parse the received bytes of a connection into requests, with limits for large heads and unfinished heads."""
+"""Parse the received bytes of a connection into requests.
+
+Limits apply to large heads and unfinished heads.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -214,7 +217,7 @@ class Incoming(HttpProtocol):
             request.payload.feed_eof()
 
     def is_large(self, message: RawRequestMessage) -> bool:
-        """Report whether a head needs too much memory to stay in the parser until the next head arrives."""
+        """Report whether a head is too large to stay in the parser until the next head arrives."""
         fields = message.raw_headers
         if not self._large and len(fields) <= _MANY:
             return False
@@ -227,9 +230,10 @@ def _is_one_head(data: bytes) -> bool:
 
 
 def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
-    """Return the number of bytes at the end of ``data`` that belong to the head after these messages.
+    """Return the number of bytes at the end of ``data`` that belong to the next head.
 
-    The first message begins at ``at``. The number may be wrong if another message with a body follows a chunked body.
+    This head follows ``messages``. The first message begins at ``at``. The number may be wrong if another message with
+    a body follows a chunked body.
     """
     for message, payload in messages:
         if is_failure(message) or not payload.is_eof():

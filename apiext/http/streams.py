@@ -26,9 +26,10 @@ Encode = Callable[[Entry], bytes]
 
 
 class EncodedAhead:
-    """Encodes large objects of watch events in a thread, before the pump creates their frames (storage.staging.Stage).
+    """Encodes large objects of watch events in a thread, before the pump creates their frames.
 
-    ``inline`` encodes an object on the event loop. ``in_thread`` does the same in a thread, and changes no entry.
+    See storage.staging.Stage. ``inline`` encodes an object on the event loop. ``in_thread`` does the same in a thread,
+    and changes no entry.
     """
 
     __slots__ = ("_encoded", "_in_thread", "_inline")

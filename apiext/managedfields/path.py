@@ -38,12 +38,18 @@ _UNDEFINED = {"{{undefined}}": None}
 
 
 def _undefined(_: Any) -> dict[str, Any]:
-    """Return the placeholder for a value without JSON; apply configurations of policies may contain such values."""
+    """Return the placeholder for a value without JSON.
+
+    Apply configurations of policies may contain such values.
+    """
     return _UNDEFINED
 
 
 def _json(item: Any) -> str:
-    """Return JSON as upstream's library writes it: sorted keys, ``1.0`` as ``1``, escaped HTML, ``1e-07``."""
+    """Return JSON as upstream's library writes it.
+
+    It has sorted keys, ``1.0`` as ``1``, escaped HTML, and ``1e-07``.
+    """
     text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
         text = html_escaped(encode(orjson.loads(text)).decode())
@@ -105,7 +111,10 @@ def order(element: str) -> tuple[Any, ...]:
 
 
 def _value_order(item: Any) -> tuple[Any, ...]:
-    """Return the sort key of a value: numbers first, then strings, booleans, arrays, objects, and null."""
+    """Return the sort key of a value.
+
+    The order is numbers, strings, booleans, arrays, objects, null.
+    """
     if isinstance(item, bool):
         return (2, item)
     if isinstance(item, (int, float)):
@@ -120,10 +129,10 @@ def _value_order(item: Any) -> tuple[Any, ...]:
 
 
 def printed(path: Sequence[str], *, owned: bool = False) -> str:
-    """Return a path as error texts print it, such as ``.spec.list[name="a"].v``; long names are truncated.
+    """Return a path as error texts print it, such as ``.spec.list[name="a"].v``.
 
-    ``owned`` is true for a path from managedFields. Upstream decodes such paths from JSON, so all their numbers are
-    floats.
+    Long names are truncated. ``owned`` is true for a path from managedFields. Upstream decodes such paths from JSON, so
+    all their numbers are floats.
     """
     return "".join(_printed(element, owned) for element in path)
 

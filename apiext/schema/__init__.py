@@ -1,1 +1,1 @@
-"""Validate, default and prune objects by structural schemas, and validate the schemas of definitions."""
+"""Validate, default and prune objects by structural schemas; validate definitions' schemas."""

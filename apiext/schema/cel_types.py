@@ -1,6 +1,6 @@
-"""Declare the CEL types of a schema: the fields that expressions can read, and their maximal sizes.
+"""Declare the CEL types of a schema: its readable fields and their maximum sizes.
 
-See CEL-002…004 and CEL-013.
+Expressions can read these fields. See CEL-002…004 and CEL-013.
 """
 
 from collections.abc import Callable, Mapping
@@ -133,7 +133,10 @@ _READ: Mapping[str, Callable[[Types, Structural, str, bool], Declared | None]] =
 
 
 def is_shown(node: Structural) -> bool:
-    """Return whether expressions can read a node, that is, whether ``declare`` returns a type for it."""
+    """Return whether expressions can read a node.
+
+    If they can, ``declare`` returns a type for it.
+    """
     while not node.int_or_string:
         inner = node.items if node.type == "array" else node.map_values if node.type == "object" else None
         if inner is None:

@@ -62,10 +62,11 @@ class _Context(Struct, frozen=True):
 
 
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
-    """Return the violations of all nodes; the errors of a node precede the errors of the schemas inside it.
+    """Return the violations of all nodes.
 
-    Return at most one error more than fits into a response. Append the path of each node with a returned error to
-    ``broken``; the path of the error itself may be longer.
+    The errors of a node precede the errors of the schemas inside it. Return at most one error more than fits into a
+    response. Append the path of each node with a returned error to ``broken``; the path of the error itself may be
+    longer.
     """
     return list(as_many_as_shown(_errors(schema, path, options, [] if broken is None else broken)))
 
@@ -92,7 +93,7 @@ def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Ite
 
 
 def _inside(node: View, path: str, context: _Context, root: bool) -> Iterator[tuple[Any, str, _Context, bool]]:
-    """Yield (schema, path, context, whether it is the root) of each schema directly inside a node.
+    """Yield (schema, path, context, is root) of each schema directly inside a node.
 
     Omit properties that cannot cause a violation. The caller must ignore yielded values that are not schemas.
     """
@@ -252,7 +253,10 @@ def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
 
 
 def map_key_errors(node: View, path: str) -> list[FieldError]:
-    """Return the violations of SCH-010: keys must be required or have a default; keys and items are not nullable."""
+    """Return the violations of the rules for keys and items of x-kubernetes-list-type (SCH-010).
+
+    Keys must be required or have a default. Keys and items must not be nullable.
+    """
     list_type, items = node.get(_LIST_TYPE), node.get("items")
     if list_type not in ("set", "map") or not isinstance(items, Mapping):
         return []

@@ -258,7 +258,7 @@ class CachedStore:
         return col.watch(group, start, sink, bookmarks=bookmarks)
 
     async def history(self, col: Collection, start: int) -> None:
-        """Load the changes after a revision into the history of a collection, from etcd if necessary."""
+        """Load the changes after a revision into a collection's history, from etcd if necessary."""
         if self.lagging:
             await col.caught_up()
         if start < col.feed.history.floor:

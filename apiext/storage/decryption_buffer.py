@@ -99,7 +99,7 @@ class DecryptionBuffer:
         return self.held_revision - 1 if self.held_revision else self._store.revision
 
     def buffer(self, change: EarlyChange) -> None:
-        """Buffer a change and all later changes until a plug-in has decrypted the data key or has failed to do so."""
+        """Buffer this change and all later ones until a plug-in has tried to decrypt the data key."""
         self._arrivals.open = False
         self._arrivals.early.append(change)
         self.held_revision = change[1]
@@ -170,7 +170,7 @@ class DecryptionBuffer:
     # -- values whose data key no plug-in could decrypt
 
     def retry_later(self, key: str, reason: str) -> None:
-        """Start a task that retries the decryption of values whose data key no plug-in could decrypt.
+        """Start a task that retries to decrypt values whose data key no plug-in could decrypt.
 
         Do nothing if the task runs already.
         """

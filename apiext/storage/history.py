@@ -1,4 +1,7 @@
-"""The recent changes of one collection, by position and by revision, limited in number and in bytes."""
+"""The recent changes of one collection, by position and by revision.
+
+Their number and their bytes are limited.
+"""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -28,16 +31,20 @@ class Change(NamedTuple):
 
 
 class _Histories:
-    """The histories that may have changes to drop, the least recently changed first, and the bytes of all."""
+    """The histories that may have changes to drop, and the bytes of all.
+
+    The least recently changed history is the first.
+    """
 
     def __init__(self) -> None:
         self._histories: OrderedDict[History, None] = OrderedDict()
         self.bytes = 0
 
     def trim_others(self, history: "History") -> None:
-        """Drop changes of other histories until the total is within the limit, or no other history remains.
+        """Drop changes of other histories until the total size is within the limit.
 
-        Begin with the least recently changed. A pinned history keeps its changes until ``unpin``.
+        Stop if no other history remains. Begin with the least recently changed. A pinned history keeps its changes
+        until ``unpin``.
         """
         self._histories[history] = None
         self._histories.move_to_end(history)
@@ -102,7 +109,10 @@ class History:
         self._pinned = True
 
     def unpin(self) -> None:
-        """Allow ``append`` to drop changes again, and to drop all but the last if other histories need the memory."""
+        """Allow ``append`` to drop changes again.
+
+        All changes but the last may also be dropped if other histories need the memory.
+        """
         self._pinned = False
         HISTORIES.trim_others(self)
 
@@ -208,7 +218,10 @@ class History:
             self._drop_dead()
 
     def _drop(self, stop: int) -> None:
-        """Drop the changes before a position, and the cached JSON of the replaced and deleted objects in them."""
+        """Drop the changes before a position.
+
+        Also evict the cached JSON of the replaced and deleted objects in them.
+        """
         changes, base = self._changes, self._base
         for at in range(self.first - base, stop - base):
             dropped, changes[at] = changes[at], None

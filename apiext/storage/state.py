@@ -1,4 +1,4 @@
-"""The cached objects of one resource at a revision, and its stored values that cannot be read."""
+"""The cached objects of one resource at a revision, and its unreadable stored values."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -87,9 +87,9 @@ class CachedState:
         return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 
     def page(self, namespace: str | None, start: str, limit: int) -> Slice:
-        """Return at most ``limit`` objects (0: all), beginning at the key ``start`` of a continue token (RV-005).
+        """Return at most ``limit`` objects, from the key ``start`` of a continue token (RV-005).
 
-        Raises Malformed if an object of the page cannot be read.
+        A ``limit`` of 0 means all objects. Raises Malformed if an object of the page cannot be read.
         """
         pieces, remaining, following = self._cut(namespace, start, limit)
         found: list[Entry] = []
@@ -232,12 +232,18 @@ class CachedState:
         self.count_unreadable()
 
     def last_states(self) -> dict[str, Entry]:
-        """Return key → object for all objects; for an object that cannot be read, its last readable state."""
+        """Return key → object for all objects.
+
+        For an object that cannot be read, the value is its last readable state.
+        """
         last = {key: it.last for key, it in self.broken.items() if it.last is not None}
         return dict(chain(self.snapshot.items(), last.items()))
 
     def tick(self) -> None:
-        """Drop unused indexes, and evict the cached bytes of unused lists; called every BOOKMARK_EVERY seconds."""
+        """Drop unused indexes, and evict the cached bytes of unused lists.
+
+        The caller calls this function every BOOKMARK_EVERY seconds.
+        """
         self.indexes.tick()
         self._listed -= 1
         if self._listed == 0:

@@ -1,4 +1,4 @@
-"""Types of the store: entries with their cached views, guards, and the errors of reads and writes.
+"""Types of the store: entries with cached views, guards, and errors of reads and writes.
 
 A view is the JSON of an object as clients of one version get it. Joined views (joined_views.py) are the views of
 several listed objects in one byte string. A guard is a key which a write requires to be unchanged. Keys are etcd keys
@@ -33,7 +33,7 @@ _LARGE = 16 * 1024  # bytes of a stored object; the view of a larger object is c
 
 
 class Entry(Struct, eq=False, gc=False):
-    """One object at one revision: its stored bytes, and values that are derived from them on first use.
+    """One object at one revision: its stored bytes, and values derived from them on first use.
 
     After a list, most entries have no bytes of their own, but refer to the joined views of the list. Such an entry cuts
     its stored bytes out of the joined views when a caller reads them.
@@ -184,17 +184,20 @@ def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Seq
 
 
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
-    """Report whether a view is the stored bytes plus a resourceVersion, by its size and its first bytes.
+    """Report whether a view is the stored bytes plus a resourceVersion.
 
-    The stored bytes may end in a newline that the view lacks. A view of another version may have the same size, but
-    begins with another apiVersion.
+    Compare its size and its first bytes. The stored bytes may end in a newline that the view lacks. A view of another
+    version may have the same size, but begins with another apiVersion.
     """
     more = len(view) - len(raw) - _FIELD_SIZE - len(str(revision))
     return more in (0, -1) and view.startswith(raw[:_COMPARED])
 
 
 class ViewSource(Protocol):
-    """An object in one version, without its revision, such as apiext.catalog.converted.Converted."""
+    """An object in one version, without its revision.
+
+    An example is apiext.catalog.converted.Converted.
+    """
 
     def at(self, revision: int) -> bytes:
         """Return the object's JSON with a resourceVersion."""
@@ -257,11 +260,11 @@ class ViewedEntry(Entry, gc=True, kw_only=True):
 
 
 class ConvertedEntries:
-    """Cache of converted entries for watches with selectors, so that an entry is converted once for all watches.
+    """Cache of converted entries for watches with selectors.
 
-    The views have at most limits.CONVERTED_CACHE_BYTES in total, but one view is cached even if it is larger. The least
-    recently used view is evicted first. The cache is cleared limits.CONVERTED_CACHE_SECONDS seconds after its first
-    entry.
+    An entry is converted once for all watches. The views have at most limits.CONVERTED_CACHE_BYTES in total, but one
+    view is cached even if it is larger. The least recently used view is evicted first. The cache is cleared
+    limits.CONVERTED_CACHE_SECONDS seconds after its first entry.
     """
 
     __slots__ = ("_bytes", "_entries")
@@ -340,7 +343,10 @@ def _labels_of(raw: bytes) -> dict[str, str]:
 
 
 class Guard(NamedTuple):
-    """A key that must still have this mod_revision when a write commits, such as the guard key of a definition."""
+    """A key that must still have this mod_revision when a write commits.
+
+    An example is the guard key of a definition.
+    """
 
     key: str
     revision: int

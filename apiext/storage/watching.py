@@ -1,4 +1,4 @@
-"""Types of watches: the group of a watch, the sink of its output, and the event of a change for a group."""
+"""Types of watches: the group, the sink of output, and the event of a change for a group."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol

@@ -1,6 +1,7 @@
-"""Writes, checks and removals of files of the server, safe against other users of the machine.
+"""Safe writes, checks and removals of files of the server.
 
-Another user must not be able to exchange a file of the server. Trusted users are the user of this process and root.
+They are safe against other users of the machine. Another user must not be able to exchange a file of the server.
+Trusted users are the user of this process and root.
 """
 
 import errno
@@ -77,11 +78,11 @@ def remove(path: Path) -> None:
 
 
 def check_private(root: Path, names: Iterable[str]) -> None:
-    """Raise PermissionError if another user owns or may write to a directory or one of the files ``names`` in it.
+    """Raise PermissionError if another user owns or may write to a directory or its files.
 
-    If the directory is a mounted volume, its owner is trusted, and all users may have write access to the directory
-    itself, as is usual for volumes of containers. A group of this process may have write access, as with volumes of a
-    pod. All users may also have write access to a sticky directory.
+    ``names`` are the checked files in the directory. If the directory is a mounted volume, its owner is trusted, and
+    all users may have write access to the directory itself, as is usual for volumes of containers. A group of this
+    process may have write access, as with volumes of a pod. All users may also have write access to a sticky directory.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []

@@ -21,7 +21,10 @@ def _escape(code: int) -> str:
 
 
 def time_quote(text: str) -> str:
-    """Quote a text as Go's time package does in errors: with hex escapes for bytes below 0x20 and above 0x7f."""
+    """Quote a text as Go's time package does in errors.
+
+    Bytes below 0x20 and above 0x7f become hex escapes.
+    """
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_time_character, text)) + '"'
@@ -36,7 +39,7 @@ def _time_character(char: str) -> str:
 
 
 def html_escaped(text: str) -> str:
-    """Return a JSON text with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped, as Go's encoder does."""
+    """Escape ``<``, ``>``, ``&``, U+2028 and U+2029 in a JSON text, as Go's encoder does."""
     return text.translate(_HTML)
 
 

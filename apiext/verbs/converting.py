@@ -140,7 +140,7 @@ def explained(doing: str = "") -> Iterator[None]:
 
 
 def enable(verbs: Verbs, call: Call) -> None:
-    """Set ``call.convert``, so that the steps of a write can convert objects (see verbs.threads)."""
+    """Set ``call.convert``, so that write steps can convert objects (see verbs.threads)."""
     if verbs.converter is not None and not call.resource.builtin:
         call.convert = partial(_answer, verbs)  # takes the call as an argument, to avoid a reference cycle
 
@@ -225,7 +225,10 @@ class Stage:
         return _SHOWN.keep(entry, view, text) if self._by_labels else entry
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Convert entries and pass them to ``then`` in order; after an error, pass the ERROR frame instead."""
+        """Convert entries and pass them to ``then`` in order.
+
+        After an error, pass the ERROR frame instead.
+        """
         assert self._verbs.converter is not None
 
         def deliver(found: Sequence[Entry] | Exception) -> None:
@@ -255,9 +258,9 @@ def stage(
 def route(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> ConvertedRoute | None:
-    """Return the condition by which changes are routed to a watch after their conversion (storage/converted_routes.py).
+    """Return the condition by which changes are routed to a watch after their conversion.
 
-    Return None if changes are routed by their stored objects.
+    See storage/converted_routes.py. Return None if changes are routed by their stored objects.
     """
     term = selection.route
     if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
@@ -268,7 +271,10 @@ def route(
 async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
-    """Return the entries that are selected in the call's version, at most ``limit`` + 1; 0 means no limit."""
+    """Return the entries that are selected in the call's version.
+
+    Return at most ``limit`` + 1 entries; a ``limit`` of 0 means no limit.
+    """
     terms, found, candidates = by_name(selection), list[Entry](), entries
     if terms:
         candidates = await select_entries(entries, lambda entry: all(term.matches(entry) for term in terms))

@@ -97,10 +97,11 @@ async def decide_at(verbs: Verbs, call: Call, document: Document, options: Write
 
 
 async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
-    """Run the mutating half of a create: mutating plug-ins, system metadata, ``Endpoint.prepare``.
+    """Run the mutating half of a create.
 
-    ``place`` is the name in the URL of an apply or a PUT, empty for a POST. For an apply or a PUT, the system metadata
-    that the client sent is deleted after admission (upstream: Store.Update). For a POST it was deleted before.
+    These are the mutating plug-ins, the system metadata and ``Endpoint.prepare``. ``place`` is the name in the URL of
+    an apply or a PUT, empty for a POST. For an apply or a PUT, the system metadata that the client sent is deleted
+    after admission (upstream: Store.Update). For a POST it was deleted before.
     """
     owned = document
     document = await verbs.admission.mutate(attributes, document)

@@ -33,7 +33,10 @@ _INVALID_AFTER_ADMISSION = (
 
 
 class _Versions:
-    """The versions of a resource for one endpoint; implements apiext.managedfields.updater.Versions."""
+    """The versions of a resource for one endpoint.
+
+    This class implements apiext.managedfields.updater.Versions.
+    """
 
     def __init__(
         self,
@@ -92,7 +95,10 @@ class _Versions:
 
 
 class _OneVersion:
-    """The single version of an endpoint with its own kind, such as /scale; implements Versions of managedfields."""
+    """The single version of an endpoint with its own kind, such as /scale.
+
+    This class implements Versions of managedfields.
+    """
 
     def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
         self._api_version = api_version
@@ -118,10 +124,11 @@ def writer(
     now: str,
     conversions: dict[tuple[bytes, str], Document] | None = None,
 ) -> Writer:
-    """Return the Writer that records a write to an endpoint in managedFields under the name of a manager.
+    """Return the Writer that records a write to an endpoint in managedFields.
 
-    ``endpoint`` is empty for the object itself. ``now`` is the time of the write (RFC 3339). ``conversions`` are the
-    cached results of the conversion webhook. The Writer raises Needed if a result is missing.
+    ``name`` is the name of the manager. ``endpoint`` is empty for the object itself. ``now`` is the time of the write
+    (RFC 3339). ``conversions`` are the cached results of the conversion webhook. The Writer raises Needed if a result
+    is missing.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
@@ -142,7 +149,10 @@ def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
 
 
 def _printable(agent: str) -> str:
-    """Return the name of a manager from a User-Agent: its printable characters, at most 128 bytes (SSA-005)."""
+    """Return the name of a manager from a User-Agent (SSA-005).
+
+    The name has its printable characters, at most 128 bytes.
+    """
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
     text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")
@@ -272,7 +282,7 @@ def _alike(served: ServedVersion, new: View, old: View) -> bool:
 
 
 def removed_by_apply(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
-    """Return the paths that an apply has removed from its manager's set and that no other manager owns."""
+    """Return the paths that an apply removed from its manager's set and no other manager owns."""
     name = options.field_manager or _printable(call.manager)
     applier = entries.manager_of(name, entries.APPLY, "", call.endpoint.name)
     before, after = (entries.readable(one["metadata"].get("managedFields")) for one in (old, new))
@@ -410,7 +420,10 @@ class Application:
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
-    """Return the 409 of an apply, with a cause for each field and owner that fits into a response (SSA-008)."""
+    """Return the 409 of an apply, with causes for the conflicting fields (SSA-008).
+
+    There is one cause for each field and owner that fits into a response.
+    """
     errors = (FieldError(_CONFLICT, printed_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
     found, complete = first_shown(errors)
     causes = [
@@ -428,7 +441,10 @@ _NOT_SHOWN = "too many conflicts: the rest is not shown"
 
 
 def _message(found: list[FieldError], count: int) -> str:
-    """Return the text of ``count`` conflicts, of which ``found`` are shown: fields with their owners."""
+    """Return the text of ``count`` conflicts.
+
+    It shows the fields ``found`` with their owners.
+    """
     if count == 1:
         return f"Apply failed with 1 conflict: conflict with {found[0].body}: {found[0].field}"
     by_owner: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Queue concurrent writes of one object, so that they run one after another after a conflict."""
+"""Queue concurrent writes of one object, so that they run in turn after a conflict."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Key = tuple[GroupResource, str, str]
 
 
 class Queue:
-    """The writer of one object that has the turn, ``holder``, and the waiting writers in their order."""
+    """The writers of one object: ``holder``, which has the turn, and ``waiting``, in order."""
 
     __slots__ = ("holder", "waiting")
 

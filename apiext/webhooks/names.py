@@ -1,7 +1,7 @@
-"""DNS lookups in a separate thread pool; concurrent calls for the same name share one lookup.
+"""DNS lookups in a separate thread pool.
 
-The event loop's default pool has few threads, and the lookup of an unknown name blocks a thread for many seconds. Other
-webhooks, and reconnects to etcd, must not wait for that lookup.
+Concurrent calls for the same name share one lookup. The event loop's default pool has few threads, and the lookup of an
+unknown name blocks a thread for many seconds. Other webhooks, and reconnects to etcd, must not wait for that lookup.
 """
 
 import asyncio

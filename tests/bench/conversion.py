@@ -1,4 +1,7 @@
-"""Measure reads of converted objects: versions with equal schemas, and a conversion webhook in another process."""
+"""Measure reads of converted objects.
+
+The cases are versions with equal schemas, and a conversion webhook in another process.
+"""
 
 from __future__ import annotations
 

@@ -143,9 +143,9 @@ class Rig:
         return f"{base}/{name}" if name else base
 
     def cpu(self) -> float:
-        """Return the CPU seconds (user and system) of the server process. Also append the current pace to ``paces``.
+        """Return the CPU seconds (user and system) of the server process.
 
-        So each measurement has the pace directly before and after it.
+        Also append the current pace to ``paces``. So each measurement has the pace directly before and after it.
         """
         used = cpu_of(self.server.pid)
         self.paces.append(pace())
@@ -156,7 +156,10 @@ class Rig:
         return rss_of(self.server.pid)
 
     def define(self) -> None:
-        """Establish the measured definition, and set ``rules`` if the server evaluates its CEL rules."""
+        """Establish the measured definition.
+
+        Set ``rules`` to true if the server evaluates its CEL rules.
+        """
         establish(self.api, definition())
         breaking = thing("breaking").replace(b'"n01":2', b'"n01":0')
         self.rules = self.api.post(self.path(), breaking, dryRun="All").status == 422
@@ -177,9 +180,10 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(*more: str, root: Path = ROOT, bytecode: Path | None = None) -> Iterator[Rig]:
-    """Run a server of a source tree on plain http with a new etcd, with default flags and these flags.
+    """Run a server of a source tree on plain http with a new etcd.
 
-    ``bytecode`` is a directory that several servers of a tree share, so that only the first compiles the tree.
+    The server has default flags and the flags ``more``. ``bytecode`` is a directory that several servers of a tree
+    share, so that only the first compiles the tree.
     """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))

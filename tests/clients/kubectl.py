@@ -17,7 +17,10 @@ MODULE = Path(__file__).with_name("go_kubectl")
 
 
 def found() -> dict[str, str]:
-    """Return version → path of the kubectls in $KUBECTL_PATHS, on PATH, beside that of the Cloud SDK, and of Debian."""
+    """Return version → path of the installed kubectls.
+
+    They are the kubectls in $KUBECTL_PATHS, on PATH, beside that of the Cloud SDK, and of Debian.
+    """
     paths = [path for path in os.environ.get("KUBECTL_PATHS", "").split(os.pathsep) if path]
     if on_path := shutil.which("kubectl"):
         real = Path(on_path).resolve()
@@ -32,8 +35,10 @@ def found() -> dict[str, str]:
 
 
 def of_modules() -> str:
-    """Return the version of kubectl in go_kubectl/go.mod, which is newer than any package; empty if Go is not
-    installed."""
+    """Return the version of kubectl in go_kubectl/go.mod, which is newer than any package.
+
+    Return an empty string if Go is not installed.
+    """
     if shutil.which("go") is None:
         return ""
     named = re.search(r"k8s\.io/kubectl v0\.(\S+)", MODULE.joinpath("go.mod").read_text(encoding="utf-8"))
@@ -42,8 +47,10 @@ def of_modules() -> str:
 
 
 def built(version: str) -> str:
-    """Build the kubectl of ``of_modules`` if necessary; return its path. Skip the test with the reason if this
-    fails."""
+    """Build the kubectl of ``of_modules`` if necessary; return its path.
+
+    Skip the test with the reason if this fails.
+    """
     place, minor = "k8s.io/component-base/version", version.split(".")[1]
     values = {"gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor}
     linked = " ".join(f"-X {place}.{key}={it}" for key, it in values.items())
@@ -58,7 +65,10 @@ def _version(path: str) -> str:
 
 @dataclass
 class Kubectl:
-    """A kubectl with the kubeconfig of a server. Each has its own home directory, so that they share no cache."""
+    """A kubectl with the kubeconfig of a server.
+
+    Each has its own home directory, so that they share no cache.
+    """
 
     path: str
     version: tuple[int, ...]

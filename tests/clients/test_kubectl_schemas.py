@@ -1,4 +1,7 @@
-"""The examples of schemas in the Kubernetes documentation, applied with one kubectl as a new user would."""
+"""The examples of schemas in the Kubernetes documentation, applied with one kubectl.
+
+The test applies them as a new user would.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files and tests of docs/tutorial.md and of the recipe for pytest, extracted from these pages."""
+"""The files and tests of docs/tutorial.md and of the recipe for pytest.
+
+They are extracted from these pages.
+"""
 
 from __future__ import annotations
 

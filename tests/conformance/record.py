@@ -22,7 +22,7 @@ from apiext.conformance.replay.recorded import REFERENCE, Scenario, load
 
 
 async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[str, Any] | None]]:
-    """Play the scenarios against a server; return id of the scenario → the response to each step."""
+    """Play the scenarios against a server; return scenario id → the response to each step."""
     found: dict[str, list[dict[str, Any] | None]] = {}
     turns = asyncio.Semaphore(SIDE_BY_SIDE)
     async with session() as http, asyncio.TaskGroup() as tasks:
@@ -37,7 +37,10 @@ async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[st
 
 
 def rewrite(path: Path, found: dict[str, list[dict[str, Any] | None]], reference: str) -> int:
-    """Write new responses into a file of recordings if any differ; return the number of changed responses."""
+    """Write new responses into a file of recordings if any differ.
+
+    Return the number of changed responses.
+    """
     document = json.loads(path.read_text(encoding="utf-8"))
     changed = 0
     for recorded in document["scenarios"]:

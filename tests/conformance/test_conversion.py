@@ -1,4 +1,7 @@
-"""Objects in all versions of a definition that a webhook converts, as in the Kubernetes documentation."""
+"""Objects in all versions of a definition that a webhook converts.
+
+The example is that of the Kubernetes documentation.
+"""
 
 from __future__ import annotations
 

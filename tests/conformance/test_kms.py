@@ -1,6 +1,7 @@
-"""Values that are encrypted with keys of a KMS plug-in: in kube-apiserver's format, readable by several servers.
+"""Values that are encrypted with keys of a KMS plug-in.
 
-Tests that take seconds (a stopped or slow plug-in, changed keys) have the mark ``long``.
+They have kube-apiserver's format, and several servers can read them. Tests that take seconds (a stopped or slow
+plug-in, changed keys) have the mark ``long``.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def fields(**properties: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def check_load(server: Server) -> Iterator[None]:
-    """Check the CPU and memory that the test needs, and that the server answers /readyz during it."""
+    """Check the CPU and memory that the test needs.
+
+    Also check that the server answers /readyz during the test.
+    """
     with strained(server):
         yield
 
@@ -110,8 +113,10 @@ VALUES = {"type": "object", "maxProperties": 5, "additionalProperties": {**TEXT,
 def test_cost_estimate_reproduces_shared_paths_of_upstream(
     api: Client, schema: dict[str, Any], rule: str, times: int, factor: str
 ) -> None:
-    """Upstream appends to a shared slice, so that later appends change the path by which it looks up the size of a
-    part."""
+    """Upstream appends to a shared slice, so that later appends change the path of a part.
+
+    Upstream looks up the size of the part by this path.
+    """
     items = {**schema, "x-kubernetes-validations": [{"rule": rule}]}
     many = fields(x={"type": "array", "maxItems": times, "items": items})
     answer = api.post(DEFINITIONS, definition(fresh_group(), schema=schema_with_rules(many, "true"))).expect(422)
@@ -246,7 +251,10 @@ def test_rules_of_items_fail_after_the_array_type_was_changed(api: Client) -> No
 
 @pytest.fixture(scope="module")
 def pairs(request: pytest.FixtureRequest) -> Resource:
-    """A custom resource with a rule that is expensive for a small object, but within the estimate."""
+    """A custom resource with a rule that is expensive for a small object.
+
+    The rule is within the estimate.
+    """
     bounded = {**NUMBERS, "maxItems": 900}
     client = Client(request.getfixturevalue("server").url)
     return serve(client, schema=schema_with_rules(fields(l=bounded), "self.l.all(a, self.l.all(b, a + b >= 0))"))

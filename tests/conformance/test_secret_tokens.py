@@ -1,5 +1,7 @@
-"""Token secrets of service accounts: the server adds the token, records uses, and deletes the secret with the
-account."""
+"""Token secrets of service accounts.
+
+The server adds the token, records uses, and deletes the secret with the account.
+"""
 
 from __future__ import annotations
 

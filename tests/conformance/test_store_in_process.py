@@ -55,7 +55,10 @@ def test_sqlite_keeps_acknowledged_writes_after_a_kill(tmp_path: Path) -> None:
 
 
 def copy_stored_object(store: Path, prefix: str, name: str, count: int) -> None:
-    """Copy a stored object ``count`` times, with new names, in the store's file of a stopped server."""
+    """Copy a stored object ``count`` times, with new names.
+
+    Write the copies into the store's file of a stopped server.
+    """
     with contextlib.closing(sqlite3.connect(store)) as db, db:
         ((key, value),) = db.execute("SELECT key, value FROM kv WHERE key = ?", (f"{prefix}/{name}".encode(),))
         (last,) = db.execute("SELECT max(id) FROM kv").fetchone()
@@ -67,7 +70,10 @@ def copy_stored_object(store: Path, prefix: str, name: str, count: int) -> None:
 
 
 def test_readiness_waits_until_objects_are_read(tmp_path: Path) -> None:
-    """Otherwise the first lists of many objects would be a 429. kube-apiserver also waits, for its built-in kinds."""
+    """Without this wait, the first lists of many objects would be a 429.
+
+    kube-apiserver also waits, for its built-in kinds.
+    """
     with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
         widgets.create("original")

@@ -328,7 +328,10 @@ def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 @pytest.fixture
 def without_other_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run pytest as in a user's project: only with the plug-in apiext.testing, installed or from the sources."""
+    """Run pytest as in a user's project: only with the plug-in apiext.testing.
+
+    The plug-in is installed or comes from the sources.
+    """
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
 

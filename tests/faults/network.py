@@ -1,4 +1,4 @@
-"""Create network namespaces, one for each simulated machine of a test, with links that can fail.
+"""Create network namespaces, one for each simulated machine, with links that can fail.
 
 The namespaces have no names, so that nothing remains after a test is killed. Packets can only go between them.
 """
@@ -81,7 +81,10 @@ def _address(number: int) -> str:
 
 
 def _machine(number: int) -> tuple[int, int]:
-    """Create a namespace with a TUN device; return descriptors of both. The calling thread stays in the namespace."""
+    """Create a namespace with a TUN device; return descriptors of both.
+
+    The calling thread stays in the namespace.
+    """
     _check(_libc.unshare(_NEW_NET), "a network namespace")
     device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(device, _SET_DEVICE, struct.pack("16sH22x", DEVICE.encode(), _TUN_BARE))

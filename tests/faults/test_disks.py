@@ -1,4 +1,7 @@
-"""Slow and full disks of etcd and of the server: the server keeps running, and no acknowledged write is lost."""
+"""Slow and full disks of etcd and of the server.
+
+The server keeps running, and no acknowledged write is lost.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def record_creates(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
-    """Create objects one after the other, and append (status, message) of each response to ``answers``."""
+    """Create objects one by one, and append (status, message) of each response to ``answers``."""
     while not over.is_set():
         answer = api.request("POST", probes.path(), probes.make(f"p{len(answers)}"), timeout=60)
         answers.append((answer.status, "" if answer.status == 201 else answer.json["message"]))
@@ -117,8 +120,9 @@ def record_creates(api: Client, probes: Resource, answers: list[tuple[int, str]]
 def test_slow_etcd_disk_loses_no_acknowledged_write(
     tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]
 ) -> None:
-    """A phase is (seconds of each fsync, seconds of the phase); 0 seconds: it lasts until a write has an unknown
-    outcome.
+    """A phase is (seconds of each fsync, seconds of the phase).
+
+    A phase of 0 seconds lasts until a write has an unknown outcome.
     """
     with (
         running_etcd(tmp_path / "etcd") as etcd,
@@ -153,8 +157,10 @@ def test_slow_etcd_disk_loses_no_acknowledged_write(
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
 def test_hanging_store_disk_leaves_outcome_of_writes_unknown(tmp_path: Path, seconds: Path) -> None:
-    """Writes wait for a slow disk. On a hanging disk their outcome is unknown, reads continue, and the server is not
-    ready."""
+    """Writes wait for a slow disk; on a hanging disk their outcome is unknown.
+
+    On a hanging disk, reads continue, and the server is not ready.
+    """
     command = [sys.executable, slow_disk.__file__, str(seconds), *SERVE]
     with running_server([*OWN, "--store=sqlite"], tmp_path / "server", command=command) as server:
         api = Client(server.url)
@@ -242,7 +248,10 @@ def test_server_with_a_full_disk_accepts_writes_to_etcd(disk: Disk, own_etcd: Et
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
 def test_full_store_disk_loses_no_acknowledged_write(disk: Disk, tmp_path: Path) -> None:
-    """No acknowledged write is lost, deletions succeed, and the server accepts writes again once there is space."""
+    """No acknowledged write is lost, and deletions succeed.
+
+    The server accepts writes again once there is space.
+    """
     flags, command = [*OWN, "--store=sqlite"], [*disk.inside, *SERVE]
     with running_server(flags, disk.path / "server", command=command) as server:
         assert server.process is not None

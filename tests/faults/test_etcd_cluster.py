@@ -1,4 +1,7 @@
-"""Three members of etcd under load: a follower, the leader or all members are killed or paused."""
+"""Three members of etcd under load.
+
+A follower, the leader or all members are killed or paused.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def test_loss_of_etcd_members_loses_no_acknowledged_write(tmp_path: Path) -> Non
 
 
 def _inject_member_faults(members: list[Member], api: Client, widgets: Resource) -> None:
-    """Kill or pause members, one at a time and finally all; check each time that writes soon succeed."""
+    """Kill or pause members, one at a time and finally all.
+
+    Check each time that writes soon succeed.
+    """
     first = leader(members)
     follower = next(member for member in members if member is not first)
     for victim, seconds in ((follower, 1.0), (first, ELECTION + 4.0)):

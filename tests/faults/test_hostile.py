@@ -1,4 +1,7 @@
-"""A hostile client: the cost to other clients of one request of an allowed size, or of one connection."""
+"""A hostile client: the cost to other clients of one request or one connection.
+
+The request has an allowed size.
+"""
 
 from __future__ import annotations
 

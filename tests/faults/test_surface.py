@@ -1,4 +1,7 @@
-"""The growth of costs with unrelated objects and clients: no dimension exceeds the exponent of its row."""
+"""The growth of costs with unrelated objects and clients.
+
+No dimension exceeds the exponent of its row.
+"""
 
 from __future__ import annotations
 

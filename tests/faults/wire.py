@@ -1,8 +1,8 @@
-"""Move packets between network namespaces, with delay, loss and limited rate for each direction.
+"""Move packets between network namespaces, with delay, loss and limited rate.
 
-It runs as a process: `python -m tests.faults.wire SEED FD…` reads packets from the TUN device of each namespace and
-writes them to the device of their destination. It does not need netem, which not every kernel has. Its stdin accepts
-lines of JSON, `[from, to, {"delay": …}]`; it answers each with a line.
+These are set for each direction. It runs as a process: `python -m tests.faults.wire SEED FD…` reads packets from the
+TUN device of each namespace and writes them to the device of their destination. It does not need netem, which not every
+kernel has. Its stdin accepts lines of JSON, `[from, to, {"delay": …}]`; it answers each with a line.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ QUEUED = 200  # maximum number of waiting packets of a slow link; further packet
 
 @dataclass
 class Link:
-    """One direction of a link: ``delay`` and ``jitter`` in seconds, ``loss`` as a share, ``rate`` in bytes per
-    second."""
+    """One direction of a link: its delay, jitter, loss and rate.
+
+    ``delay`` and ``jitter`` are in seconds, ``loss`` is a share, ``rate`` is in bytes per second.
+    """
 
     delay: float = 0.0
     jitter: float = 0.0

@@ -79,7 +79,10 @@ class Victim:
             stop(self.server.process)
 
     def restart(self) -> None:
-        """Restart the server with the same store. Check that it was not killed before, and that it answers."""
+        """Restart the server with the same store.
+
+        Check that it was not killed before, and that it answers.
+        """
         self.check()
         self.stop()
         self.start()
@@ -102,9 +105,10 @@ class Victim:
 
     @contextlib.contextmanager
     def attacked(self, stall: float = STALL) -> Iterator[Bystander]:
-        """Send GETs from another client during an attack; then check that they were answered and that the server runs.
+        """Send GETs from another client during an attack.
 
-        During a GET the server may use at most ``stall`` CPU seconds.
+        Then check that they were answered and that the server runs. During a GET the server may use at most ``stall``
+        CPU seconds.
         """
         bystander = Bystander(self)
         bystander.start()
@@ -171,7 +175,10 @@ class Bystander:
 def running_victim(
     directory: Path, flags: Sequence[str] = PLAIN, *, command: Sequence[str] = SERVE, token: str = ""
 ) -> Iterator[Victim]:
-    """Run a server in MEMORY MiB with a new etcd; ``token`` is the token of the bystander, if it needs one."""
+    """Run a server in MEMORY MiB with a new etcd.
+
+    ``token`` is the token of the bystander, if it needs one.
+    """
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     with memory_group(MEMORY) as group, running_etcd(directory / "etcd") as etcd:
         victim = Victim(etcd, directory / "server", flags, group, command, headers)
@@ -189,7 +196,10 @@ def at_once(count: int, send: Callable[[int], Found]) -> list[Found]:
 
 
 def refusal(answer: Answer) -> int:
-    """Return the code of a precise refusal. Check that it is a Status of 4xx with a reason and a message."""
+    """Return the code of a precise refusal.
+
+    Check that it is a Status of 4xx with a reason and a message.
+    """
     assert 400 <= answer.status < 500, f"{answer.status}: {answer.raw[:500]!r}"
     told = json.loads(answer.raw) if answer.raw[:1] == b"{" else yaml.safe_load(answer.raw)
     assert (told["kind"], told["status"], told["code"]) == ("Status", "Failure", answer.status)

@@ -62,8 +62,10 @@ def _name(subject: Subject) -> x509.Name:
 
 
 def dialling(certificate: Path | None = None) -> ssl.SSLContext:
-    """Return the TLS context of a client that accepts any server certificate, and sends a client certificate if one is
-    given."""
+    """Return the TLS context of a client that accepts any server certificate.
+
+    The client sends a client certificate if one is given.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

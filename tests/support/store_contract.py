@@ -367,7 +367,7 @@ class StoreContract:
     async def test_watch_delivers_foreign_writes_for_every_key_layout(
         self, world: World, resource: GroupResource, namespace: str
     ) -> None:
-        """Keys have different parts before the name: with or without a group, and with or without a namespace."""
+        """Keys have different parts before the name: with or without group and namespace."""
         store = world.store
         col = store.add(resource, bool(namespace))
         await col.wait_ready()

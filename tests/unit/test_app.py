@@ -14,7 +14,10 @@ from apiext.system.worker_progress import WorkerProgress
 
 
 async def stop_before_etcd_answers(config: Config) -> None:
-    """Start a server with an etcd that accepts connections but never answers; stop it as a signal does."""
+    """Start a server with an etcd that accepts connections but never answers.
+
+    Stop the server as a signal does.
+    """
     application = Application(config, lambda line: None, lambda *ready: None)
     asyncio.get_running_loop().call_later(0.3, application._on_signal)
     await application.serve()

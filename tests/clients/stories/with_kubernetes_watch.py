@@ -1,4 +1,7 @@
-"""A loop with the official client: it lists, watches, resumes after a closed connection, and prints the events."""
+"""A loop with the official client.
+
+It lists, watches, resumes after a closed connection, and prints the events.
+"""
 
 from __future__ import annotations
 

@@ -131,7 +131,10 @@ async def test_matching_many_bindings_yields_to_the_event_loop(
 
 
 async def test_policy_for_another_resource_does_not_apply(configured: Configured) -> None:
-    """The chain does not even read the namespace; upstream reads it only before it evaluates a policy."""
+    """The chain does not even read the namespace.
+
+    Upstream reads it only before it evaluates a policy.
+    """
     configured.store("p", COLOR, matchConstraints={"resourceRules": [{**RULE, "resources": ["others"]}]})
     new = samples.widget()
     made = configured.attributes(new)
@@ -200,7 +203,10 @@ async def test_match_condition_error_names_the_expression(configured: Configured
     ids=["apply", "patch"],
 )
 async def test_scales_can_be_mutated(configured: Configured, mutation: dict[str, Any]) -> None:
-    """upstream: denies each write of a scale: scales have no merge type, and patched scales cannot be converted"""
+    """upstream: denies each write of a scale.
+
+    Scales have no merge type, and patched scales cannot be converted.
+    """
     configured.store("p", mutation)
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 2}}
     made = configured.attributes(scale, "scale", operation="UPDATE", old=scale)
@@ -368,8 +374,10 @@ class TestVersions:
         )
 
     async def test_policy_sees_mutations_of_earlier_policies(self, both: Configured) -> None:
-        """upstream: each policy gets the original object in its version, so that the changes of the first policy are
-        lost"""
+        """upstream: each policy gets the original object in its version.
+
+        So the changes of the first policy are lost.
+        """
         late = {"resourceRules": [{**RULE, "apiVersions": ["v2"]}], "matchPolicy": "Equivalent"}
         both.store("a", apply("Object{spec: Object.spec{color: object.spec.color + 'a'}}"))
         both.store("b", apply("Object{spec: Object.spec{color: object.spec.color + object.apiVersion}}"),

@@ -1,4 +1,7 @@
-"""The file of an audit log: rotation like lumberjack's, and no partial lines when the disk is full."""
+"""The file of an audit log.
+
+It has rotation like lumberjack's, and no partial lines when the disk is full.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The fast path of cached conversions returns the same bytes as validation, pruning and encoding."""
+"""The fast path of cached conversions returns the same bytes as the slow path.
+
+The slow path is validation, pruning and encoding.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ REQUEST = 3 * 1024 * 1024
 def declare(
     schema: dict[str, Any], root: bool = False, name: str = "selfType", capped: bool = True
 ) -> tuple[Declared, int] | None:
-    """Return the declared type of a schema and the minimum size of its JSON; None if expressions cannot access it."""
+    """Return the declared type of a schema and the minimum size of its JSON.
+
+    Return None if expressions cannot access it.
+    """
     nullable = bool(schema.get("nullable"))
     if schema.get("x-kubernetes-int-or-string"):
         most = schema["maxLength"] * 4 if "maxLength" in schema else REQUEST - 2
@@ -23,8 +26,10 @@ def declare(
 
 
 def with_meta(schema: dict[str, Any], capped: bool = True) -> dict[str, Any]:
-    """Return a schema with the fields that each object has; ``capped`` adds the maximum lengths of names, for
-    estimates."""
+    """Return a schema with the fields that each object has.
+
+    ``capped`` adds the maximum lengths of names, for estimates.
+    """
     properties = dict(schema.get("properties") or {})
     known = (properties.get("metadata") or {}).get("properties") or {}
     if (

@@ -1,4 +1,7 @@
-"""The engine and cel-python return equal values, or both an error, for expressions that cel-python supports."""
+"""The engine and cel-python return equal values, or both an error.
+
+The expressions are those that cel-python supports.
+"""
 
 from __future__ import annotations
 

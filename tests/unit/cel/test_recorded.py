@@ -1,4 +1,7 @@
-"""Recorded results of kube-apiserver: refusals, estimates, values, errors and costs, with both engines."""
+"""Recorded results of kube-apiserver, tested with both engines.
+
+The results are refusals, estimates, values, errors and costs.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ class Node:
 
 
 def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
-    """Return a weak reference to garbage of the oldest generation, and an event that is set when it is freed."""
+    """Return a weak reference to garbage of the oldest generation, and an event.
+
+    The event is set when the garbage is freed.
+    """
     node, gone = Node(), asyncio.Event()
     gc.collect(0)
     gc.collect(1)

@@ -1,4 +1,7 @@
-"""The time of the last use of a token is stored in its secret, but not in a new secret of the same name."""
+"""The time of the last use of a token is stored in its secret.
+
+It is not stored in a new secret of the same name.
+"""
 
 import asyncio
 from types import SimpleNamespace

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
 
 
 def _names(text: str) -> dict[str, Any]:
-    """Return names from ``plural singular short+short Kind ListKind``; a dash means that the name is missing."""
+    """Return names from ``plural singular short+short Kind ListKind``.
+
+    A dash means that the name is missing.
+    """
     plural, singular, short, kind, list_kind = ["" if name == "-" else name for name in text.split()]
     names = {"plural": plural, "singular": singular, "kind": kind, "listKind": list_kind}
     return names | ({"shortNames": short.split("+")} if short else {})
@@ -35,7 +38,10 @@ _NONE = "- - - - -"
 
 
 def _decide(asking: CustomResourceDefinition, group: list[CustomResourceDefinition]) -> Naming:
-    """Return the accepted names of a definition; ``group`` contains all definitions of its group."""
+    """Return the accepted names of a definition.
+
+    ``group`` contains all definitions of its group.
+    """
     index = NameIndex()
     for number, definition in enumerate(group):
         index.put(str(number), "example.com", definition)

@@ -1,5 +1,7 @@
-"""The memory and SQLite backends return equal results for any calls; tests/etcd/test_embedded_laws.py compares with
-etcd."""
+"""The memory and SQLite backends return equal results for any calls.
+
+tests/etcd/test_embedded_laws.py compares with etcd.
+"""
 
 import asyncio
 import tempfile

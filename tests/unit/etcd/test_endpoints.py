@@ -1,4 +1,4 @@
-"""The client leaves an endpoint that is not etcd, but not a member of a cluster that has a fault."""
+"""The client leaves an endpoint that is not etcd, but not a member of a faulty cluster."""
 
 import asyncio
 
@@ -38,7 +38,10 @@ async def test_single_endpoint_without_etcd_fails_the_start() -> None:
 
 
 async def test_client_switches_from_a_proxy_that_lost_its_member() -> None:
-    """The client leaves an endpoint at the first refused call, and when a watch cannot be reopened."""
+    """The client leaves an endpoint at the first refused call.
+
+    It also leaves when a watch cannot be reopened.
+    """
     mini, loop = Mini(), asyncio.get_running_loop()
     async with client(mini, A, B) as etcd:
         heard = Listener()
@@ -58,7 +61,10 @@ async def test_client_switches_from_a_proxy_that_lost_its_member() -> None:
 
 @pytest.mark.parametrize("text", ["etcdserver: leader changed", "etcdserver: server stopped"])
 async def test_client_keeps_a_member_that_reports_cluster_errors(text: str) -> None:
-    """The client stays with a member during an election, as other members would return the same error."""
+    """The client stays with a member during an election.
+
+    Other members would return the same error.
+    """
     mini = Mini()
     async with client(mini, A, B) as etcd:
         mini.faults += [Fault(messages.RANGE, EtcdError(14, text))] * 3

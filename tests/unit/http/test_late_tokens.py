@@ -1,4 +1,7 @@
-"""Tokens of service accounts and secrets that another server has stored, but that are not yet in the cache."""
+"""Tokens of service accounts and secrets that are not yet in the cache.
+
+Another server has stored them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ KEPT = "kept"
 
 
 class Late:
-    """Tokens of a server whose cache is older than the store until the cache is updated; ``looks`` counts these
-    updates."""
+    """Tokens of a server whose cache is older than the store until the cache is updated.
+
+    ``looks`` counts these updates.
+    """
 
     def __init__(self, file: Path, *names: str) -> None:
         self.tokens = Tokens(file, ["https://issuer"], find=lambda *of: self.cache.get(of[2]))

@@ -80,7 +80,10 @@ async def test_concurrent_list_encodings_are_limited() -> None:
 
 
 class Endless:
-    """Segments whose preparation fails; ``most`` is the highest number of preparations at the same time."""
+    """Segments whose preparation fails.
+
+    ``most`` is the highest number of preparations at the same time.
+    """
 
     pending = storage_limits.SEGMENT + 1
 

@@ -1,4 +1,7 @@
-"""The stored form of values encrypted with a plug-in's key: round trips and upstream's errors."""
+"""The stored form of values encrypted with a plug-in's key.
+
+The tests cover round trips and upstream's errors.
+"""
 
 import contextlib
 

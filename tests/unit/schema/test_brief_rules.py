@@ -1,4 +1,7 @@
-"""Short rules are evaluated on the event loop: the errors equal those of a thread, and the work is limited."""
+"""Short rules are evaluated on the event loop.
+
+The errors equal those of a thread, and the work is limited.
+"""
 
 from __future__ import annotations
 

@@ -167,7 +167,10 @@ def test_int_or_string_size_is_limited_by_max_length(limits: dict[str, Any], mos
 
 
 def test_second_rule_evaluation_counts_toward_the_budget() -> None:
-    """An old item of ``a`` has another type. So the server evaluates the rule again without the item."""
+    """With an old item of another type, the server evaluates the rule again without the item.
+
+    It is an item of ``a``.
+    """
     rules = [{"rule": "size(oldSelf.a) == 0 && self.b.all(x, x >= 0)"}, {"rule": "self.b.size() < 5"}]
     numbers = {"type": "array", "maxItems": 100, "items": {"type": "integer"}}
     schema = {"type": "object", "x-kubernetes-validations": rules, "properties": {"a": numbers, "b": numbers}}

@@ -1,4 +1,7 @@
-"""With random changes and pauses, a watcher gets each change once and in order, and correct bookmarks."""
+"""A watcher gets each change once and in order, and correct bookmarks.
+
+The changes and pauses are random.
+"""
 
 import asyncio
 from random import Random
@@ -34,7 +37,7 @@ GROUPS: tuple[WatchGroup, ...] = (
 
 
 def pairs(random: Random) -> list[tuple[WatchGroup, WatchGroup]]:
-    """Return pairs of a watched group and a group that selects the same objects in their stored form."""
+    """Return pairs of a watched group and one that selects the same objects in stored form."""
     webhook = SlowWebhook(random)
     converted = [
         (webhook.group("v1", key="converted"), GROUPS[2]),

@@ -1,4 +1,7 @@
-"""Work for the watchers of a collection is split if it takes long, so it does not block the event loop."""
+"""Work for the watchers of a collection is split if it takes long.
+
+So it does not block the event loop.
+"""
 
 import asyncio
 from math import inf

@@ -1,4 +1,4 @@
-"""The files of contrib/ use metrics and flags that the server has, and are valid for their tools."""
+"""The files of contrib/ use the server's metrics and flags, and are valid for their tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A create and a concurrent deletion of its namespace leave no object in a deleted namespace."""
+"""A create leaves no object in a namespace that is deleted at the same time."""
 
 import asyncio
 from collections.abc import AsyncIterator

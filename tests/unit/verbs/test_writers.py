@@ -1,4 +1,7 @@
-"""Writers of one object wait for each other after a conflict, in order, and no longer than necessary."""
+"""Writers of one object wait for each other after a conflict, in order.
+
+They wait no longer than necessary.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -223,7 +226,10 @@ async def test_timed_out_writer_is_next_with_doubled_turn(monkeypatch: pytest.Mo
 
 @given(st.lists(st.tuples(st.sampled_from(("come", "leave", "cancel", "gone", "expire")), st.integers(0, 9))))
 def test_queue_gives_turn_to_one_writer_at_a_time(events: list[tuple[str, int]]) -> None:
-    """At most one writer has the turn, none waits without a writer that has it, and no queue is left afterwards."""
+    """At most one writer has the turn, and no writer waits while no writer has the turn.
+
+    No queue is left afterwards.
+    """
 
     async def run() -> None:
         queues: Queues = {}

@@ -31,7 +31,10 @@ def read(path: str) -> tuple[str, ...]:
 
 
 def _faults(document: Any) -> Iterator[str]:
-    """Yield validation errors, if possible with the texts of upstream's pkg/apis/apiserver/validation."""
+    """Yield validation errors, if possible with upstream's texts.
+
+    Upstream: pkg/apis/apiserver/validation.
+    """
     if not isinstance(document, dict):
         yield "expected an object of kind AuthorizationConfiguration"
         return

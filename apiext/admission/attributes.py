@@ -1,4 +1,4 @@
-"""A write as admission plug-ins receive it, and the warnings and audit annotations that they add to it."""
+"""A write as admission plug-ins receive it, and the warnings and audit annotations they add."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -33,9 +33,10 @@ class Requester(Protocol):
 
 
 class Form(NamedTuple):
-    """The form of a write that a plug-in receives: group and version of the request; group, version, kind of objects.
+    """The form of a write that a plug-in receives.
 
-    The forms differ if the plug-in's rules name another version than the request, and the server converts the objects.
+    It has the group and version of the request, and the group, version and kind of the objects. The forms differ if
+    the plug-in's rules name another version than the request, and the server converts the objects.
     """
 
     group: str
@@ -51,11 +52,11 @@ class Form(NamedTuple):
 
 
 class Traces(Struct):
-    """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
+    """Results of plug-ins besides allow and deny: warnings and audit annotations (ADM-013).
 
-    ``premises`` is namespace → revision: the write commits only if the namespace still has this revision. When the
-    write ends, it calls each function in ``on_end``: with true if it succeeded, also as a dry run; with false if it
-    failed.
+    The client receives the warnings; the annotations are for the audit log. ``premises`` is namespace → revision: the
+    write commits only if the namespace still has this revision. When the write ends, it calls each function in
+    ``on_end``: with true if it succeeded, also as a dry run; with false if it failed.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -64,7 +65,10 @@ class Traces(Struct):
     on_end: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Add a warning, unless the write already has this text or limits.MAX_WARNINGS_ADDED warnings."""
+        """Add a warning for the client of the write.
+
+        Add nothing if the write already has this text or limits.MAX_WARNINGS_ADDED warnings.
+        """
         if len(self.warnings) < limits.MAX_WARNINGS_ADDED and text not in self.warnings:
             self.warnings.append(text)
 

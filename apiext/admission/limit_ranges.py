@@ -20,7 +20,10 @@ _NONE: Amounts = {}
 
 
 async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Set the default requests and limits of the LimitRanges in the containers of a new or resized pod."""
+    """Set the default requests and limits of the LimitRanges in the containers of a pod.
+
+    The pod is new or resized.
+    """
     if attributes.resource != PODS or not _is_limited(attributes):
         return
     for found in await _limit_ranges(attributes, lookup):

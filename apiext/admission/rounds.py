@@ -1,4 +1,7 @@
-"""Rounds of the mutating plug-ins for one write: a change of the object can cause a second round (ADM-015)."""
+"""Rounds of the mutating plug-ins for one write.
+
+A change of the object can cause a second round (ADM-015).
+"""
 
 from collections.abc import Hashable
 
@@ -7,9 +10,10 @@ from apiext.documents.equality import same
 
 
 class Reinvocation:
-    """The webhooks or policies (hooks) of a plug-in to call again, since the object changed after their call.
+    """The webhooks or policies (hooks) that a plug-in must call again.
 
-    ``hooks_to_call`` are the hooks to call in the second round.
+    The object changed after the first call of these hooks. ``hooks_to_call`` are the hooks to call in the second
+    round.
     """
 
     __slots__ = ("_called", "_last_result", "hooks_to_call")
@@ -42,7 +46,10 @@ class Reinvocation:
 
 
 class Rounds:
-    """The current round of a write, whether a plug-in needs a second round, and the state of each plug-in."""
+    """The current round of a write, and the state of each plug-in.
+
+    It also holds whether a plug-in needs a second round.
+    """
 
     __slots__ = ("_reinvocations", "second", "second_needed")
 
@@ -52,7 +59,10 @@ class Rounds:
         self._reinvocations: dict[str, Reinvocation] = {}
 
     def enter(self, plugin: str, new: View | None) -> Reinvocation:
-        """Return the state of a plug-in; at the start of the second round, detect changes by other plug-ins."""
+        """Return the state of a plug-in.
+
+        At the start of the second round, detect changes by other plug-ins.
+        """
         found = self._reinvocations.setdefault(plugin, Reinvocation())
         if self.second:
             found.enter(new)

@@ -98,10 +98,11 @@ def _plain(names: Sequence[str] | None) -> list[str]:
 
 
 def _declared(name: str, schema: View | None) -> Declared | Type:
-    """Return the CEL type of objects with a schema; dyn without a schema, or if the schema has no CEL type.
+    """Return the CEL type of objects with a schema.
 
-    Upstream adds the time to ``name`` to make it unique. Here, only the type of the object and the type of the params
-    need different names, so the name of the params' type ends in 0.
+    Return dyn without a schema, or if the schema has no CEL type. Upstream adds the time to ``name`` to make it
+    unique. Here, only the type of the object and the type of the params need different names, so the name of the
+    params' type ends in 0.
     """
     declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
     return declared if declared is not None else types.DYN
@@ -118,7 +119,10 @@ def _with_variables(spec: View, object_type: Declared | Type, params: Declared |
 
 
 def _known(type: Type) -> Type:
-    """Return the type of a variable: that of its result, but dyn if the kind of the type is object, opaque or type."""
+    """Return the type of a variable: that of its result, or dyn.
+
+    It is dyn if the kind of the type is object, opaque or type.
+    """
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type
@@ -161,7 +165,10 @@ def _resolved(schema: View, schemas: Mapping[str, View], above: tuple[str, ...])
 
 
 def _reference(schema: View) -> str:
-    """Return the name of the schema to which ``$ref`` or ``allOf`` refers, empty without a reference."""
+    """Return the name of the schema to which ``$ref`` or ``allOf`` refers.
+
+    Return an empty string without a reference.
+    """
     for part in (schema, *(schema.get("allOf") or ())):
         if "$ref" in part:
             return str(part["$ref"]).removeprefix(_PREFIX)

@@ -1,4 +1,7 @@
-"""Threads for work that may block: a disk that hangs must not block the event loop or the shutdown."""
+"""Threads for work that may block, such as writes to a disk.
+
+A disk that hangs must not block the event loop or the shutdown.
+"""
 
 import asyncio
 import contextlib

@@ -68,7 +68,10 @@ def always_deny(attributes: Attributes) -> Decision:
 
 
 class Rule(Struct, frozen=True):
-    """A permission: verbs on resources of API groups, optionally only on named objects, or verbs on URL paths."""
+    """A permission: verbs on resources of API groups, or verbs on URL paths.
+
+    A permission on resources is optionally only for named objects.
+    """
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -96,7 +99,10 @@ EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
 
 
 def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
-    """Return the permissions of a user in a namespace; none if the authorizer cannot list permissions."""
+    """Return the permissions of a user in a namespace.
+
+    Return none if the authorizer cannot list permissions.
+    """
     if authorizer is always_allow:
         return EVERYTHING
     return authorizer.rules_for(user, namespace) if isinstance(authorizer, Ruled) else Rules()

@@ -1,4 +1,7 @@
-"""Operators on numbers, times, strings, bytes and lists, with the overflow errors of 64-bit integers."""
+"""Operators on numbers, times, strings, bytes and lists.
+
+Results out of the range of 64-bit integers are overflow errors.
+"""
 
 import math
 from collections.abc import Callable
@@ -110,7 +113,10 @@ def multiply(one: Value, other: Value) -> Value:
 
 
 def divide(one: Value, other: Value) -> Value:
-    """Return the quotient of two numbers of the same type; truncate integer quotients towards zero."""
+    """Return the quotient of two numbers of the same type.
+
+    Truncate integer quotients towards zero.
+    """
     kind = type(one)
     if kind is type(other):
         if kind is float:

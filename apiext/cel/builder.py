@@ -1,4 +1,7 @@
-"""Create nodes with new ids and positions, and expand macros, for both parsers (parser.py and recovery.py)."""
+"""Create nodes with new ids and positions, and expand macros, for both parsers.
+
+The parsers are in parser.py and recovery.py.
+"""
 
 from collections.abc import Callable
 from typing import TypeAlias

@@ -1,6 +1,7 @@
-"""The grammar of expressions as a network of states; syntax errors list the tokens that a state expects.
+"""The grammar of expressions as a network of states.
 
-recovery.py parses an expression with this network if the usual parser (parser.py) finds a syntax error.
+Syntax errors list the tokens that a state expects. recovery.py parses an expression with this network if the usual
+parser (parser.py) finds a syntax error.
 """
 
 from typing import Any, TypeAlias
@@ -322,7 +323,10 @@ class Network:
 
 
 class Context(Struct, eq=False):
-    """A node of the syntax tree: the rule, the name of the node (``makes``), and its parts: label → part."""
+    """A node of the syntax tree: the rule, the node's name (``makes``), and its parts.
+
+    The parts are label → part.
+    """
 
     rule: str
     parent: "Context | None"

@@ -1,4 +1,7 @@
-"""Rows that declare functions: signature, id, implementation, cost, and examples that the tests evaluate."""
+"""Rows that declare functions: signature, id, implementation, cost and examples.
+
+The tests evaluate the examples.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +28,7 @@ _RUNTIME_NAMES = {
 
 
 class Overload(Struct, frozen=True, eq=False):
-    """One overload of a function: its types, the Python function that implements it, and its cost."""
+    """One overload of a function: its types, its implementation in Python, and its cost."""
 
     function: str
     id: str
@@ -129,7 +132,10 @@ def _runtime_name(type: Type) -> str:
 
 
 class Library(Struct, frozen=True):
-    """Related functions and macros; new rules may use them from the Kubernetes version ``since``."""
+    """Related functions and macros.
+
+    New rules may use them from the Kubernetes version ``since``.
+    """
 
     name: str
     rows: tuple[Overload, ...]

@@ -223,8 +223,8 @@ _BY_TYPE: Mapping[Type, str] = {
 
 
 def message_of(named: Type, name: str) -> str | None:
-    """Return the name of the message that ``NAME{…}`` constructs, if ``name`` is a name of the type ``named``.
+    """Return the name of the message that ``NAME{…}`` constructs.
 
-    Return None if the type is not a protobuf message.
+    ``name`` is a name of the type ``named``. Return None if the type is not a protobuf message.
     """
     return None if named not in _BY_TYPE else name if name in SHAPES else _BY_TYPE[named]

@@ -1,4 +1,7 @@
-"""Validated annotations of pods, templates and nodes: a table of kube-apiserver's answers, and updates of pods."""
+"""Validated annotations of pods, templates and nodes, and updates of pods.
+
+A table contains kube-apiserver's answers.
+"""
 
 from __future__ import annotations
 

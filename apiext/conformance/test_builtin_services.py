@@ -1,4 +1,4 @@
-"""Services: defaults, warnings and errors, compared with a table of kube-apiserver's answers."""
+"""Services: defaults, warnings and errors, as in a table of kube-apiserver's answers."""
 
 from __future__ import annotations
 

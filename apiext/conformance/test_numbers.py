@@ -1,4 +1,4 @@
-"""Numbers that are out of range or in an unusual form, in patches and applies of built-in kinds."""
+"""Numbers out of range or in an unusual form, in patches and applies of built-in kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Owners of replicas: server-side apply to a Scale; managedFields of a Scale in patches and in webhook reviews."""
+"""Owners of replicas: server-side apply to a Scale, and managedFields of a Scale.
+
+The managedFields are those in patches and in webhook reviews.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,10 @@ def merged(stored: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _certificates(*texts: str) -> str:
-    """Return the certificates in PEM texts, each once, without those that expired more than SLACK ago."""
+    """Return the certificates in PEM texts, each once, without expired ones.
+
+    A certificate counts as expired if it expired more than SLACK ago.
+    """
     from cryptography import x509  # not needed without TLS; the import takes 40 ms
     from cryptography.hazmat.primitives.serialization import Encoding
 

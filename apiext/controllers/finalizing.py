@@ -37,7 +37,10 @@ STUCK = condition(
 
 
 class Finalizing:
-    """The controller that deletes the objects of a deleted definition, and then removes its finalizer."""
+    """The controller that deletes the objects of a deleted definition.
+
+    It then removes the finalizer of the definition.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Report whether a definition waits for the deletion of its objects, or has a Sweep to be closed."""
+        """Report whether a definition waits for the deletion of its objects, or has an open Sweep."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:

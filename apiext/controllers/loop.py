@@ -1,4 +1,7 @@
-"""The work queue of the controllers, with retries of failed runs, and periodic runs of all keys (resyncs)."""
+"""The work queue of the controllers.
+
+It retries failed runs, and periodically runs all keys (resyncs).
+"""
 
 import asyncio
 import logging
@@ -28,10 +31,10 @@ Reconcile = Callable[[str], Awaitable[None]]
 
 @contextmanager
 def retried_conflicts(*codes: int) -> Iterator[None]:
-    """Turn a StatusError with one of these codes into a StoreError, which the loop logs only if it repeats.
+    """Turn a StatusError with one of these codes into a StoreError.
 
-    The caller passes codes that usually mean a conflict. But a webhook may deny with the same codes, so the pauses of
-    the loop grow as after other errors.
+    The loop logs a StoreError only if it repeats. The caller passes codes that usually mean a conflict. But a webhook
+    may deny with the same codes, so the pauses of the loop grow as after other errors.
     """
     try:
         yield
@@ -76,7 +79,10 @@ class Loop:
         self._pump()
 
     def add(self, key: str) -> None:
-        """Queue the key, so that a run begins after this call, even during the pause after a failed run."""
+        """Queue the key, so that a run begins after this call.
+
+        It begins even during the pause after a failed run.
+        """
         self._queue_now(key)
 
     def add_after(self, key: str, seconds: float) -> None:
@@ -100,7 +106,10 @@ class Loop:
         await done
 
     async def settled(self) -> None:
-        """Wait until the runs of all keys that are queued or running now have ended, with or without an error."""
+        """Wait until the runs of all keys that are queued or running now have ended.
+
+        They may end with or without an error.
+        """
         loop = asyncio.get_running_loop()
         futures = []
         for key in self._ready:

@@ -30,7 +30,10 @@ class NonStructural:
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
-        """Report whether this controller must validate the definition, or the definition has the condition."""
+        """Report whether this controller must run for the definition.
+
+        It must if it has to validate the definition, or if the definition has the condition.
+        """
         facts = self._definitions.get(name)
         if facts is None:
             self._validated.pop(name, None)

@@ -185,9 +185,10 @@ class Serving:
         await self._synced.wait()
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Update the catalog with the newest definition and guard, and return the resource; None if it is not served.
+        """Update the catalog with the newest definition and guard, and return the resource.
 
-        A caller whose write failed with GuardChanged validates again with the result. Raises StoreErrors.
+        Return None if the resource is not served. A caller whose write failed with GuardChanged validates again with
+        the result. Raises StoreErrors.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
@@ -250,9 +251,10 @@ class Serving:
         return self.peers is not None
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until all workers use the same configuration as this worker, such as definitions, roles and webhooks.
+        """Wait until all workers use the same configuration as this worker.
 
-        ``written`` is the resource of the written object. If it is not configuration, do not wait.
+        Definitions, roles and webhooks, for example, are configuration. ``written`` is the resource of the written
+        object. If it is not configuration, do not wait.
         """
         if self.peers is not None:
             await self.peers.everywhere(written)
@@ -307,7 +309,10 @@ class Serving:
         self._compiled[facts.name] = compiled
 
     def _compile_at_once(self, facts: Facts) -> None:
-        """Compile a small definition at once, so that this server serves it when clients see that it is Established."""
+        """Compile a small definition at once.
+
+        So this server serves it when clients see that it is Established.
+        """
         entry = self._definitions.entry(facts.name)
         if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
             return
@@ -394,7 +399,10 @@ class Serving:
         self._notify(facts.name)
 
     def _await_deletion(self, name: str, revision: int) -> None:
-        """Abandon the deletion if no deletionTimestamp follows within limits.DELETION_ABANDONED seconds."""
+        """Abandon the deletion if no deletionTimestamp follows in time.
+
+        The time is limits.DELETION_ABANDONED seconds.
+        """
         if self._awaited_deletions.get(name) == revision:
             return
         self._awaited_deletions[name] = revision
@@ -450,7 +458,10 @@ class Serving:
             collection.feed.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
-        """Update the catalog after a change of a definition or guard, at once if possible, else in the loop."""
+        """Update the catalog after a change of a definition or guard.
+
+        Do this at once if possible, else in the loop.
+        """
         name = change.entry.name
         facts = self._definitions.get(name)
         settled = False

@@ -50,7 +50,10 @@ def _hoisted(spec: View) -> Document:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Return whether two parts are equal; an empty list equals an absent list (Go's equality.Semantic)."""
+    """Return whether two parts are equal, as Go's equality.Semantic.
+
+    An empty list equals an absent list.
+    """
     if same(left, right) or (left in (None, []) and right in (None, [])):
         return True
     if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
@@ -109,7 +112,10 @@ def _with_columns(version: View, old: str, new: str) -> Document:
 
 
 def check_version(document: View) -> None:
-    """Raise DecodeError for a stored definition with an unknown apiVersion, for example of a future release."""
+    """Raise DecodeError for a stored definition with an unknown apiVersion.
+
+    A future release may have stored it, for example.
+    """
     version = document.get("apiVersion")
     if version not in (V1, V1BETA1):
         raise DecodeError(f'no kind "CustomResourceDefinition" is registered for version "{version or ""}"')

@@ -7,7 +7,10 @@ from apiext.schema.internal_text import internal
 
 
 def versions_text(versions: Any) -> str:
-    """Return the JSON of ``spec.versions`` of the stored form, or null if the request did not set this field."""
+    """Return the JSON of ``spec.versions`` of the stored form.
+
+    Return null if the request did not set this field.
+    """
     return go_json(
         None if versions is None else [internal("CustomResourceDefinitionVersion", version) for version in versions]
     )

@@ -22,7 +22,7 @@ class MigrationError(Exception):
 
 
 class Plan(Struct, frozen=True):
-    """The migration of the objects of a definition, planned for one generation of the definition.
+    """The migration of the objects of a definition, for one generation of the definition.
 
     ``storage`` is the storage version; ``served`` is true if it is served. ``stored`` are the storedVersions.
     ``compared`` are the old versions that are served and whose objects may lose fields: those with another schema, if
@@ -76,10 +76,11 @@ def touch(uid: str, revision: str) -> Document:
 
 
 def outcome(code: int, before: str, after: str) -> str:
-    """Return the outcome for an object, given the status code of the response to its ``touch`` patch.
+    """Return the outcome for an object, from the status code of the response to its patch.
 
-    ``before`` and ``after`` are the object's resourceVersions before and after the patch. The caller must confirm GONE
-    and CHANGED by reading the object, since a webhook may deny the patch with any code.
+    The patch is that of ``touch``. ``before`` and ``after`` are the object's resourceVersions before and after the
+    patch. The caller must confirm GONE and CHANGED by reading the object, since a webhook may deny the patch with any
+    code.
     """
     if code == 404:
         return GONE
@@ -125,7 +126,10 @@ def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
 
 
 def loss_text(plan: Plan, paths: Sequence[str], most: int) -> str:
-    """Return the error text for fields that the storage version does not have, with at most ``most`` paths."""
+    """Return the error text for fields that the storage version does not have.
+
+    The text has at most ``most`` paths.
+    """
     return f"{plan.storage} does not have {', '.join(paths[:most])}: see --allow-loss"
 
 

@@ -52,12 +52,12 @@ _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 
 
 def decode_json(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
+    """Return the document of a JSON text, and notes about duplicate keys.
 
-    There are at most MAX_NOTES notes. The last value of a duplicate key wins. Integers in the range of int64 are exact;
-    other integers become floats.
-    Invalid UTF-8 and lone surrogates become U+FFFD, as in Go. Raise DecodeError with Go's text. Raise BoundExceeded
-    over ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
+    Example of a note: ``duplicate field "spec.x"``. There are at most MAX_NOTES notes. The last value of a duplicate
+    key wins. Integers in the range of int64 are exact; other integers become floats. Invalid UTF-8 and lone surrogates
+    become U+FFFD, as in Go. Raise DecodeError with Go's text. Raise BoundExceeded over ``limits.MAX_DEPTH`` levels
+    (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -99,19 +99,20 @@ def has_overflow(value: Any) -> bool:
 
 
 def _lost_colons(raw: bytes, again: bytes) -> bool:
-    """Return whether a text has more colons, including escaped colons, than the JSON of its document.
+    """Return whether a text has more colons than the JSON of its document.
 
-    Each field has one colon, so the text has more colons only if a duplicate key has replaced a field. The JSON of the
-    document never escapes a colon: ``\\u003a`` in it belongs to an escaped backslash, which the text contains, too.
+    Escaped colons are counted, too. Each field has one colon, so the text has more colons only if a duplicate key has
+    replaced a field. The JSON of the document never escapes a colon: ``\\u003a`` in it belongs to an escaped
+    backslash, which the text contains, too.
     """
     return sum(map(raw.count, _COLONS)) != sum(map(again.count, _COLONS))
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and at most one note, with a line for each duplicate key (WRI-013).
+    """Return the first document of a YAML text, and at most one note about duplicate keys.
 
-    The note has at most MAX_NOTES such lines. Raise DecodeError. Try JSON first: most bodies that clients declare as
-    YAML are JSON, which decodes much faster.
+    The note has a line for each duplicate key (WRI-013). The note has at most MAX_NOTES such lines. Raise DecodeError.
+    Try JSON first: most bodies that clients declare as YAML are JSON, which decodes much faster.
     """
     if _like_json(raw):
         try:
@@ -193,7 +194,10 @@ def pretty(raw: bytes) -> bytes:
 
 
 def json_kind(value: Any) -> str:
-    """Return Go's name of a JSON type in errors of its decoder: object, array, string, number, bool or null."""
+    """Return Go's name of a JSON type in errors of its decoder.
+
+    The names are object, array, string, number, bool and null.
+    """
     return _KINDS.get(value.__class__, "object")
 
 
@@ -219,7 +223,10 @@ def _go_floats(value: Any) -> Any:
 
 
 def _integral(value: Any) -> Any:
-    """Return the value with integers in place of integral floats, as upstream's conversion from YAML does."""
+    """Return the value with integers in place of integral floats.
+
+    Upstream's conversion from YAML does the same.
+    """
     if value.__class__ is float:
         return integral(value)
     if isinstance(value, dict):
@@ -304,7 +311,10 @@ class Nulled:
 
 
 def decode_nulled(raw: bytes) -> Any:
-    """Return the document of a valid JSON text, with a Nulled for each null that replaced an earlier value."""
+    """Return the document of a valid JSON text, with marks at nulls that replaced a value.
+
+    The mark is a Nulled in place of the null.
+    """
     return _with_nulled(_loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond))
 
 
@@ -324,7 +334,10 @@ def _with_nulled(value: Any) -> Any:
 
 
 def resolved(value: Any, kept: Collection[str] = ()) -> Any:
-    """Return a document with null in place of each Nulled, but with the earlier value for fields in ``kept``."""
+    """Return a document with null in place of each Nulled.
+
+    Fields in ``kept`` get the earlier value instead.
+    """
     if isinstance(value, dict):
         return {
             name: resolved((item.before if name in kept else None) if item.__class__ is Nulled else item, kept)

@@ -1,4 +1,7 @@
-"""Compare JSON values as Go does: 1, 1.0 and true are different values, but Python's == finds them equal."""
+"""Compare JSON values as Go does: 1, 1.0 and true are different values.
+
+Python's == finds them equal.
+"""
 
 from collections.abc import Mapping
 from typing import Any

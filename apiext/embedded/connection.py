@@ -1,4 +1,4 @@
-"""Connections to an embedded store, which implement the Transport protocol of the etcd client."""
+"""Connections to an embedded store: the Transport protocol of the etcd client."""
 
 import asyncio
 from collections import deque

@@ -48,7 +48,10 @@ class HeadProbe:
 
     @property
     def answering(self) -> bool:
-        """True if the last completed probe did not fail, and no probe has been running for limits.PROBE_TIMEOUT."""
+        """True if the last completed probe did not fail, and no probe runs for too long.
+
+        Too long is limits.PROBE_TIMEOUT.
+        """
         is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.PROBE_TIMEOUT
         return not (self._failed or is_late)
 

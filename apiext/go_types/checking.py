@@ -20,7 +20,10 @@ _EACH = ("[]", "{}")
 
 
 def type_errors(types: Types) -> Iterator[str]:
-    """Yield ``<type>: <error>`` for each wrong key, type or protobuf number in the types of a file."""
+    """Yield ``<type>: <error>`` for each error in the types of a file.
+
+    Errors are wrong keys, wrong types and wrong protobuf numbers.
+    """
     for name in types.own:
         yield from (f"{name}: {error}" for error in _entry_errors(types, types.table[name]))
 
@@ -91,9 +94,10 @@ def _is_type(types: Types, name: str) -> bool:
 
 
 def _reference_errors(types: Types, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an error for each unknown field in ``required``, ``defaults``, ``lists`` and ``zero``.
+    """Yield an error for each unknown field to which a type refers.
 
-    Fields of embedded structs are known, too.
+    A type refers to fields in ``required``, ``defaults``, ``lists`` and ``zero``. Fields of embedded structs are
+    known, too.
     """
     fields = types.row(name)["fields"]
     known = {*fields, "metadata"} if KIND in entry else fields

@@ -103,7 +103,10 @@ def _field(types: Types, field: str, name: str, flags: str, number: int) -> str:
 
 
 def _own_name(field: str) -> str:
-    """Return the protobuf name of a field: protobuf allows neither ``$ref`` nor ``x-kubernetes-map-type``."""
+    """Return the protobuf name of a field.
+
+    Protobuf does not allow the names ``$ref`` and ``x-kubernetes-map-type``.
+    """
     first, *rest = field.removeprefix("$").split("-")
     return first + "".join(part.capitalize() for part in rest)
 

@@ -57,13 +57,19 @@ def plus(one: str, other: str) -> str:
 
 
 def minus(one: str, other: str) -> str:
-    """Return a difference as Go's Sub prints it: in the format of the first quantity that is not zero."""
+    """Return a difference as Go's Sub prints it.
+
+    It is in the format of the first quantity that is not zero.
+    """
     (value, form), (less, its_form) = _parsed(one), _parsed(other)
     return _printed(value - less, form if value else its_form)
 
 
 def _parsed(text: str) -> "tuple[Fraction, str]":
-    """Return value and format: ``Ki`` for powers of 1024, ``e`` for decimal exponents, else empty."""
+    """Return the value and the format of a quantity.
+
+    The format is ``Ki`` for powers of 1024, ``e`` for decimal exponents, else empty.
+    """
     from fractions import Fraction  # the start of the server does not need it (decision 36)
 
     found = _PARTS.fullmatch(text)
@@ -84,7 +90,10 @@ def _parsed(text: str) -> "tuple[Fraction, str]":
 
 
 def _number(whole: str, digits: str) -> tuple[int, int]:
-    """Return a number as mantissa and power of ten; round up a mantissa of more than _DIGITS digits."""
+    """Return a number as mantissa and power of ten.
+
+    Round up a mantissa of more than _DIGITS digits.
+    """
     text, power = (whole + digits).lstrip("0"), -len(digits)
     rest = text[_DIGITS:]
     return int(text[:_DIGITS] or 0) + (rest.strip("0") != ""), power + len(rest)

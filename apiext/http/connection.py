@@ -1,4 +1,7 @@
-"""One HTTP/1.1 connection: its client, request bodies, and responses, which are written directly to the transport."""
+"""One HTTP/1.1 connection: its client, request bodies, and responses.
+
+Responses are written directly to the transport.
+"""
 
 import asyncio
 import logging
@@ -43,7 +46,10 @@ _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 
 
 class _Certificate:
-    """The client certificate of a connection: its holder, and the Unix times between which it is valid."""
+    """The client certificate of a connection: its holder, and the time of its validity.
+
+    The bounds of this time are Unix times.
+    """
 
     __slots__ = ("_holder", "_valid")
 
@@ -57,13 +63,16 @@ class _Certificate:
             log.warning("the certificate of a client cannot be read, its requests are refused: %s", error)
 
     def holder(self) -> Holder:
-        """Return the holder; while the certificate is not valid, REFUSED_HOLDER, whose requests are rejected."""
+        """Return the holder of the client certificate.
+
+        While the certificate is not valid, return REFUSED_HOLDER, whose requests are rejected.
+        """
         begin, end = self._valid  # checked for each request: a timer would not follow the wall clock
         return self._holder if begin <= time() <= end else REFUSED_HOLDER
 
 
 class ApiHandler(Incoming):
-    """A connection that handles its requests one after another, with limits for bodies and responses."""
+    """A connection that handles requests one by one, with limits for bodies and responses."""
 
     is_allowed_page = False
     __slots__ = ("_certificate", "_secure", "_sender", "_sent", "_service", "_sink", "_sized", "holder", "waiting")
@@ -97,7 +106,10 @@ class ApiHandler(Incoming):
         self.close_within(limits.HEAD_TIMEOUT)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the resources of this connection later, since many connections may be lost at the same time."""
+        """Release the resources of this connection later.
+
+        Many connections may be lost at the same time.
+        """
         self._service.lost_connections.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
@@ -180,7 +192,7 @@ class ApiHandler(Incoming):
         return await self._follow(reply, request)
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
-        """Return the response, or an error if the response to a GET does not fit into its user's memory budget.
+        """Return the response, or an error if a response to a GET exceeds its user's memory budget.
 
         Responses to other methods, and responses with shared bytes, are returned in any case.
         """
@@ -211,7 +223,10 @@ class ApiHandler(Incoming):
         return reply.stream.clean and not (self.is_last or request.message.should_close)
 
     async def _send_in_pieces(self, audit: str, reply: Reply, size: int) -> bool:
-        """Write a large response over TLS in pieces: TLS encrypts all bytes of a write together, and buffers them."""
+        """Write a large response over TLS in pieces.
+
+        TLS encrypts all bytes of a write together, and buffers them.
+        """
         parts, reply.parts = reply.parts, ()
         stays_open = self._send(audit, reply, size)
         request, transport = self.request, self.transport
@@ -258,7 +273,10 @@ class ApiHandler(Incoming):
         return self._leave_body(request) or message.should_close or ends
 
     def _leave_body(self, request: Request) -> bool:
-        """Report whether the body stays unread, since the client waits for a response 100 that was not sent."""
+        """Report whether the body stays unread.
+
+        The client of such a body waits for a response 100 that was not sent.
+        """
         if request.continued or request.payload.is_eof() or not _expects_continue(request.message):
             return False
         request.payload.feed_eof()
@@ -313,7 +331,10 @@ class ApiHandler(Incoming):
         raise status.too_large(limit)
 
     def origin(self) -> tuple[str, str]:
-        """Return the request target as it was sent, and the address of the client, empty for a Unix socket."""
+        """Return the request target as it was sent, and the address of the client.
+
+        The address is empty for a Unix socket.
+        """
         request, transport = self.request, self.transport
         peer = transport.get_extra_info("peername") if transport is not None else None
         return request.message.path if request is not None else "", log_address(peer[0]) if isinstance(
@@ -323,9 +344,10 @@ class ApiHandler(Incoming):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch on this connection, with small buffers, so that a slow client is noticed early.
+        """Return the sink of a watch on this connection.
 
-        ``unread`` is the number of unread bytes that pauses the watch.
+        Its buffers are small, so that a slow client is noticed early. ``unread`` is the number of unread bytes that
+        pauses the watch.
         """
         transport = self.transport
         if transport is None:

@@ -1,4 +1,7 @@
-"""Functions that compute cells of Tables of built-in kinds; go_types/types/*.yaml refers to them by name."""
+"""Functions that compute cells of Tables of built-in kinds.
+
+The files go_types/types/*.yaml refer to them by name.
+"""
 
 from typing import Any
 
@@ -27,7 +30,10 @@ def param_kind(document: View) -> str:
 
 
 def param_ref(document: View) -> str:
-    """Return the parameters of a binding: ``namespace/name``, or their selector as Go prints it, or ``<unset>``."""
+    """Return the parameters of a binding: ``namespace/name``, their selector, or ``<unset>``.
+
+    The selector is in the form in which Go prints it.
+    """
     reference: dict[str, Any] | None = (document.get("spec") or {}).get("paramRef")
     if not reference:
         return "<unset>"
@@ -140,7 +146,10 @@ def migrated(document: View) -> str:
 
 
 def migration(document: View) -> str:
-    """Return the last of the conditions Running, Succeeded and Failed that is True, or ``Unknown``."""
+    """Return the last of the conditions Running, Succeeded and Failed that is True.
+
+    Return ``Unknown`` if none of them is True.
+    """
     conditions = (document.get("status") or {}).get("conditions") or ()
     true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
     return next((kind for kind in reversed(true) if kind in ("Running", "Succeeded", "Failed")), "Unknown")

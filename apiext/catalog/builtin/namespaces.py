@@ -44,7 +44,10 @@ def namespaces_resource() -> ServedResource:
 
 
 def default(document: Document) -> Document:
-    """Set the defaults of a namespace in place: the label with its name, and the phase (NSP-002); return it."""
+    """Set the defaults of a namespace in place, and return it.
+
+    The defaults are the label with its name, and the phase (NSP-002).
+    """
     metadata = document["metadata"]
     if metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}

@@ -1,4 +1,7 @@
-"""Validation of ingresses, ingress classes, network policies, endpoints, endpoint slices and API services."""
+"""Validation of ingresses, network policies, endpoints and API services.
+
+Ingress classes and endpoint slices are validated here, too.
+"""
 
 import re
 from collections.abc import Iterator
@@ -235,7 +238,10 @@ _HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
 
 def path_errors(path: str, value: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a path that begins with a domain, such as ``example.com/controller``."""
+    """Yield the validation errors of a path that begins with a domain.
+
+    Example of a valid path: ``example.com/controller``.
+    """
     if not value:
         yield required(path)
         return

@@ -1,4 +1,7 @@
-"""Validation of storage version migrations, for the row of this kind in go_types/types/storagemigration.yaml."""
+"""Validation of storage version migrations.
+
+The row of this kind in go_types/types/storagemigration.yaml refers to it.
+"""
 
 import re
 

@@ -25,7 +25,10 @@ def _intersects(values: Value, others: Value) -> Value:
 
 
 def _pairs(factor: float) -> Cost:
-    """Return the cost 1 plus ``factor`` for each pair of an element of one list and an element of the other."""
+    """Return the cost of a comparison of each element of one list with each of another list.
+
+    The cost is 1, plus ``factor`` for each pair of elements.
+    """
 
     def charge(args: list[Value], result: Value) -> int:
         return 1 + int(cost_size(args[0]) * cost_size(args[1]) * factor)

@@ -50,7 +50,10 @@ _REFUSING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 def rule(resource: Resource, *names: str, operations: tuple[str, ...] = ("*",), **more: Any) -> dict[str, Any]:
-    """Return a rule for a resource, or for ``names`` (such as ``widgets/status``) in its group and version."""
+    """Return a rule for a resource, or for ``names`` in its group and version.
+
+    Example of a name: ``widgets/status``.
+    """
     return {
         "operations": list(operations),
         "apiGroups": [resource.group],
@@ -102,7 +105,7 @@ def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
 
 
 def patient(api: Client) -> bool:
-    """Return whether the server is an implementation in which configurations take effect with a delay."""
+    """Return whether configurations take effect with a delay on this server."""
     return bool(api.get("/version").expect(200)["compiler"] != "python")
 
 

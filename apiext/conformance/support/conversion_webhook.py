@@ -81,7 +81,7 @@ def failed(message: str = "") -> Answer:
 
 
 def spoiled(spoil: Spoil, convert: Convert = crontab, **response: Any) -> Answer:
-    """Return the answer function of a webhook whose converted objects or response fields are invalid.
+    """Return the answer function of a webhook with invalid converted objects or response fields.
 
     ``spoil`` changes the objects in place, or returns other objects.
     """
@@ -116,7 +116,10 @@ def first_metadata(**values: Any) -> Spoil:
 
 
 def first_field(**values: Any) -> Spoil:
-    """Return a function that sets fields of the first object, for ``spoiled``; None deletes a field."""
+    """Return a function that sets fields of the first object, for ``spoiled``.
+
+    The value None deletes a field.
+    """
 
     def spoil(objects: list[dict[str, Any]]) -> None:
         for name, value in values.items():
@@ -274,5 +277,5 @@ def _serve(directory: Path, convert: Convert, told: Connection) -> None:
 
 
 def reason(message: str) -> str:
-    """Return the reason for a failed conversion, without the key and revision at the beginning of the message."""
+    """Return the reason for a failed conversion, without the key and revision before it."""
     return re.sub(r"^.*?: object not decodable revision=[0-9]+: ", "", message)

@@ -39,7 +39,10 @@ _SHOWN = 2_000  # maximum number of characters of a body in a report
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: status, body, and headers (lower-case names; newlines separate repeated headers)."""
+    """An answer: status, body and headers.
+
+    The names of headers are in lower case; newlines separate repeated headers.
+    """
 
     status: int
     headers: dict[str, str]

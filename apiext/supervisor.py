@@ -1,6 +1,6 @@
-"""``apiext serve --workers N``: a process that starts N servers on one port and restarts them (decisions/0024).
+"""``apiext serve --workers N``: a process that starts N servers on one port.
 
-This process reserves the port and writes the ready file, but handles no requests.
+It restarts them (decisions/0024). This process reserves the port and writes the ready file, but handles no requests.
 """
 
 import asyncio
@@ -118,9 +118,10 @@ class Supervisor:
             await asyncio.sleep(limits.WORKER_LEAVE / 100)
 
     async def _start(self) -> None:
-        """Start the first worker, then all other workers; announce the server once all of them serve.
+        """Start the first worker, then all other workers, and announce the server.
 
-        If the server stops meanwhile, return without the announcement.
+        The announcement follows once all workers serve. If the server stops meanwhile, return without the
+        announcement.
         """
         first, *others = self._slots
         first.may_start.set()  # the first worker creates certificates, tokens, namespaces and default roles
@@ -252,9 +253,10 @@ class Slot:
         return code
 
     async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the worker if it hangs: its clients would wait without end, and it would get new connections.
+        """Kill the worker if it hangs.
 
-        Missed heartbeats are counted, not seconds, so that a supervisor that was itself suspended kills no worker.
+        Its clients would wait without end, and it would get new connections. Missed heartbeats are counted, not
+        seconds, so that a supervisor that was itself suspended kills no worker.
         """
         before, missed = 0, 0
         while missed < limits.WORKER_BEATS_MISSED:
@@ -279,9 +281,10 @@ class Slot:
 
 
 def share(config: Config, port: int, worker: Worker) -> Config:
-    """Return the configuration of one worker, with its share of the limits of concurrent requests.
+    """Return the configuration of one worker.
 
-    Only the first worker runs controllers and the compaction of etcd.
+    It contains the worker's share of the limits of concurrent requests. Only the first worker runs controllers and the
+    compaction of etcd.
     """
     first, requests = worker.number == 1, config.requests
     return replace(

@@ -1,4 +1,7 @@
-"""The verbs as methods for the HTTP package, so that tests can replace them and run without a store."""
+"""The verbs as methods for the HTTP package.
+
+So tests can replace them and run without a store.
+"""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
@@ -30,7 +33,10 @@ class Operations(Protocol):
         """Report whether other workers listen on the same port."""
 
     async def catch_up(self) -> None:
-        """Wait, for some seconds at most, until the catalog has the definitions that other workers serve."""
+        """Wait until the catalog has the definitions that other workers serve.
+
+        Wait for some seconds at most.
+        """
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the cached object without waiting; None if it is not cached."""
@@ -92,7 +98,10 @@ class VerbOperations:
         return self._verbs.definitions.has_peers
 
     async def catch_up(self) -> None:
-        """Wait, for some seconds at most, until the catalog has the definitions that other workers serve."""
+        """Wait until the catalog has the definitions that other workers serve.
+
+        Wait for some seconds at most.
+        """
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
@@ -113,7 +122,10 @@ class VerbOperations:
                 yield resource.group_resource, collection.state.count(None)
 
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Handle a request that upstream forwards: return if the response is an empty log, else raise StatusError."""
+        """Handle a request that upstream forwards.
+
+        Return if the response is an empty log, else raise StatusError.
+        """
         return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:

@@ -122,7 +122,10 @@ def _positive(length: int) -> int:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    """Return the offset of the end of an unknown field, which may be after the end of the message; groups may nest."""
+    """Return the offset of the end of an unknown field, in which groups may nest.
+
+    The offset may be after the end of the message.
+    """
     depth = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

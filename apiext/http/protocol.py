@@ -1,8 +1,8 @@
-"""The adapter to aiohttp; only this module uses private names of aiohttp (see tests/unit/http/test_aiohttp_names.py).
+"""The adapter to aiohttp; only this module uses private names of aiohttp.
 
-``HttpProtocol`` is aiohttp's connection, with public names for the parts that other modules use. One task handles all
-requests of a connection. aiohttp itself would create a task for each request, which would cost two iterations of the
-event loop before Python 3.12. ``Listener`` is aiohttp's server.
+See tests/unit/http/test_aiohttp_names.py. ``HttpProtocol`` is aiohttp's connection, with public names for the parts
+that other modules use. One task handles all requests of a connection. aiohttp itself would create a task for each
+request, which would cost two iterations of the event loop before Python 3.12. ``Listener`` is aiohttp's server.
 """
 
 import asyncio
@@ -49,7 +49,10 @@ def has_fast_parser() -> bool:
 
 
 class Request:
-    """A request with the attributes that aiohttp's connection uses: ``message`` is its head, ``payload`` its body."""
+    """A request with the attributes that aiohttp's connection uses.
+
+    ``message`` is its head, ``payload`` its body.
+    """
 
     __slots__ = ("continued", "message", "payload")
 
@@ -117,12 +120,18 @@ class HttpProtocol(web.RequestHandler):
 
     @property
     def is_upgraded(self) -> bool:
-        """Report whether the bytes after the last request belong to another protocol that it requested."""
+        """Report whether the bytes after the last request belong to another protocol.
+
+        The last request has requested this protocol.
+        """
         return self._upgraded
 
     @property
     def is_last(self) -> bool:
-        """Report whether the connection closes after the current response; further bytes are discarded."""
+        """Report whether the connection closes after the current response.
+
+        Further bytes are discarded.
+        """
         return self._close
 
     @is_last.setter
@@ -212,7 +221,10 @@ class HttpProtocol(web.RequestHandler):
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def cut_off(self) -> None:
-        """Close the connection immediately, without sending buffered bytes: TLS would wait for the client."""
+        """Close the connection immediately, without sending buffered bytes.
+
+        TLS would wait for the client.
+        """
         transport = self.transport
         self.force_close()
         self._parser = None  # the parser and the messages reference request heads, which would stay in memory
@@ -324,7 +336,10 @@ class HttpProtocol(web.RequestHandler):
     _drain_helper = drained  # the name that aiohttp calls
 
     async def _linger(self, payload: StreamReader) -> None:
-        """Read and discard an unread body for a while, since an immediate close could lose the response."""
+        """Read and discard an unread body for a while.
+
+        An immediate close could lose the response.
+        """
         try:
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof() and not self._force_close:

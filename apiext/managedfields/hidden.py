@@ -14,12 +14,12 @@ _NONE: dict[str, Any] = {}
 
 
 def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet) -> Document:
-    """Return the new object with the hidden fields of the stored object: fields that ``shown`` lacks.
+    """Return the new object with the hidden fields of the stored object.
 
-    ``shown`` is the stored object in the version of the write. ``new`` is the object after the write, in this version.
-    ``type_`` is the merge type of the stored object. A hidden field stays if ``new`` still has the object around the
-    field, or if this object is empty in ``shown``. The metadata of ``new`` stays unchanged. ``deleted`` are the paths
-    of hidden fields to delete. The function changes no argument.
+    Hidden fields are those that ``shown`` lacks. ``shown`` is the stored object in the version of the write. ``new``
+    is the object after the write, in this version. ``type_`` is the merge type of the stored object. A hidden field
+    stays if ``new`` still has the object around the field, or if this object is empty in ``shown``. The metadata of
+    ``new`` stays unchanged. ``deleted`` are the paths of hidden fields to delete. The function changes no argument.
     """
     before, seen, wanted = (
         {name: item for name, item in document.items() if name not in _OF_THE_SERVER}
@@ -66,9 +66,10 @@ _NOTHING_LEFT: Any = object()
 
 
 def _kept(type_: Type, value: Any, deleted: Node | None) -> Any:
-    """Return a hidden value without its deleted parts, or _NOTHING_LEFT if all parts are deleted.
+    """Return a hidden value without its deleted parts.
 
-    A field that is not in ``deleted`` stays, even if its container is in ``deleted``.
+    Return _NOTHING_LEFT if all parts are deleted. A field that is not in ``deleted`` stays, even if its container is
+    in ``deleted``.
     """
     if deleted is None:
         return value

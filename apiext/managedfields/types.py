@@ -1,6 +1,7 @@
-"""Merge types: the values that a field may have, and whether their parts have separate owners (SSA-010).
+"""Merge types: the values that a field may have, and the ownership of their parts.
 
-A path element is a step of a field path, such as ``f:spec`` (path.py). A set is a set of field paths (fieldset.py).
+Parts of a value may have separate owners (SSA-010). A path element is a step of a field path, such as ``f:spec``
+(path.py). A set is a set of field paths (fieldset.py).
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,9 +30,10 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 
 
 class Type(Struct, eq=False):
-    """The type of a field: a scalar, a list, a map, or several of these types, of which a value has one.
+    """The type of a field: a scalar, a list, a map, or several of these types.
 
-    ``simple`` are the classes of the scalar values that fit the type.
+    If there are several types, a value has one of them. ``simple`` are the classes of the scalar values that fit the
+    type.
     """
 
     scalar: str = ""
@@ -145,9 +147,10 @@ def item_element(type_: ListType, item: Any) -> str:
 
 
 def element_unchecked(type_: ListType, item: Any) -> str:
-    """Return the path element of an item of a granular list, or an empty string for an invalid item.
+    """Return the path element of an item of a granular list.
 
-    An item may be invalid after pruning: an item becomes null if no field remains.
+    Return an empty string for an invalid item. An item may be invalid after pruning: an item becomes null if no field
+    remains.
     """
     try:
         return item_element(type_, item)
@@ -186,7 +189,10 @@ def same_json(left: Any, right: Any) -> bool:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal for upstream: 1 equals 1.0, but 1 does not equal true."""
+    """Return whether two JSON values are equal for upstream.
+
+    1 equals 1.0, but 1 does not equal true.
+    """
     if left is right:
         return True
     if left.__class__ is not right.__class__:

@@ -111,5 +111,8 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 
 
 def truth(values: Sequence[str] | None) -> bool:
-    """Parse a boolean parameter as upstream: true unless absent, ``0`` or ``false`` in any letter case (RV-016)."""
+    """Parse a boolean parameter as upstream (RV-016).
+
+    It is true unless it is absent, ``0``, or ``false`` in any letter case.
+    """
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

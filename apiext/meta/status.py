@@ -1,4 +1,7 @@
-"""Errors of the API: metav1.Status, with a function for each kind of error (rows ERR-… of BEHAVIOUR.md)."""
+"""Errors of the API: metav1.Status, with a function for each kind of error.
+
+See the rows ERR-… of BEHAVIOUR.md.
+"""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -188,7 +191,10 @@ def too_old_resource_version(asked: int, oldest: int) -> StatusError:
 
 
 def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
-    """Return the 504 of a request that exceeds its timeout, or of a write with an unknown outcome (ERR-20)."""
+    """Return the 504 of a request that exceeds its timeout (ERR-20).
+
+    A write with an unknown outcome has the same error.
+    """
     details: dict[str, Any] = {}
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
@@ -219,5 +225,8 @@ def internal(text: str) -> StatusError:
 
 
 def unknown(text: str, code: int = 500) -> StatusError:
-    """Return the Status of an error that is not an API error: with the raw message and no reason (ERR-22)."""
+    """Return the Status of an error that is not an API error (ERR-22).
+
+    It has the raw message and no reason.
+    """
     return StatusError(code, "", text)

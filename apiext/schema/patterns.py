@@ -1,4 +1,7 @@
-"""Compile and match regular expressions in RE2 syntax, in linear time, with Go's error texts (STR-010)."""
+"""Compile and match regular expressions in RE2 syntax, in linear time (STR-010).
+
+Errors have Go's texts.
+"""
 
 from collections.abc import Callable
 

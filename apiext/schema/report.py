@@ -1,8 +1,9 @@
-"""Report the errors of a value that failed the fast test (``validate``), with upstream's texts (VAL-002…011).
+"""Report the errors of a value that failed the fast test, with upstream's texts.
 
-A junctor is one of allOf, anyOf, oneOf and not. As upstream, a failed anyOf or oneOf reports the errors of the branch
-for which upstream's validator counts most checks. So inside junctors, the report repeats and counts all checks of this
-validator. Outside junctors, the report skips parts that pass the fast test.
+The fast test is ``validate`` (VAL-002…011). A junctor is one of allOf, anyOf, oneOf and not. As upstream, a failed
+anyOf or oneOf reports the errors of the branch for which upstream's validator counts most checks. So inside junctors,
+the report repeats and counts all checks of this validator. Outside junctors, the report skips parts that pass the fast
+test.
 """
 
 from collections.abc import Iterable
@@ -106,9 +107,9 @@ class Reporter:
     def report(
         self, node: Structural, value: Any, path: str, link: Link | None, counted: bool, full: bool = False
     ) -> Report:
-        """Return the report on a value that failed the fast test, or that is inside a junctor (``counted``).
+        """Return the report on a value that failed the fast test, or that is inside a junctor.
 
-        If ``full`` is true, one error is enough.
+        ``counted`` is true inside a junctor. If ``full`` is true, one error is enough.
         """
         found = Report(counted=counted, full=full)
         if counted:

@@ -1,7 +1,7 @@
-"""Read from etcd the changes that are no longer in memory, so that watches can start at old revisions (RV-017).
+"""Read from etcd the changes that are no longer in memory.
 
-The root is the prefix of all keys of the server. A progress response of etcd contains a revision, but no events: it
-tells that the watch has received all events up to this revision.
+So watches can start at old revisions (RV-017). The root is the prefix of all keys of the server. A progress response
+of etcd contains a revision, but no events: it tells that the watch has received all events up to this revision.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Backfills:
                     await self._fill(col, start, watch)
 
     async def _shared_watch(self, start: int) -> "_PastWatch":
-        """Return a watch of all keys below the root that will deliver all events after the revision ``start``.
+        """Return a watch of all keys below the root, with all events after the revision ``start``.
 
         Only one such watch exists at a time. If it has already passed this revision, wait for its end, then open the
         next watch.
@@ -141,7 +141,10 @@ class _PastWatch:
             self._handle.cancel()
 
     async def request_response(self, last_response: float, touch: Callable[[], Awaitable[None]]) -> None:
-        """Make etcd send a response, unless it has sent one since ``last_response`` (event loop time)."""
+        """Make etcd send a response, unless it has sent one since ``last_response``.
+
+        ``last_response`` is a time of the event loop.
+        """
         async with self._nudging:
             trusted = self._etcd.progress_requests_ok
             if self.last_response == last_response and not (trusted and self._handle.request_progress()):
@@ -169,7 +172,10 @@ class _PastWatch:
 
 
 def _collections_of(key: str) -> Iterator[str]:
-    """Yield the prefixes that the collection of a key may have: /a/b/c → /a/b/, and /a/ if ``b`` is a namespace."""
+    """Yield the prefixes that the collection of a key may have.
+
+    Example: /a/b/c → /a/b/, and /a/ if ``b`` is a namespace.
+    """
     for _ in range(2):
         key = key[: key.rfind("/", 0, -1) + 1]
         if key:
@@ -177,7 +183,10 @@ def _collections_of(key: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Converts watch events, which contain the previous values, to changes, up to the revision ``stop``."""
+    """Converts watch events to changes, up to the revision ``stop``.
+
+    The watch events contain the previous values.
+    """
 
     def __init__(self, col: Collection, start: int, stop: int) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,7 @@
-"""Returns freed pages in the middle of the heap to the operating system. glibc does not do that by itself."""
+"""Returns freed pages in the middle of the heap to the operating system.
+
+glibc does not do that by itself.
+"""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 

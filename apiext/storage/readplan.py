@@ -16,7 +16,10 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is not an unsigned integer of 64 bits (400), with upstream's inner error text."""
+    """A resourceVersion that is not an unsigned integer of 64 bits (400).
+
+    It has upstream's inner error text.
+    """
 
     def __init__(self, text: str, why: str = "invalid syntax") -> None:
         super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
@@ -30,9 +33,10 @@ class RevisionWithToken(ValueError):
 
 
 class ListQuery(Struct, frozen=True):
-    """The parameters of a list request: resourceVersion, resourceVersionMatch, limit (0: no limit), continue.
+    """The parameters of a list request.
 
-    If ``cached`` is False, upstream does not cache the resource. resourceVersion "0" then reads the newest state.
+    They are resourceVersion, resourceVersionMatch, limit (0: no limit) and continue. If ``cached`` is False, upstream
+    does not cache the resource. resourceVersion "0" then reads the newest state.
     """
 
     resource_version: str = ""

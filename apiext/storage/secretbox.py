@@ -1,8 +1,8 @@
-"""XSalsa20 with Poly1305, as in NaCl's secretbox: the encryption of the provider ``secretbox``.
+"""XSalsa20 with Poly1305: the encryption of the provider ``secretbox``.
 
-The library ``cryptography`` has Poly1305, but not Salsa20. This module computes Salsa20 with additions, exclusive ors
-and rotations of integers. No table lookup and no branch depends on a secret. Many blocks are computed together: one
-large integer contains the same word of each block, in lanes of 64 bits.
+It is the same as in NaCl's secretbox. The library ``cryptography`` has Poly1305, but not Salsa20. This module computes
+Salsa20 with additions, exclusive ors and rotations of integers. No table lookup and no branch depends on a secret.
+Many blocks are computed together: one large integer contains the same word of each block, in lanes of 64 bits.
 """
 
 import struct
@@ -64,9 +64,9 @@ def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
 
 
 def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
-    """Yield at least ``size`` bytes of Salsa20's key stream for a nonce of 8 bytes, in pieces of complete blocks.
+    """Yield at least ``size`` bytes of Salsa20's key stream for a nonce of 8 bytes.
 
-    Each piece except the last has _PIECE bytes.
+    The pieces consist of complete blocks. Each piece except the last has _PIECE bytes.
     """
     words, number = struct.unpack("<8I", key), struct.unpack("<2I", nonce)
     blocks = -(-size // _BLOCK)
@@ -108,7 +108,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
 
 @lru_cache(16)
 def _lanes(count: int) -> tuple[int, int, int]:
-    """Return three integers: in each lane, the first has the mask 0xFFFFFFFF, the second 1, the third its number."""
+    """Return three integers with the mask 0xFFFFFFFF, 1 and the lane's number in each lane."""
     ones = int.from_bytes(b"\x01\0\0\0\0\0\0\0" * count, "little")
     counting = int.from_bytes(b"".join(number.to_bytes(8, "little") for number in range(count)), "little")
     return 0xFFFFFFFF * ones, ones, counting

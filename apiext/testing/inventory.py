@@ -89,9 +89,9 @@ def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, An
 
 
 def empty(api: Api, kept: frozenset[str]) -> None:
-    """Delete all objects except those at the paths ``kept``, and remove the finalizers of the deleted objects.
+    """Delete all objects except those at the paths ``kept``.
 
-    Raise StillThere if objects are left after limits.RESET_WAIT seconds.
+    Remove the finalizers of the deleted objects. Raise StillThere if objects are left after limits.RESET_WAIT seconds.
     """
     deadline, wait = time.monotonic() + limits.RESET_WAIT, 0.005
     deleted: set[str] = set()
@@ -123,7 +123,10 @@ def _order(path: str) -> int:
 
 
 def _is_cascaded(path: str, deleted: set[str]) -> bool:
-    """Return whether the server deletes an object with its namespace or its definition, which is in ``deleted``."""
+    """Return whether the server deletes an object with its namespace or its definition.
+
+    The namespace or definition must be in ``deleted``.
+    """
     steps = path.split("/")
     if "namespaces" in steps[:5] and len(steps) > steps.index("namespaces") + 2:
         space = steps[steps.index("namespaces") + 1]

@@ -1,1 +1,4 @@
-"""Commands besides the server: storage migration, offline validation, envtest assets, kubeconfigs, completion."""
+"""Commands besides the server, such as storage migration.
+
+The other commands are offline validation, envtest assets, kubeconfigs and completion.
+"""

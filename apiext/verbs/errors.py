@@ -1,4 +1,7 @@
-"""Translate errors of the store to the Status for the client, if the verb does not translate them itself."""
+"""Translate errors of the store to the Status for the client.
+
+This holds for errors that the verb does not translate itself.
+"""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -34,7 +37,10 @@ class Undecodable(status.StatusError):
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
-    """Return the error of a read of the first object in ``faults``, or of a list that contains all of them."""
+    """Return the error of a read of the first object in ``faults``.
+
+    It may also be the error of a list that contains all objects in ``faults``.
+    """
     first = faults[0]
     if not listed:
         return Undecodable(status.internal(_corrupt_object(first.path, first)), first)
@@ -57,7 +63,10 @@ def _corrupt_object(key: str, fault: store.Fault) -> str:
 
 
 class _Translated:
-    """A context manager without state; contextlib.contextmanager would add three calls to each request."""
+    """A context manager without state, which is cheap for each request.
+
+    contextlib.contextmanager would add three calls to each request.
+    """
 
     __slots__ = ()
 

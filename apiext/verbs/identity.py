@@ -151,7 +151,10 @@ def check_type(
 
 
 def has_usual_type(call: Call, document: View) -> bool:
-    """Fast path: report whether a custom object has the requested version, a kind, and only usual fields."""
+    """Fast path: report whether a custom object has the requested version and a usual form.
+
+    The usual form has a kind, and only usual fields.
+    """
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False
@@ -189,9 +192,10 @@ def full_version(given: str, default: str) -> str:
 
 
 def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
-    """Return upstream's error for a kind, group or version that is not in its scheme, or an empty string.
+    """Return upstream's error for a kind, group or version that is not in its scheme.
 
-    If ``internal`` is true, a body without an apiVersion has the internal version of the group.
+    Return an empty string if there is no error. If ``internal`` is true, a body without an apiVersion has the internal
+    version of the group.
     """
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
@@ -211,7 +215,10 @@ def not_registered(call: Call, document: View, *, internal: bool = False) -> str
 
 
 def _beside_definitions(kind: str, group: str, version: str) -> str:
-    """Return the Go type of another kind in upstream's scheme of apiextensions.k8s.io, or an empty string."""
+    """Return the Go type of another kind in upstream's scheme of apiextensions.k8s.io.
+
+    Return an empty string if there is none.
+    """
     if kind in _OF_NO_VERSION:
         return f"v1.{kind}"
     if group != GROUP or version not in ("v1", "v1beta1"):
@@ -349,7 +356,10 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
-    """Return the kind to show in errors about an object: for a custom object, the kind in the object itself."""
+    """Return the kind to show in errors about an object.
+
+    For a custom object, it is the kind in the object itself.
+    """
     if served.model.typed:
         return served.names.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))

@@ -53,7 +53,10 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
 
 
 def _as_printed(call: Call, shown: View) -> Document:
-    """Return an object with its fields in Go's order: that of the struct for a built-in kind, else sorted."""
+    """Return an object with its fields in Go's order.
+
+    It is the order of the struct for a built-in kind, else the fields are sorted.
+    """
     if not call.endpoint.model.typed:
         document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
         return document
@@ -72,7 +75,10 @@ def _literally(raw: bytes, decoded: Any) -> Any:
 
 
 class _Literally(json.JSONDecoder):
-    """A JSON decoder that keeps the client's text of numbers and strings, such as ``1.0`` and ``"\\u0041"``."""
+    """A JSON decoder that keeps the client's text of numbers and strings.
+
+    The text ``1.0``, for example, stays as it is, and so do escapes in strings.
+    """
 
     def __init__(self) -> None:
         super().__init__(parse_int=_literal, parse_float=_literal)

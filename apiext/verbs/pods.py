@@ -331,7 +331,10 @@ async def _read(verbs: Verbs, call: Call) -> tuple[Entry, Document]:
 
 
 async def _change(verbs: Verbs, call: Call, change: Change, *, dry_run: bool) -> Outcome:
-    """Change a stored pod without admission and without an entry in its managedFields, as upstream does."""
+    """Change a stored pod without admission and without an entry in its managedFields.
+
+    Upstream does the same.
+    """
     identity.check_segment(call.name)
 
     async def decide(entry: Entry | None) -> Decision:

@@ -1,1 +1,4 @@
-"""The benchmarks: the cost of each kind of request for the server process, and the growth of this cost."""
+"""The benchmarks: the server's cost of each kind of request, and the growth of this cost.
+
+The cost is that of the server process.
+"""

@@ -1,4 +1,7 @@
-"""Measure CEL rules: compilation, evaluation, time for each unit of cost, and the import of the engine."""
+"""Measure CEL rules: compilation, evaluation, time for each unit of cost, and the import.
+
+The import is that of the engine.
+"""
 
 from __future__ import annotations
 
@@ -142,7 +145,10 @@ def _evaluation(program: Program, variables: Mapping[str, object]) -> tuple[floa
 
 
 def _imports(times: int) -> list[tuple[float, float]]:
-    """Return milliseconds of CPU and megabytes that new interpreters need for the engine, compiled to bytecode."""
+    """Return the CPU milliseconds and megabytes that new interpreters need for the engine.
+
+    The engine is compiled to bytecode.
+    """
     found = []
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory, "PYTHONDONTWRITEBYTECODE": ""}

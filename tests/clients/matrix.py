@@ -26,7 +26,10 @@ def family_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the family of a story to its report, for the process of pytest-xdist that prints the table."""
+    """Add the family of a story to its report.
+
+    The process of pytest-xdist that prints the table reads it.
+    """
     report = yield
     report.user_properties.append((_FAMILY, family_of(item)))
     return report

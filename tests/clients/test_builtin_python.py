@@ -1,4 +1,7 @@
-"""Built-in kinds with the official Python client, which writes JSON and times in its own format."""
+"""Built-in kinds with the official Python client.
+
+This client writes JSON and times in its own format.
+"""
 
 from __future__ import annotations
 

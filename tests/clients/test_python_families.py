@@ -1,4 +1,7 @@
-"""Python client libraries besides the official client, each with a program as its users write it."""
+"""Python client libraries besides the official client.
+
+Each has a program as its users write it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Writes that no client should send: the server returns upstream's Status, stores nothing, and needs little CPU and
-memory."""
+"""Writes that no client should send.
+
+The server returns upstream's Status, stores nothing, and needs little CPU and memory.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,10 @@ class Meter:
 def check_refused(
     target: Resource, server: Server, send: Callable[[], Answer], code: int, text: str, reason: str
 ) -> None:
-    """Send bad input; check that the response is this Status, and that the object has not changed."""
+    """Send bad input; check that the response is this Status.
+
+    Check also that the object has not changed.
+    """
     before = target.api.get(target.path("a")).expect(200)
     meter = Meter(server)
     answer = send()
@@ -263,8 +268,10 @@ def deep_fields(levels: int) -> dict[str, Any]:
 @pytest.mark.rows("SSA-007", "SSA-014")
 @pytest.mark.parametrize("case", OWNERS)
 def test_invalid_managed_fields_do_not_block_writes(target: Resource, server: Server, case: str) -> None:
-    """The server refuses them or keeps the previous owners. It never returns a 500, and clients can still write the
-    object."""
+    """The server refuses them or keeps the previous owners.
+
+    It never returns a 500, and clients can still write the object.
+    """
     entry = {**FIELDS, "apiVersion": f"{target.group}/v1", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}}
     entry |= OWNERS[case]
     if entry["fieldsV1"] is None:

@@ -1,4 +1,7 @@
-"""Events: two API groups with the same stored objects, which expire; and disabled built-in APIs."""
+"""Events: two API groups with the same stored objects; and disabled built-in APIs.
+
+Stored events expire.
+"""
 
 from __future__ import annotations
 

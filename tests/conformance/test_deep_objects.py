@@ -1,4 +1,7 @@
-"""Objects nested deeper than this server can encode, from a conversion webhook or another writer of etcd."""
+"""Objects nested deeper than this server can encode.
+
+They come from a conversion webhook or another writer of etcd.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +70,10 @@ def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
 
 
 def create_deep_object(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
-    """Return a resource with an object "a", and an object "deep" with this many levels, which is written directly to
-    etcd."""
+    """Return a resource with an object "a", and an object "deep" with this many levels.
+
+    The object "deep" is written directly to etcd.
+    """
     widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
     made = widgets.create("a")
     made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}

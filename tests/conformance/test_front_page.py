@@ -1,4 +1,7 @@
-"""The page at / for browsers: public, without data of the server, with a strict content security policy."""
+"""The page at / for browsers: public, without data of the server.
+
+It has a strict content security policy.
+"""
 
 from __future__ import annotations
 

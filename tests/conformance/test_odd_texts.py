@@ -1,4 +1,7 @@
-"""Unusual characters and numbers in definitions and in the type of a body; the errors are those of kube-apiserver."""
+"""Unusual characters and numbers in definitions and in the type of a body.
+
+The errors are those of kube-apiserver.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,10 @@ def wait_for_established(api: Client, name: str) -> dict[str, Any]:
 
 
 def create_definition(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Create a v1beta1 definition and wait until it is established; return the response to the create."""
+    """Create a v1beta1 definition and wait until it is established.
+
+    Return the response to the create.
+    """
     created: dict[str, Any] = api.post(OLD, wanted).expect(201)
     wait_for_established(api, wanted["metadata"]["name"])
     return created

@@ -1,4 +1,7 @@
-"""A transport of the etcd client over grpc.aio; the same tests run with it and with our own HTTP/2."""
+"""A transport of the etcd client over grpc.aio.
+
+The same tests run with it and with our own HTTP/2.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -157,7 +160,10 @@ class GrpcTransport:
             self.closed.set_result(None)
 
     async def notice_loss(self) -> None:
-        """Drain when the connection is lost, so that our client, not grpc, chooses the next endpoint."""
+        """Drain when the connection is lost.
+
+        So our client, not grpc, chooses the next endpoint.
+        """
         state = self._channel.get_state(try_to_connect=False)
         while state is grpc.ChannelConnectivity.READY:
             await self._channel.wait_for_state_change(state)

@@ -1,4 +1,7 @@
-"""Check a run: pure functions that compare the recorded history with the changes in the store, and yield violations."""
+"""Check a run: compare the recorded history with the changes in the store.
+
+The checkers are pure functions that yield violations.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def acknowledged_is_stored(history: History, kept: Sequence[Event]) -> Iterator[
 
 
 def acknowledged_deletions_hold(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Yield acknowledged deletions of objects that exist in etcd at the end. Each name is used only once."""
+    """Yield acknowledged deletions of objects that exist in etcd at the end.
+
+    Each name is used only once.
+    """
     last = {event.name: event for event in kept}
     for name in history.deleted:
         if name not in last or last[name].value is not None:
@@ -47,7 +53,10 @@ def no_update_is_lost(kept: Sequence[Event]) -> Iterator[str]:
 
 
 def nothing_counts_twice(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Yield a violation if the counters' sum is less than the acknowledged increments, or exceeds all possible ones."""
+    """Yield a violation if the counters' sum is impossible.
+
+    It must not be less than the acknowledged increments, and must not exceed all possible ones.
+    """
     final = {e.name: e.value["spec"]["count"] for e in kept if e.name.startswith("counter-") and e.value is not None}
     acknowledged = Counter(write.name for write in history.writes if write.name.startswith("counter-"))
     total, told = sum(final.values()), sum(acknowledged.values()) - len(final)  # minus the creation of each counter
@@ -56,7 +65,7 @@ def nothing_counts_twice(history: History, kept: Sequence[Event]) -> Iterator[st
 
 
 def reads_are_fresh(history: History) -> Iterator[str]:
-    """Yield consistent reads that do not contain a write that was acknowledged before they were sent."""
+    """Yield consistent reads that lack a write acknowledged before they were sent."""
     for read in history.reads:
         if read.shown < read.floor:
             yield f"{read.what} showed revision {read.shown}, but {read.floor} was acknowledged before"

@@ -1,4 +1,4 @@
-"""Record the system calls of a process on files, and compute the possible disk contents after a power cut."""
+"""Record a process's system calls on files; compute possible disks after a power cut."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ SOURCE = Path(__file__).with_name("disk_recorder.c")
 
 @dataclass(frozen=True)
 class Call:
-    """A system call. ``kind`` is w (write), t (truncate), s (sync) or u (unlink); times are nanoseconds of
-    CLOCK_MONOTONIC."""
+    """A system call on a file.
+
+    ``kind`` is w (write), t (truncate), s (sync) or u (unlink); times are nanoseconds of CLOCK_MONOTONIC.
+    """
 
     kind: str
     file: str
@@ -31,7 +33,10 @@ class Call:
 
 
 def recorder(directory: Path) -> Path:
-    """Compile the library that records calls; skip the test with the reason if there is no C compiler."""
+    """Compile the library that records calls.
+
+    If there is no C compiler, skip the test with this reason.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the recorder of system calls")
@@ -59,7 +64,10 @@ def read(record: Path) -> Iterator[Call]:
 
 
 class Disk:
-    """The files at one time of a record: synced bytes, and later calls, of which any subset may be on the disk."""
+    """The files at one time of a record: synced bytes, and later calls.
+
+    Any subset of the later calls may be on the disk.
+    """
 
     def __init__(self) -> None:
         self._synced: dict[str, bytearray] = {}
@@ -81,8 +89,9 @@ class Disk:
         loose.clear()
 
     def image(self, chance: random.Random) -> dict[str, bytes]:
-        """Return a possible content of the disk after a power cut: all synced bytes, and of each later call all, no or
-        some sectors.
+        """Return a possible content of the disk after a power cut.
+
+        It has all synced bytes, and of each later call all, no or some sectors.
         """
         files: dict[str, bytes] = {}
         lost = chance.choice((0.0, 0.2, 0.5, 0.9, 1.0))

@@ -1,4 +1,7 @@
-"""Ages in Tables are computed at the time of the request, despite caches and jumps of the wall clock (TAB-003)."""
+"""Ages in Tables are computed at the time of the request (TAB-003).
+
+They are right despite caches and jumps of the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -131,7 +134,10 @@ def _initial_events(world: World, path: str) -> list[Table]:
 
 
 def _events(world: World, path: str) -> list[Table]:
-    """Return the Tables in the initial events of a stream of server-sent events; the first id ends them."""
+    """Return the Tables in the initial events of a stream of server-sent events.
+
+    The first id ends these events.
+    """
     tables = []
     with world.api.watch(path, headers={"Accept": STREAM}) as watch:
         for line in watch.lines():

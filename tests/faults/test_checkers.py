@@ -1,4 +1,7 @@
-"""The checkers find each kind of damage in a small artificial history, and no violation in a correct history."""
+"""The checkers find each kind of damage in a small artificial history.
+
+They find no violation in a correct history.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`apiext migrate` while a webhook denies writes: with every status code, storedVersions keeps the old version."""
+"""`apiext migrate` while a webhook denies writes.
+
+With every status code, storedVersions keeps the old version.
+"""
 
 from __future__ import annotations
 

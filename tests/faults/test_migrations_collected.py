@@ -1,4 +1,7 @@
-"""Storage migrations with the garbage collector, which changes metadata but not the stored version."""
+"""Storage migrations with the garbage collector.
+
+The collector changes metadata but not the stored version.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ OBJECTS, OWNED = 600, 20
 
 
 def owned(api: Client) -> tuple[Resource, str]:
-    """Return widgets stored in v1 while v2 is the storage version, and the path of one of two owners of the last
-    widget."""
+    """Return widgets stored in v1 while v2 is the storage version, and the path of an owner.
+
+    It is one of two owners of the last widget.
+    """
     widgets = define(api)
     for number in range(OBJECTS):
         widgets.create(f"w{number:04}", size=number)

@@ -1,4 +1,7 @@
-"""Roles, bindings and reviews of an allowed size on a server with RBAC, and its restart afterwards."""
+"""Roles, bindings and reviews of an allowed size on a server with RBAC.
+
+The server is restarted afterwards.
+"""
 
 from __future__ import annotations
 

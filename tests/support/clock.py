@@ -1,4 +1,7 @@
-"""Change the wall clock of processes with Debian's faketime; their monotonic clock stays correct."""
+"""Change the wall clock of processes with Debian's faketime.
+
+Their monotonic clock stays correct.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ _LIBRARY = "faketime/libfaketime.so.1"
 
 
 class MovedClock:
-    """The wall clock of processes that run with the environment ``env``. It is wrong by the seconds of the last
-    ``move``."""
+    """The wall clock of processes that run with the environment ``env``.
+
+    It is wrong by the seconds of the last ``move``.
+    """
 
     def __init__(self, library: Path, file: Path) -> None:
         self._file = file

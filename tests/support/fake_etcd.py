@@ -1,4 +1,7 @@
-"""An etcd in memory with the interface of apiext.etcd.client.Etcd: revisions, guards, compaction, watches, faults."""
+"""An etcd in memory with the interface of apiext.etcd.client.Etcd.
+
+It has revisions, guards, compaction, watches and faults.
+"""
 
 import asyncio
 from bisect import bisect_right
@@ -35,7 +38,10 @@ class _History:
 
 
 class FakeWatch:
-    """A watch that delivers events in a later iteration of the event loop, unless ``hold`` was called."""
+    """A watch that delivers events in a later iteration of the event loop.
+
+    It does not deliver them if ``hold`` was called.
+    """
 
     def __init__(self, etcd: "FakeEtcd", span: tuple[bytes, bytes], start: int, prev_kv: bool) -> None:
         self.etcd = etcd
@@ -137,7 +143,10 @@ class FakeEtcd:
         self.compacted = revision
 
     def replace(self, revision: int, values: dict[bytes, bytes]) -> None:
-        """Replace the content, as a restore from a backup does: the last value is at this revision; watches end."""
+        """Replace the content, as a restore from a backup does.
+
+        The last value is at this revision; watches end.
+        """
         self._keys = {}
         self._log = []
         self.revision = revision - len(values)

@@ -13,7 +13,10 @@ SUBS = 1 << 20
 
 @dataclass
 class StoredContent:
-    """The changes in the file: ``puts`` are revision → (key, value), ``gone`` the (revision, key) of deletions."""
+    """The changes in the file.
+
+    ``puts`` are revision → (key, value), ``gone`` the (revision, key) of deletions.
+    """
 
     head: int = 0
     compacted: int = 0

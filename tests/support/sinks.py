@@ -1,4 +1,4 @@
-"""A Sink that records the frames of a watcher, and a watch group whose frames are JSON lines."""
+"""A Sink that records a watcher's frames, and a watch group whose frames are JSON lines."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -54,7 +54,10 @@ class RecordingSink:
                 await self._news.wait()
 
     async def reached(self, revision: int) -> list[Seen]:
-        """Wait for a frame with this revision or a later one, or for the end; return all events until then."""
+        """Wait for a frame with this revision or a later one, or for the end.
+
+        Return all events until then.
+        """
         await self.until(lambda sink: sink.ended or any(seen.revision >= revision for seen in sink.seen))
         return self.events
 

@@ -1,4 +1,7 @@
-"""Behaviours of msgspec Structs on which the server relies, and which dataclasses do not have (decision 35)."""
+"""Behaviours of msgspec Structs on which the server relies (decision 35).
+
+Dataclasses do not have them.
+"""
 
 import ast
 import copy

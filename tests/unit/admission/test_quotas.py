@@ -1,4 +1,7 @@
-"""ResourceQuota: the amounts that creates, updates and retried creates add to the usage, and refused creates."""
+"""ResourceQuota: the amounts that writes add to the usage, and refused creates.
+
+The writes are creates, updates and retried creates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The exponent of growth of a cost: the slope of the measured points, independent of the machine."""
+"""The exponent of growth of a cost: the slope of the measured points.
+
+It is independent of the machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Kinds of policies and bindings: the language available to expressions, cells, warnings and enumerations."""
+"""Kinds of policies and bindings: expressions, cells, warnings and enumerations.
+
+For expressions, the tests check the available language.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The serialized objects of k8s.io/api, of new and old releases, are unchanged by JSON, YAML and protobuf."""
+"""The serialized objects of k8s.io/api are unchanged by JSON, YAML and protobuf.
+
+The objects are those of new and old releases.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ OF_OTHER_MODULES = {"apiextensions.k8s.io", "apiregistration.k8s.io"}
 
 @cache
 def fixtures_folder() -> Path | None:
-    """Return the folder of the fixtures in the newest release of the module in Go's cache, None without one."""
+    """Return the folder of the fixtures in the newest release of the module in Go's cache.
+
+    Return None without a release.
+    """
     folder = os.environ.get("GOMODCACHE", "")
     if not folder and shutil.which("go") is not None:
         folder = subprocess.run(["go", "env", "GOMODCACHE"], capture_output=True, text=True, check=False).stdout.strip()
@@ -47,7 +53,10 @@ def fixtures_or_skip() -> Path:
 
 
 def message(raw: bytes, kind: Kind) -> Any:
-    """Return the protobuf message within an envelope; a zero that Go writes equals a missing field."""
+    """Return the protobuf message within an envelope.
+
+    A zero that Go writes equals a missing field.
+    """
     names = kind.version.names
     assert raw.startswith(protobuf.PREFIX)
     envelope = message_class("Unknown").FromString(raw[len(protobuf.PREFIX) :])
@@ -56,7 +65,10 @@ def message(raw: bytes, kind: Kind) -> Any:
 
 
 def cases() -> list[Any]:
-    """Return each kind with each release that contains it; without the module, one release whose tests are skipped."""
+    """Return each kind with each release that contains it.
+
+    Without the module, return one release whose tests are skipped.
+    """
     folder = fixtures_folder()
     if folder is None:
         return [pytest.param(kind, "HEAD", id=stem(kind)) for kind in KINDS]

@@ -1,4 +1,7 @@
-"""Error messages of refused and failed expressions. Each message of the engine occurs in a case."""
+"""Error messages of refused and failed expressions.
+
+Each message of the engine occurs in a case.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The objects that the server creates at its start: the configmap with the CAs of clients follows a renewed CA."""
+"""The objects that the server creates at its start.
+
+The configmap with the CAs of clients follows a renewed CA.
+"""
 
 from __future__ import annotations
 

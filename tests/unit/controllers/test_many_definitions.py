@@ -1,5 +1,7 @@
-"""The work for one definition does not grow with the number of definitions in its group; it is counted in executed
-lines."""
+"""The work for one definition does not grow with the number of definitions in its group.
+
+The work is counted in executed lines.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ async def _delete(one: Server, first: int, last: int) -> None:
 
 
 async def _lines(work: Callable[[], Awaitable[None]]) -> int:
-    """Return how many lines of the server are executed, including each iteration of loops and comprehensions."""
+    """Return how many lines of the server are executed.
+
+    Each iteration of loops and comprehensions is counted.
+    """
     count = 0
 
     def inside(frame: FrameType, event: str, argument: Any) -> Any:

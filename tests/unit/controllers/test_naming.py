@@ -84,7 +84,10 @@ class Scan:
 
 @dataclass
 class World:
-    """Definitions in memory, in place of Definitions and Statuses; ``between`` are the events before each write."""
+    """Definitions in memory, in place of Definitions and Statuses.
+
+    ``between`` are the events before each write.
+    """
 
     between: list[list[Event]] = field(default_factory=list)
     stored: dict[str, Entry] = field(default_factory=dict)

@@ -1,4 +1,7 @@
-"""OpenAPI documents equal recorded documents, are reduced for v2, and change with the catalog."""
+"""OpenAPI documents equal recorded documents, and change with the catalog.
+
+They are reduced for v2.
+"""
 
 import re
 from typing import Any
@@ -20,7 +23,10 @@ OWN = {"api", "apis", "version"}
 
 
 def recorded() -> list[Any]:
-    """Return the definition, the v3 and the v2 document of the recording; an empty list without a recording."""
+    """Return the definition, the v3 and the v2 document of the recording.
+
+    Return an empty list without a recording.
+    """
     path = shared("data/reference/discovery.json", 2)
     if path is None:
         return []
@@ -34,7 +40,10 @@ needs_recording = pytest.mark.skipif(not RECORDED, reason="the recorded answers 
 
 
 def as_recorded(body: bytes) -> Any:
-    """Return a document in the form of recordings, which replace constants that look like addresses."""
+    """Return a document in the form of recordings.
+
+    Recordings replace constants that look like addresses.
+    """
     return orjson.loads(body.replace(b"0xc000000000000000", b"<addr>"))
 
 

@@ -290,7 +290,10 @@ async def test_stream_messages_send_window_updates() -> None:
 
 
 class Standing:
-    """An event loop that a test stops; like uvloop, it then runs its timers before it reads sockets."""
+    """An event loop that a test stops.
+
+    Like uvloop, it then runs its timers before it reads sockets.
+    """
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -334,7 +337,10 @@ async def test_response_received_during_a_process_stop_is_accepted() -> None:
 
 
 async def test_process_stop_does_not_time_out_a_new_call() -> None:
-    """A stop within an iteration of the loop is no timeout, though uvloop's time is that of the iteration's start."""
+    """A stop within an iteration of the loop is no timeout.
+
+    This holds though uvloop's time is that of the iteration's start.
+    """
     peer, loop = await stoppable_peer()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     loop.after(60.0)

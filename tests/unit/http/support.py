@@ -260,7 +260,10 @@ def _taken(options: dict[str, Any], group: type[Struct]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any) -> AsyncIterator[HttpServer]:
-    """Serve a shelf on a free port; options: ``authenticator``, ``authorizer``, fields of Settings and its groups."""
+    """Serve a shelf on a free port.
+
+    Options: ``authenticator``, ``authorizer``, fields of Settings and its groups.
+    """
     authenticator = options.pop("authenticator", NoAuthentication())
     authorizer = options.pop("authorizer", always_allow)
     telemetry = options.pop("telemetry", None) or Telemetry()

@@ -1,4 +1,7 @@
-"""Large objects of watches are encoded in a thread, in order, with the same result as on the loop."""
+"""Large objects of watches are encoded in a thread, in order.
+
+The result is the same as on the loop.
+"""
 
 import threading
 from typing import Any

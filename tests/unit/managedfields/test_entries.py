@@ -1,4 +1,7 @@
-"""Entries of managedFields: order, times, resets, the cap, subresources, kubectl (SSA-003…007, SSA-013…016)."""
+"""Entries of managedFields (SSA-003…007, SSA-013…016).
+
+Tests of their order, times, resets, cap, subresources, and of kubectl.
+"""
 
 import time
 from typing import Any

@@ -1,4 +1,7 @@
-"""Recorded responses about schemas and values: the engine returns the same causes and the same pruned objects."""
+"""Recorded responses about schemas and values.
+
+The engine returns the same causes and the same pruned objects.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Unexpected behaviour of upstream: each upstream tag of apiext/schema that is not in a table of cases."""
+"""Unexpected behaviour of upstream, as the upstream tags of apiext/schema name it.
+
+Each tag is here that is not in a table of cases.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Many resuming watches share one read of etcd's history, if etcd's progress notifications are unreliable."""
+"""Many resuming watches share one read of etcd's history.
+
+They do so if etcd's progress notifications are unreliable.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +23,10 @@ KINDS = [GroupResource("example.com", f"kind{number}s") for number in range(20)]
 
 
 class Past:
-    """A store that was started after all writes; ``made`` are the revisions of each kind's objects."""
+    """A store that was started after all writes.
+
+    ``made`` are the revisions of each kind's objects.
+    """
 
     def __init__(self, etcd: FakeEtcd, store: CachedStore, made: list[list[int]]) -> None:
         self.etcd, self.store, self.made = etcd, store, made
@@ -37,7 +43,10 @@ class Past:
         etcd.watch = watch  # type: ignore[method-assign]
 
     async def resume(self, kind: int, after: int) -> list[int]:
-        """Watch a kind from the revision of its object number ``after``; return the revisions of the events."""
+        """Watch a kind from the revision of its object number ``after``.
+
+        Return the revisions of the events.
+        """
         made, sink = self.made[kind], RecordingSink()
         await self.store.watch(self.kinds[kind], watch_group(), made[after], sink)
         return [seen.revision for seen in await sink.reached(made[-1])]

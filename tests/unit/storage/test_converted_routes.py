@@ -1,4 +1,7 @@
-"""Watches with label selectors on converted objects: costs with many watches, and failures of the webhook."""
+"""Watches with label selectors on converted objects.
+
+Tests of the costs with many watches, and of failures of the webhook.
+"""
 
 from random import Random
 
@@ -19,7 +22,10 @@ pytestmark = pytest.mark.rows("VER-012", "SEL-002")
 
 @pytest.fixture(autouse=True)
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Increase the loop's budget, as on a busy machine the pump needs more iterations for the same work."""
+    """Increase the loop's budget.
+
+    On a busy machine, the pump needs more iterations for the same work.
+    """
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 60.0)
 
 

@@ -1,4 +1,7 @@
-"""Values encrypted with keys of a plug-in wait for their keys in order, without blocking other values (OPS-003)."""
+"""Values encrypted with keys of a plug-in wait for their keys in order (OPS-003).
+
+They do not block other values.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -27,7 +30,10 @@ GONE = "failed to decrypt DEK, error: rpc error: code = Unavailable desc = gone"
 
 
 class KmsWorld(FakeWorld):
-    """A store whose things are encrypted with a plug-in's key; other servers with other plug-ins write, too."""
+    """A store whose things are encrypted with a plug-in's key.
+
+    Other servers with other plug-ins write, too.
+    """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.plugin = FakePlugin()

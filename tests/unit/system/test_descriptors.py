@@ -1,4 +1,7 @@
-"""Descriptor sets are loaded without protobuf's implementation in Python, which stays complete for other code."""
+"""Descriptor sets are loaded without protobuf's implementation in Python.
+
+This implementation stays complete for other code.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,7 @@
-"""Races of a writer and a rival that changes the same object concurrently, with an etcd that injects faults."""
+"""Races of a writer and a rival that changes the same object concurrently.
+
+The etcd of the races injects faults.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,11 @@ Rival = Callable[[str], Awaitable[None]]
 
 
 class RacingEtcd(LateEtcd):
-    """An etcd that lets a rival write before a transaction of a widget, or fails transactions or reads of widgets.
+    """An etcd that lets a rival write before a transaction of a widget, or fails.
 
-    ``before`` maps the number of a transaction to the rival. ``fault``: "unsent" (the transaction is not sent), "lost"
-    (its response), "large" (an object with managedFields), or "unread" (reads fail).
+    It fails transactions or reads of widgets. ``before`` maps the number of a transaction to the rival. ``fault``:
+    "unsent" (the transaction is not sent), "lost" (its response), "large" (an object with managedFields), or "unread"
+    (reads fail).
     """
 
     def __init__(self) -> None:
@@ -87,7 +91,10 @@ class RacingEtcd(LateEtcd):
 
 
 class Counting:
-    """A plug-in that counts mutations and validations, and denies objects whose spec requests it."""
+    """A plug-in that counts mutations and validations.
+
+    It denies objects whose spec requests it.
+    """
 
     name = "Counting"
 
@@ -162,8 +169,10 @@ STATES: Mapping[str, Mapping[str, Any] | None] = {
 
 @dataclass(frozen=True)
 class Verb:
-    """A write: its verb, a function from the revision known to the writer to the body, its media type and
-    subresource."""
+    """A write: its verb, body, media type and subresource.
+
+    The body is a function from the revision known to the writer to the body.
+    """
 
     verb: str
     body: Callable[[str], Any]
@@ -239,7 +248,10 @@ VERBS: Mapping[str, Verb] = {
 
 
 class World:
-    """Two servers with one etcd: ``one`` of the rival, and ``other`` of the writer, whose watch can be late."""
+    """Two servers with one etcd: ``one`` of the rival, and ``other`` of the writer.
+
+    The watch of ``other`` can be late.
+    """
 
     def __init__(self, etcd: RacingEtcd, one: Server, other: Server, *, admitted: bool) -> None:
         self.etcd = etcd
@@ -323,9 +335,10 @@ class World:
     # -- one race
 
     async def race(self, verb: Verb, before: str, rival: str = "", when: str = "", fault: str = "") -> str:
-        """Return the response, the stored object, and the numbers of transactions and of calls of admission.
+        """Return the response, the stored object, and the numbers of transactions and admissions.
 
-        ``when``: "late" (unnoticed by the writer's cache), "meanwhile" (before its first transaction), "twice".
+        Each call of admission is counted. ``when``: "late" (unnoticed by the writer's cache), "meanwhile" (before its
+        first transaction), "twice".
         """
         self._number += 1
         name = f"w{self._number}"
@@ -425,7 +438,10 @@ def _outcome_text(answer: Mapping[str, Any], revisions: Mapping[str, str], name:
 
 
 def _object_text(document: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
-    """Return an object in one line: names and revisions are replaced by placeholders, managedFields by managers."""
+    """Return an object in one line, with placeholders for names and revisions.
+
+    The managers replace managedFields.
+    """
     own = document["metadata"]
     if document["kind"] == "Status":
         return f"Status {document.get('details', {}).get('uid')}"

@@ -1,4 +1,7 @@
-"""A server whose watch is late does not refuse requests that are valid with the newest stored state."""
+"""A late server does not refuse requests that are valid with the newest stored state.
+
+The watch of a late server is late.
+"""
 
 from __future__ import annotations
 

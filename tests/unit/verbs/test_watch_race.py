@@ -1,4 +1,7 @@
-"""Reads during a change of their definition: clients must retry, and then see the new definition."""
+"""Reads during a change of their definition.
+
+Clients must retry, and then see the new definition.
+"""
 
 from __future__ import annotations
 

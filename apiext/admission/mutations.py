@@ -126,7 +126,7 @@ def _content(spec: View, environment: EnvironmentFactory) -> Mutations:
 def _apply(kind: Kind, original: View, value: Value) -> Document:
     """Merge an apply configuration into the object, without field ownership.
 
-    Lists are merged by the list types of the schema of the object.
+    The schema of the object gives the list types.
     """
     if not isinstance(value, Constructed):
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")

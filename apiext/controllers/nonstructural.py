@@ -30,9 +30,9 @@ class NonStructural:
         self._waiting: set[str] = set()
 
     def wanted(self, name: str) -> bool:
-        """Report whether this controller must run for the definition.
+        """Report whether this controller must validate the definition or maintain its condition.
 
-        It must if it has to validate the definition, or if the definition has the condition.
+        The second case holds for each definition that has the condition.
         """
         facts = self._definitions.get(name)
         if facts is None:

@@ -76,11 +76,10 @@ def touch(uid: str, revision: str) -> Document:
 
 
 def outcome(code: int, before: str, after: str) -> str:
-    """Return the outcome for an object, from the status code of the response to its patch.
+    """Return the outcome for an object, from the status code of its ``touch`` patch.
 
-    The patch is that of ``touch``. ``before`` and ``after`` are the object's resourceVersions before and after the
-    patch. The caller must confirm GONE and CHANGED by reading the object, since a webhook may deny the patch with any
-    code.
+    ``before`` and ``after`` are the object's resourceVersions before and after the patch. The caller must confirm GONE
+    and CHANGED by reading the object, since a webhook may deny the patch with any code.
     """
     if code == 404:
         return GONE

@@ -37,9 +37,9 @@ class Undecodable(status.StatusError):
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
-    """Return the error of a read of the first object in ``faults``.
+    """Return the error of a read or list that meets undecodable objects (``faults``).
 
-    It may also be the error of a list that contains all objects in ``faults``.
+    If ``listed`` is true, it is the error of a list with all of these objects, else of a read of the first object.
     """
     first = faults[0]
     if not listed:

@@ -1,4 +1,1 @@
-"""The benchmarks: the server's cost of each kind of request, and the growth of this cost.
-
-The cost is that of the server process.
-"""
+"""The benchmarks: the cost of each request kind for the server process, and its growth."""

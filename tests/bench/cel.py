@@ -1,7 +1,4 @@
-"""Measure CEL rules: compilation, evaluation, time for each unit of cost, and the import.
-
-The import is that of the engine.
-"""
+"""Measure CEL: compilation, evaluation, time for each unit of cost, import of the engine."""
 
 from __future__ import annotations
 

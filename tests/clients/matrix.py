@@ -28,7 +28,7 @@ def family_of(item: pytest.Item) -> str:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the family of a story to its report.
 
-    The process of pytest-xdist that prints the table reads it.
+    So the process of pytest-xdist that prints the table receives the family.
     """
     report = yield
     report.user_properties.append((_FAMILY, family_of(item)))

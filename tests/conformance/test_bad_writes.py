@@ -268,7 +268,7 @@ def deep_fields(levels: int) -> dict[str, Any]:
 @pytest.mark.rows("SSA-007", "SSA-014")
 @pytest.mark.parametrize("case", OWNERS)
 def test_invalid_managed_fields_do_not_block_writes(target: Resource, server: Server, case: str) -> None:
-    """The server refuses them or keeps the previous owners.
+    """The server refuses invalid managedFields or keeps the previous owners.
 
     It never returns a 500, and clients can still write the object.
     """

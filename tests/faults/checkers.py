@@ -53,9 +53,9 @@ def no_update_is_lost(kept: Sequence[Event]) -> Iterator[str]:
 
 
 def nothing_counts_twice(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Yield a violation if the counters' sum is impossible.
+    """Yield a violation if increments of counters were lost or counted twice.
 
-    It must not be less than the acknowledged increments, and must not exceed all possible ones.
+    The sum of the counters is at least the acknowledged increments, and at most all possible ones.
     """
     final = {e.name: e.value["spec"]["count"] for e in kept if e.name.startswith("counter-") and e.value is not None}
     acknowledged = Counter(write.name for write in history.writes if write.name.startswith("counter-"))

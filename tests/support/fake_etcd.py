@@ -40,7 +40,7 @@ class _History:
 class FakeWatch:
     """A watch that delivers events in a later iteration of the event loop.
 
-    It does not deliver them if ``hold`` was called.
+    It delivers nothing while ``hold`` is in effect.
     """
 
     def __init__(self, etcd: "FakeEtcd", span: tuple[bytes, bytes], start: int, prev_kv: bool) -> None:

@@ -1,6 +1,6 @@
 """Validation of storage version migrations.
 
-The row of this kind in go_types/types/storagemigration.yaml refers to it.
+The row of this kind in go_types/types/storagemigration.yaml refers to this module.
 """
 
 import re

@@ -1,7 +1,4 @@
-"""Kinds of policies and bindings: expressions, cells, warnings and enumerations.
-
-For expressions, the tests check the available language.
-"""
+"""Kinds of policies and bindings: language of expressions, cells, warnings, enumerations."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_different_documents_have_different_etags(one: dict[str, Any], other: di
     ("default", "which"), [(1.5, "number"), (True, "boolean"), ("x", "string"), ({"a": "b"}, None), ({}, None)]
 )
 def test_protobuf_defaults_hold_scalars_only(default: Any, which: str | None) -> None:
-    """The message has a field for numbers, booleans and strings.
+    """The protobuf message of a default has a field for numbers, booleans and strings.
 
     It is empty for objects and lists.
     """

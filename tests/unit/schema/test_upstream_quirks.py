@@ -1,6 +1,6 @@
-"""Unexpected behaviour of upstream, as the upstream tags of apiext/schema name it.
+"""Unexpected behaviour of upstream that upstream tags in apiext/schema name.
 
-Each tag is here that is not in a table of cases.
+The module has each tag that is not in a table of cases.
 """
 
 from typing import Any

@@ -39,11 +39,11 @@ Rival = Callable[[str], Awaitable[None]]
 
 
 class RacingEtcd(LateEtcd):
-    """An etcd that lets a rival write before a transaction of a widget, or fails.
+    """An etcd that lets a rival write before a transaction of a widget, or injects a fault.
 
-    It fails transactions or reads of widgets. ``before`` maps the number of a transaction to the rival. ``fault``:
-    "unsent" (the transaction is not sent), "lost" (its response), "large" (an object with managedFields), or "unread"
-    (reads fail).
+    A fault makes transactions or reads of widgets fail. ``before`` maps the number of a transaction to the rival.
+    ``fault``: "unsent" (the transaction is not sent), "lost" (its response), "large" (an object with managedFields), or
+    "unread" (reads fail).
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ STATES: Mapping[str, Mapping[str, Any] | None] = {
 class Verb:
     """A write: its verb, body, media type and subresource.
 
-    The body is a function from the revision known to the writer to the body.
+    ``body`` returns the body for the revision that the writer knows.
     """
 
     verb: str
@@ -335,10 +335,10 @@ class World:
     # -- one race
 
     async def race(self, verb: Verb, before: str, rival: str = "", when: str = "", fault: str = "") -> str:
-        """Return the response, the stored object, and the numbers of transactions and admissions.
+        """Return the response, the stored object, and two counts.
 
-        Each call of admission is counted. ``when``: "late" (unnoticed by the writer's cache), "meanwhile" (before its
-        first transaction), "twice".
+        They count transactions and calls of admission. ``when``: "late" (unnoticed by the writer's cache), "meanwhile"
+        (before its first transaction), "twice".
         """
         self._number += 1
         name = f"w{self._number}"
@@ -440,7 +440,7 @@ def _outcome_text(answer: Mapping[str, Any], revisions: Mapping[str, str], name:
 def _object_text(document: Mapping[str, Any], revisions: Mapping[str, str], name: str) -> str:
     """Return an object in one line, with placeholders for names and revisions.
 
-    The managers replace managedFields.
+    In place of managedFields, the line has their managers.
     """
     own = document["metadata"]
     if document["kind"] == "Status":

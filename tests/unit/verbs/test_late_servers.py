@@ -1,6 +1,6 @@
-"""A late server does not refuse requests that are valid with the newest stored state.
+"""A server whose watch is late accepts requests that are valid for the newest state.
 
-The watch of a late server is late.
+The newest state is that in etcd.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
 
 @lru_cache(16)
 def _lanes(count: int) -> tuple[int, int, int]:
-    """Return three integers: each lane has the mask 0xFFFFFFFF, the number 1, and its own number."""
+    """Return three integers: their lanes hold the mask 0xFFFFFFFF, 1, and the lane's number."""
     ones = int.from_bytes(b"\x01\0\0\0\0\0\0\0" * count, "little")
     counting = int.from_bytes(b"".join(number.to_bytes(8, "little") for number in range(count)), "little")
     return 0xFFFFFFFF * ones, ones, counting

@@ -54,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open /dev/null for closed standard streams; else the next files would get their descriptors."""
+    """Open /dev/null for closed standard streams.
+
+    Else the next files would get their descriptors.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -238,7 +241,10 @@ def envtest_assets(arguments: Sequence[str]) -> int:
 
 
 def kubeconfig(arguments: Sequence[str]) -> int:
-    """Print a kubeconfig for a user, merge the administrator's into kubectl's file, or remove it from there."""
+    """Print a kubeconfig for a user, or change kubectl's file.
+
+    The change merges the administrator's kubeconfig into kubectl's file, or removes it from there.
+    """
     from apiext.tools import kubeconfig as command
 
     return command.run(arguments)

@@ -84,7 +84,10 @@ SHORTEST_TRY = 1.0
 
 
 class EtcdUnreachableError(Exception):
-    """The error of a start: etcd was not usable within --etcd-wait, or before a signal ended the start."""
+    """The error of a start without a usable etcd.
+
+    It is raised after --etcd-wait, or if a signal ended the start before etcd was usable.
+    """
 
 
 HOOKS = (
@@ -143,7 +146,10 @@ def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) ->
 
 
 def _end(code: int) -> int:
-    """Return the exit code; end the process soon, even if threads still compute for requests that timed out."""
+    """Return the exit code, and end the process soon.
+
+    Do not wait for threads that still compute for requests that timed out.
+    """
     last = threading.Timer(limits.THREADS_END, os._exit, (code,))
     last.daemon = True
     last.start()
@@ -358,7 +364,10 @@ class Application:
             await store.stop()
 
     async def _watch_store(self, etcd: Etcd) -> None:
-        """Raise an error once the store in this process has failed permanently, or a bug has closed the etcd client."""
+        """Raise an error once the store can no longer be used.
+
+        This is so after the store in this process has failed permanently, or a bug has closed the etcd client.
+        """
         if self._store is None:
             await etcd.wait_closed()
         else:
@@ -539,7 +548,10 @@ def _encryption(path: str) -> "Loaded | None":
 
 
 def _encryption_reload(config: Config, encryption: "Loaded | None", store: CachedStore) -> "EncryptionReload | None":
-    """Return the controller that reloads the encryption configuration, None without a configuration."""
+    """Return the controller that reloads the encryption configuration.
+
+    Return None without a configuration.
+    """
     if encryption is None:
         return None
     from apiext.controllers.encryption_reload import EncryptionReload

@@ -1,4 +1,7 @@
-"""The file of --config: keys are flag names, values have the form of the command line, such as ``port: 8080``."""
+"""The file of --config: keys are flag names.
+
+Values have the form of the command line, such as ``port: 8080``.
+"""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path

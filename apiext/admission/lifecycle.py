@@ -1,6 +1,6 @@
-"""NamespaceLifecycle: deny creates in missing or terminating namespaces, and deletions of system namespaces.
+"""NamespaceLifecycle: deny creates in missing or terminating namespaces.
 
-NSP-003, NSP-004.
+It also denies deletions of system namespaces. NSP-003, NSP-004.
 """
 
 from apiext.admission.attributes import NAMESPACES, Attributes
@@ -23,7 +23,10 @@ class NamespaceLifecycle:
         self._find = find
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the operation is a create (not of a local access review), or the deletion of a namespace."""
+        """Report whether the operation is a create or the deletion of a namespace.
+
+        The create of a local access review does not count.
+        """
         # upstream: access reviews are allowed in all namespaces, so that they do not reveal whether a namespace exists
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 

@@ -119,7 +119,10 @@ _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
 
 
 def without_type_and_managers(document: View) -> Document:
-    """Return an object as upstream decodes it into a Go type: without apiVersion, kind and managedFields."""
+    """Return an object without apiVersion, kind and managedFields.
+
+    Upstream decodes it so into a Go type.
+    """
     found = {name: value for name, value in document.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata") or {}
     return {**found, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}

@@ -49,7 +49,7 @@ class _Webhooks:
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Make the plug-in call ``changed`` when the first webhook is configured, and after the last is removed."""
+        """Make the plug-in call ``changed`` when it gets its first webhook or loses its last one."""
         self._live.follow(changed)
 
     async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:
@@ -77,7 +77,10 @@ class MutatingWebhooks(_Webhooks):
 
 
 class _Mutation:
-    """Applies the mutating webhooks to one write, in its first round or in the reinvocation (second round)."""
+    """Applies the mutating webhooks to one write, in one of two rounds.
+
+    The second round is the reinvocation.
+    """
 
     def __init__(
         self, services: PluginServices, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
@@ -167,7 +170,7 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result; convert it if its version is not that of the request to the webhook.
+        """Return a webhook's result, converted if its version is not that of the webhook request.
 
         Upstream passes the result to the next webhook without a conversion.
         """

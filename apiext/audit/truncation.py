@@ -1,6 +1,6 @@
-"""Truncation of large audit events: removal of their request and response objects, or of the whole event.
+"""Truncation of large audit events.
 
-The flags are --audit-…-truncate-….
+Truncation removes their request and response objects, or the whole event. The flags are --audit-…-truncate-….
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Tokens of service accounts: signed JSON web tokens that name an account, an audience and an expiry."""
+"""Tokens of service accounts: signed JSON web tokens.
+
+A token names an account, an audience and an expiry.
+"""
 
 import asyncio
 import binascii
@@ -42,14 +45,14 @@ class Issued(NamedTuple):
 
 
 class Tokens:
-    """Issues and verifies tokens of service accounts; reads or creates the signing key at its first use.
+    """Issues and verifies tokens of service accounts.
 
-    New tokens have the first of the ``issuers``, tokens in secrets have secret_tokens.ISSUER. Tokens of the other
-    issuers are valid, too, and tokens that are signed with a ``former`` key. A token is invalid if ``find`` returns
-    None for its account, for the object to which it is bound, or for the secret in which it is stored.
-    ``used(namespace, name, uid)`` is called with a secret when its token is used and the label of the secret has
-    neither the date of this day nor of the next. ``fresh()`` waits until ``find`` has the state of the store; after
-    the error Unbound, the caller may await it and retry once.
+    The signing key is read or created at its first use. New tokens have the first of the ``issuers``, tokens in secrets
+    have secret_tokens.ISSUER. Tokens of the other issuers are valid, too, and tokens that are signed with a ``former``
+    key. A token is invalid if ``find`` returns None for its account, for the object to which it is bound, or for the
+    secret in which it is stored. ``used(namespace, name, uid)`` is called with a secret when its token is used and the
+    label of the secret has neither the date of this day nor of the next. ``fresh()`` waits until ``find`` has the state
+    of the store; after the error Unbound, the caller may await it and retry once.
     """
 
     def __init__(
@@ -108,7 +111,10 @@ class Tokens:
         return Issued(self._signed(claims), float(now + seconds), _credential_of(claims))
 
     def secret_token(self, account: Account, secret: str) -> str:
-        """Return a token to store in a secret: it is valid as long as the secret and the account exist."""
+        """Return a token to store in a secret.
+
+        It is valid as long as the secret and the account exist.
+        """
         return self._signed(secret_tokens.claims_of(account, secret))
 
     def _signed(self, claims: Mapping[str, Any]) -> str:
@@ -118,9 +124,10 @@ class Tokens:
         return (text + b"." + encoded(signer.sign(text))).decode()
 
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
-        """Return the user of a token and the matching audiences; empty ``audiences`` stand for those of the server.
+        """Return the user of a token and the matching audiences.
 
-        Return None for a text that is not a token of this server; raise BadToken for an invalid token of this server.
+        Empty ``audiences`` stand for those of the server. Return None for a text that is not a token of this server;
+        raise BadToken for an invalid token of this server.
         """
         claims = self._claims(token)
         if claims is None:
@@ -156,7 +163,10 @@ class Tokens:
         return service_account(account.namespace, account.name, account.uid)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
-        """Compare the times with the clock as go-jose's Claims.Validate does; absent claims are ignored."""
+        """Compare the times of a token with the clock; ignore absent claims.
+
+        Upstream: Claims.Validate of go-jose.
+        """
         now = self._clock()
         begin, end, issued = (_seconds(claims.get(name)) for name in ("nbf", "exp", "iat"))
         if begin is not None and now + _LEEWAY < begin:

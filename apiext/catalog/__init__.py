@@ -1,1 +1,4 @@
-"""The served resources as frozen values: endpoints, codecs, validation and columns of each version."""
+"""The served resources as frozen values.
+
+They contain the endpoints, codecs, validation and columns of each version.
+"""

@@ -68,9 +68,10 @@ class Extension(Struct, frozen=True, eq=False):
 
 
 class Base(Struct):
-    """The functions, macros and types of CEL environments; an Environment (environment.py) adds variables.
+    """The functions, macros and types of CEL environments.
 
-    ``resolve`` returns the shape of an object type of the extension. ``resolved`` caches the overloads of calls.
+    An Environment (environment.py) adds variables. ``resolve`` returns the shape of an object type of the extension.
+    ``resolved`` caches the overloads of calls.
     """
 
     functions: Mapping[str, Function]
@@ -92,7 +93,10 @@ class Base(Struct):
 
 @cache
 def base(version: str = "stored", extension: Extension | None = None) -> Base:
-    """Return a Base: "stored" has all functions, "new" only those of Kubernetes COMPATIBLE and earlier versions."""
+    """Return the Base for "stored" or "new" expressions.
+
+    "stored" has all functions, "new" only those of Kubernetes COMPATIBLE and earlier versions.
+    """
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}
     names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}

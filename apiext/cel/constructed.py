@@ -1,9 +1,9 @@
-"""Objects that expressions construct as ``Type{field: value}``: open objects and JSON patches.
+"""Objects that expressions construct as ``Type{field: value}``.
 
-Upstream (pkg/cel/mutation) converts an open object to Go values (Go data, see ``natural``) at each access to a field,
-and converts the field back to a CEL value. So a field can have another type than the value that it was set to: a type
-becomes its name. Upstream compares open objects as Go compares data (``alike``). So two objects with equal lists can be
-unequal.
+They are open objects and JSON patches. Upstream (pkg/cel/mutation) converts an open object to Go values (Go data, see
+``natural``) at each access to a field, and converts the field back to a CEL value. So a field can have another type
+than the value that it was set to: a type becomes its name. Upstream compares open objects as Go compares data
+(``alike``). So two objects with equal lists can be unequal.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -46,7 +46,10 @@ class Limit:
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:
-        """Return the number of elements that this thread's last evaluation with this limit read or created."""
+        """Return the number of elements that the last evaluation read or created.
+
+        It is the last evaluation of this thread with this limit.
+        """
         return max(0, min(self.effort, self._elements() - effort.left()))
 
     def cancel(self) -> None:

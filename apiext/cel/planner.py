@@ -248,7 +248,10 @@ _STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {
 
 
 def gather(step: Step, accu: str) -> None:
-    """Change the step of a loop: it then extends the accumulator in place, and does not copy it in each iteration."""
+    """Change the step of a loop so that it extends the accumulator in place.
+
+    Without the change, each iteration copies the accumulator.
+    """
     if isinstance(step, Access) and isinstance(step.attribute, Conditional):
         branch = step.attribute.yes
         step = branch.step if isinstance(branch, OfStep) else step
@@ -261,7 +264,7 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return a function that checks the types of its arguments, and then calls the function of the overload.
+    """Return a function that checks its arguments' types and calls the overload's function.
 
     For other types, it returns upstream's fault. Return an operator's function unchanged: it checks the types itself.
     """
@@ -293,7 +296,10 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return a function that calls ``run`` for strings, also for those in data without a declared type."""
+    """Return a function that calls ``run`` for strings.
+
+    Strings in data without a declared type count, too.
+    """
 
     def call(text: Value, *rest: Value) -> Value:
         if is_unknown(text):

@@ -1,4 +1,7 @@
-"""The pytest plug-in of ``apiext conformance``: the option --server selects the server under test."""
+"""The pytest plug-in of ``apiext conformance``.
+
+The option --server selects the server under test.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def server(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture(scope="session")
 def reference_server(server: Target) -> Target:
-    """Return ``server``: the recorded scenarios need no server of their own, since they create all their objects."""
+    """Return ``server`` for the recorded scenarios.
+
+    They need no server of their own, since they create all their objects.
+    """
     return server
 
 
@@ -78,7 +84,10 @@ def obliging(server: Target) -> Target:
 
 @pytest.fixture(scope="module", autouse=True)
 def _definitions_deleted(server: Target) -> Iterator[None]:
-    """Delete the definitions that a module's tests created, since many definitions slow down OpenAPI and discovery."""
+    """Delete the definitions that a module's tests created.
+
+    Many definitions slow down OpenAPI and discovery.
+    """
     yield
     api = server.client()
     for path in [path for path in http_client.made if not path.startswith(NAMESPACES)]:
@@ -135,10 +144,10 @@ def why_skipped(config: pytest.Config) -> str:
 
 
 def _missing_root(config: pytest.Config) -> str:
-    """Return a reason if a request of the failed test got a 404 because the server lacks a built-in group.
+    """Return a reason if a test failed because the server lacks a built-in group.
 
-    Otherwise, return an empty text. On a server of this project, which has all groups that tests need, such a 404 is
-    never a reason.
+    A request of the test then got a 404. Otherwise, return an empty text. On a server of this project, which has
+    all groups that tests need, such a 404 is never a reason.
     """
     for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
         root = _CORE if found["core"] else found["all"] or f"/apis/{found['group']}"
@@ -150,9 +159,9 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return a reason if another implementation gave an answer from which this project differs on purpose.
+    """Return a reason if the answer is one from which this project differs on purpose.
 
-    Otherwise, return an empty text. The decisions are in decided.yaml.
+    The answer is that of another implementation. Otherwise, return an empty text. The decisions are in decided.yaml.
     """
     for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)
@@ -227,7 +236,10 @@ class Report:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the table of areas and the reasons of skipped tests, but not for --collect-only or a usage error."""
+        """Print the table of areas and the reasons of skipped tests.
+
+        Print nothing for --collect-only or a usage error.
+        """
         if terminalreporter.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
             return
         write = terminalreporter.write_line

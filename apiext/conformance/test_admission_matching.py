@@ -1,4 +1,7 @@
-"""Matching of writes and webhooks: rules, selectors, match conditions, and equivalent resources."""
+"""Matching of writes and webhooks.
+
+Rules, selectors, match conditions and equivalent resources decide.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,10 @@ def test_an_object_selector_also_matches_the_old_labels(api: Client, hook: Webho
 
 @pytest.mark.rows("ADM-005")
 def test_cluster_scoped_objects_are_always_matched(api: Client, hook: Webhook) -> None:
-    """Upstream: an object without a namespace matches any namespaceSelector, unless it is a namespace."""
+    """An object without a namespace matches any namespaceSelector, as upstream.
+
+    A namespace itself is an exception.
+    """
     widgets = serve(api, scope="Cluster")
     selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):

@@ -1,4 +1,7 @@
-"""Applies, scales and several versions: answers of kube-apiserver to requests that random tests found."""
+"""Applies, scales and several versions, as recorded from kube-apiserver.
+
+Random tests found these requests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conflicts of an apply are sorted by the values of list keys and set items, not by their JSON."""
+"""Order of an apply's conflicts: by values of list keys and set items, not by JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Embedded resources with wrong types, in creates, patches and applies: a table of kube-apiserver's answers."""
+"""Embedded resources with wrong types: a table of kube-apiserver's answers.
+
+The requests are creates, patches and applies.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ def url_of(api: Client, key: str) -> str:
 
 @pytest.fixture
 def lag(foreign: bool) -> float:
-    """Return the seconds within which documents show a change: 0 for this project, else an aggregator's interval."""
+    """Return the seconds within which documents show a change.
+
+    This is 0 for this project, else an aggregator's interval.
+    """
     return 30.0 if foreign else 0.0
 
 

@@ -1,4 +1,7 @@
-"""Tables, which kubectl prints: columns, cells, and paths of columns; also objects reduced to their metadata."""
+"""Tables, which kubectl prints, and objects reduced to their metadata.
+
+The tests cover columns, cells, and paths of columns.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,10 @@ class DefinitionLoops:
             await loop.stop()
 
     def served(self, name: str) -> None:
-        """Queue a definition whose served versions may have changed, if it can become Established now."""
+        """Queue a definition that can become Established now.
+
+        Its served versions may have changed.
+        """
         if self.establishing.wanted(name):
             self.loops["establishing"].add(name)
 

@@ -28,7 +28,10 @@ _SIZE = 200  # approximate size in bytes of a collected object and of the object
 
 
 def collect_new_only() -> None:
-    """Collect only new objects from now on, since existing objects, such as code, live as long as the server."""
+    """Collect only new objects from now on.
+
+    Existing objects, such as code, live as long as the server.
+    """
     gc.freeze()
     gc.set_threshold(GC_NEW, GC_ROUNDS, _NEVER)
     gc.enable()
@@ -41,10 +44,11 @@ def exempt_existing() -> None:
 
 
 async def collect_loop(every: float = GC_EVERY) -> None:
-    """Run full collections, at most every ``every`` seconds, and only after GC_WORTH collections of new objects.
+    """Run full collections, after enough collections of new objects.
 
-    All requests wait during a full collection. So the pause after it grows with its duration, and the loop prefers a
-    quiet moment: a pause without a collection of new objects. At other moments the loop waits for GC_BUSY times as many
+    There are at most one every ``every`` seconds, and GC_WORTH collections of new objects come before each. All
+    requests wait during a full collection. So the pause after it grows with its duration, and the loop prefers a quiet
+    moment: a pause without a collection of new objects. At other moments the loop waits for GC_BUSY times as many
     collections.
     """
     collected, pause = _collections(), every

@@ -94,10 +94,11 @@ class Peers:
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until all workers use the configuration of this worker, at most storage_limits.FRESH_WAIT seconds.
+        """Wait until all workers use the configuration of this worker.
 
-        ``written`` is the resource of a written object. If it is not in CONFIGURATION, return at once. After a timeout,
-        do not wait again for the late worker until its revision has changed.
+        The wait is at most storage_limits.FRESH_WAIT seconds. ``written`` is the resource of a written object. If it is
+        not in CONFIGURATION, return at once. After a timeout, do not wait again for the late worker until its revision
+        has changed.
         """
         wanted = self._latest
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):

@@ -1,6 +1,6 @@
-"""Delete empty lists and maps in versions, schemas and conversions, since Go omits them from JSON (omitempty).
+"""Delete empty lists and maps in versions, schemas and conversions.
 
-The server deletes them after validation.
+Go omits them from JSON (omitempty). The server deletes them after validation.
 """
 
 from typing import Any
@@ -17,12 +17,15 @@ _PRINTED_IF_FULL = frozenset(
 
 
 def may_hold_empty(raw: bytes) -> bool:
-    """Return whether the JSON of a definition may contain an empty list or map that Go would omit."""
+    """Report whether a definition's JSON may contain an empty list or map that Go omits."""
     return any(mark in raw for mark in _MARKS)
 
 
 def without_empty(document: View) -> Document:
-    """Return a v1 or v1beta1 definition without empty lists and maps in its versions, schemas and conversion."""
+    """Return a v1 or v1beta1 definition without empty lists and maps.
+
+    They are deleted in its versions, schemas and conversion.
+    """
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
         spec["validation"] = clean_holder(spec["validation"])
@@ -51,7 +54,10 @@ def _clean_conversion(conversion: View) -> Document:
 
 
 def clean_holder(holder: View) -> Document:
-    """Return the ``schema`` of a version, or a ``validation``, without empty lists and maps in its openAPIV3Schema."""
+    """Return a ``schema`` or ``validation`` without empty lists and maps.
+
+    ``schema`` is that of a version. They are deleted in its openAPIV3Schema.
+    """
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
 

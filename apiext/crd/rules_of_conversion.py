@@ -30,10 +30,10 @@ _UNUSED = "should not be set when strategy is not set to Webhook"
 
 
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
-    """Yield the errors of ``spec.conversion`` in the stored form (v1beta1, with ``webhookClientConfig``).
+    """Yield the errors of ``spec.conversion`` in the stored form.
 
-    If ``recognized`` is true, the server must support at least one review version. If ``check_bundle`` is true, the CA
-    bundle must be valid.
+    The stored form is v1beta1, with ``webhookClientConfig``. If ``recognized`` is true, the server must support at
+    least one review version. If ``check_bundle`` is true, the CA bundle must be valid.
     """
     strategy = conversion.get("strategy") or ""
     if not strategy:

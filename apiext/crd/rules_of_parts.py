@@ -1,4 +1,7 @@
-"""Validate parts of a definition: names, columns, subresources, selectable fields, stored versions (CRD-023…039)."""
+"""Validate parts of a definition (CRD-023…039).
+
+These are names, columns, subresources, selectable fields and stored versions.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -162,7 +165,10 @@ def selectable_errors(
 
 
 def _missing_versions(versions: Sequence[View], known: dict[str, int]) -> Iterator[str]:
-    """Yield each storage version that is not in ``known``, and remove the names of ``versions`` from ``known``."""
+    """Yield each storage version that is not in ``known``.
+
+    Remove the names of ``versions`` from ``known``.
+    """
     for version in versions:
         name = version["name"]
         if version["storage"] and name not in known:

@@ -1,4 +1,7 @@
-"""Digests of the parts of OpenAPI documents, to compute the ETag of a document without the document (OAS-009)."""
+"""Digests of the parts of OpenAPI documents (OAS-009).
+
+They give the ETag of a document without the document.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -17,12 +20,15 @@ _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
 
 
 def common() -> bytes:
-    """Return bytes that change with ``_FORMAT`` and with the data files on which every document depends."""
+    """Return bytes that change with ``_FORMAT`` and the data files of all documents."""
     return f"{_FORMAT}/{types.data().digest}".encode()
 
 
 def fingerprint(one: Published) -> bytes:
-    """Return bytes that change with the published parts of a version, but not with a definition's status (OAS-009)."""
+    """Return bytes that change with the published parts of a version (OAS-009).
+
+    They do not change with a definition's status.
+    """
     served = one.version
     verbs = ",".join(served.published.verbs)
     return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()

@@ -49,7 +49,7 @@ class OverflowingNumber(DecodeError):
 
 
 class UndecodableMessage(DecodeError):
-    """The error of a protobuf message that states a kind and version, but is not a valid message of that kind.
+    """The error of an invalid protobuf message that states a kind and version.
 
     Upstream reads kind and version first, so its error text contains them.
     """

@@ -77,7 +77,7 @@ def no_auth() -> EtcdError:
 
 
 def unimplemented(what: str) -> EtcdError:
-    """Return the error of a call, or of an option of a call, that the embedded store does not have."""
+    """Return the error of a call, or call option, that the embedded store does not have."""
     return EtcdError(UNIMPLEMENTED, f"{what} is not part of the embedded store")
 
 

@@ -42,11 +42,11 @@ class Lineage:
         return None
 
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
-        """Compare the revision of a write with the lineage at the time of its request, then update the lineage.
+        """Compare the revision of a write with the lineage, then update the lineage.
 
-        ``floor`` and ``era`` are as in ``compare``. Each write must have a higher revision than earlier responses. So
-        return an error if ``revision`` is not higher than ``floor``, unless a replacement was detected since the
-        request.
+        The comparison uses the lineage at the time of the request. ``floor`` and ``era`` are as in ``compare``. Each
+        write must have a higher revision than earlier responses. So return an error if ``revision`` is not higher than
+        ``floor``, unless a replacement was detected since the request.
         """
         if revision > floor or era != self.era:
             self.observe(revision)

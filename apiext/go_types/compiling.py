@@ -117,9 +117,10 @@ def _row_in_file(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def row_of(words: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row in the form of ``rows.json``: with the parts of ``Row``, and with complete rows of other versions.
+    """Return a row in the form of ``rows.json``.
 
-    Raises msgspec.ValidationError for an unknown word, or a value of a wrong type.
+    It has the parts of ``Row``, and complete rows of other versions. Raises msgspec.ValidationError for an unknown
+    word, or a value of a wrong type.
     """
     words = dict(words)
     others = words.pop(OTHER_VERSIONS, ())
@@ -148,7 +149,10 @@ def _rules(table: Table) -> Iterator[tuple[str, Any]]:
 
 
 def types_in(table: Table) -> dict[str, Any]:
-    """Return the types of a file, with True in place of the rows of kinds, and without validation rules."""
+    """Return the types of a file without validation rules.
+
+    True stands in place of the rows of kinds.
+    """
     return {
         name: {word: True if word == KIND else value for word, value in entry.items() if word != RULES}
         if isinstance(entry, dict)

@@ -1,8 +1,9 @@
-"""Data files of built-in kinds: types/*.yaml are written by hand; the server loads compiled/*.json.
+"""Data files of built-in kinds.
 
-``scripts/gen-proto`` compiles the YAML files (``compiling.py``). ``rows.json`` has the rows of all kinds; the server
-reads it at its start. ``<file>.json`` has the types of one YAML file; the server reads it at the first use of one of
-these types. Parsing YAML instead would take 10 ms at a start and up to 30 ms at a first use.
+The files types/*.yaml are written by hand; the server loads compiled/*.json. ``scripts/gen-proto`` compiles the YAML
+files (``compiling.py``). ``rows.json`` has the rows of all kinds; the server reads it at its start. ``<file>.json`` has
+the types of one YAML file; the server reads it at the first use of one of these types. Parsing YAML instead would take
+10 ms at a start and up to 30 ms at a first use.
 """
 
 import hashlib

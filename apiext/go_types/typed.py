@@ -68,7 +68,10 @@ class Decoding(msgspec.Struct):
     custom_decoded: list[Path] = msgspec.field(default_factory=list)  # paths of values whose type has its own decoder
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
-        """Record the error for a value of a wrong type if it is the first error (``form``: see DecodeError.misfit)."""
+        """Record the error for a value of a wrong type if it is the first error.
+
+        For ``form``, see DecodeError.misfit.
+        """
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
@@ -289,9 +292,10 @@ class Map(msgspec.Struct, frozen=True):
 
 
 def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
-    """Return the entries of a map, with None for each ``Nulled``, a null that follows an entry of the same key.
+    """Return the entries of a map, with None for each ``Nulled``.
 
-    As upstream, this null replaces the earlier entry. For fields of a struct, see _left_by_null.
+    A ``Nulled`` is a null that follows an entry of the same key. As upstream, this null replaces the earlier entry. For
+    fields of a struct, see _left_by_null.
     """
     if not any(item.__class__ is Nulled for item in value.values()):
         return value.items()
@@ -410,7 +414,10 @@ def _is_empty(value: Any) -> bool:
 
 
 class Special(msgspec.Struct, frozen=True):
-    """A type with its own decoder ``read``, which returns the value as Go prints it, or raises DecodeError."""
+    """A type with its own decoder ``read``.
+
+    ``read`` returns the value as Go prints it, or raises DecodeError.
+    """
 
     go: str
     read: Callable[[Any, Decoding], Any]

@@ -60,7 +60,10 @@ class HeadTooLong(Exception):
 
 
 def unparsed(code: int, error: BaseException | None) -> StatusError:
-    """Return the StatusError for an invalid request head, or for a request that the connection failed to handle."""
+    """Return the StatusError for an invalid request head or a failed request.
+
+    The connection failed to handle that request.
+    """
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):

@@ -1,4 +1,7 @@
-"""Encoding of a Reply: head, Date header, warnings, gzip, and a Status in the client's encoding."""
+"""Encoding of a Reply.
+
+It has a head, Date header, warnings, gzip, and a Status in the client's encoding.
+"""
 
 import asyncio
 import re
@@ -163,7 +166,10 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
 
 def _cut(texts: Sequence[str]) -> list[str]:
-    """Truncate each text, and omit the rest once the truncated texts reach limits.MAX_WARNINGS characters."""
+    """Truncate each text, and omit texts beyond the limit.
+
+    The limit is reached once the truncated texts have limits.MAX_WARNINGS characters.
+    """
     cut: list[str] = []
     whole = total = 0
     for text in texts:
@@ -201,7 +207,10 @@ def gzip(parts: Sequence[bytes]) -> list[bytes]:
 
 
 class Compressor:
-    """Compresses large responses for clients that accept gzip; those over limits.GZIP_INLINE bytes in a thread."""
+    """Compresses large responses for clients that accept gzip.
+
+    Responses over limits.GZIP_INLINE bytes are compressed in a thread.
+    """
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -220,7 +229,7 @@ class Compressor:
         reply.headers.append(("Content-Encoding", "gzip"))
 
     async def run(self, size: int, work: Callable[[], list[bytes]]) -> list[bytes]:
-        """Compress ``size`` bytes: a small response on the event loop, a large response in the thread."""
+        """Compress ``size`` bytes, on the event loop if small, else in the thread."""
         if size <= limits.GZIP_INLINE:
             return work()
         if self._pool is None:

@@ -1,8 +1,9 @@
-"""A KMS provider: its current data key, the data keys of stored values, and the health of its plug-in.
+"""A KMS provider: its data keys and the health of its plug-in.
 
-A plug-in encrypts data keys with its own key, which has an id. A stored value consists of the encrypted data and a
-tail: the encrypted data key, the id of the plug-in's key, and annotations. Values with the same data key have the same
-tail. A data key is a key (KEY), or a seed from which the key of each value is derived (SEED). New data keys are seeds.
+It has a current data key and the data keys of stored values. A plug-in encrypts data keys with its own key, which has
+an id. A stored value consists of the encrypted data and a tail: the encrypted data key, the id of the plug-in's key,
+and annotations. Values with the same data key have the same tail. A data key is a key (KEY), or a seed from which the
+key of each value is derived (SEED). New data keys are seeds.
 """
 
 import asyncio
@@ -81,7 +82,10 @@ class PluginCalls(Protocol):
 
 
 class DataKey(Struct, frozen=True):
-    """A decrypted data key of a ``kind`` (KEY or SEED), the id of the plug-in's key, and the hash of this id."""
+    """A decrypted data key of a ``kind`` (KEY or SEED), with its plug-in's key.
+
+    The key of the plug-in is given by its id and the hash of the id.
+    """
 
     kind: int
     key: bytes
@@ -314,7 +318,7 @@ class Provider:
         return envelope.data, found
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Call the plug-in to decrypt the missing data keys of stored values, and wait for the results.
+        """Call the plug-in to decrypt missing data keys of stored values, and await the results.
 
         A failure is cached for limits.KMS_TTL_FAILED seconds.
         """
@@ -323,7 +327,7 @@ class Provider:
             await asyncio.wait([self._call_for(envelope) for envelope in missing.values()])
 
     def _missing_key_of(self, raw: bytes) -> Envelope | None:
-        """Return the envelope of a value if a call of the plug-in may provide its data key, else None."""
+        """Return the envelope of a value if the plug-in may provide its data key, else None."""
         parts = split(raw)
         if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
             return None
@@ -426,7 +430,10 @@ def faults_of(providers: Iterable[Provider]) -> str:
 
 
 async def start_all(providers: Iterable[Provider], group: asyncio.TaskGroup) -> None:
-    """Start providers concurrently, so that a provider does not wait for the plug-in of another provider."""
+    """Start providers concurrently.
+
+    So a provider does not wait for the plug-in of another provider.
+    """
     await asyncio.gather(*(provider.start(group) for provider in providers))
 
 

@@ -252,7 +252,10 @@ def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
 
 
 class FieldSelector(Struct, frozen=True):
-    """A conjunction of terms (field path, ``=`` or ``!=``, value), sorted by their text, as in upstream."""
+    """A conjunction of terms (field path, ``=`` or ``!=``, value).
+
+    Terms are sorted by their text, as upstream.
+    """
 
     terms: tuple[tuple[str, str, str], ...] = ()
 

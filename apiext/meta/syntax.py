@@ -109,7 +109,10 @@ def dns_like(text: str) -> bool:
 
 
 def qualified_name(text: str) -> list[str]:
-    """Return the validation errors of a name with an optional DNS prefix (label keys, finalizers)."""
+    """Return the validation errors of a name with an optional DNS prefix.
+
+    Label keys and finalizers have this form.
+    """
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return [
@@ -136,7 +139,7 @@ def label_value(text: str) -> list[str]:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the text is valid both as a qualified name without prefix and as a label value."""
+    """Report whether the text is a qualified name without prefix and a label value."""
     return _IS_PLAIN(text) is not None
 
 
@@ -182,7 +185,10 @@ _HEADER_ERROR = _regex_error(
 
 
 def subdomain_with_underscores(text: str) -> list[str]:
-    """Return the validation errors of a subdomain whose labels may have underscores (search domains)."""
+    """Return the validation errors of a subdomain with underscores in its labels.
+
+    Search domains may have underscores.
+    """
     faults = _length(text, MAX_SUBDOMAIN, "characters")
     if not _IS_UNDERSCORED(text):
         faults.append(_UNDERSCORED_ERROR)

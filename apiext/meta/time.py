@@ -1,4 +1,7 @@
-"""Parse and print times and durations as Kubernetes does: RFC 3339 in seconds, Go durations, ages in tables."""
+"""Parse and print times and durations as Kubernetes does.
+
+These are RFC 3339 in seconds, Go durations, and ages in tables.
+"""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -202,7 +205,10 @@ def human_duration(seconds: float) -> str:
 
 @lru_cache(limits.TIMES_SEEN)
 def _duration(whole: int) -> tuple[str, float, float]:
-    """Return (text of a duration in whole seconds, start and end of the range of durations with this text)."""
+    """Return (text of a duration in whole seconds, start and end of its range).
+
+    The range contains the durations with this text.
+    """
     if whole < -1:
         return "<invalid>", -inf, -2
     if whole < 1:

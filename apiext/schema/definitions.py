@@ -53,7 +53,10 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
 
 
 def _too_much_to_match(schema: View) -> bool:
-    """Return whether all patterns of a schema together have more than MAX_PATTERN_PROGRAMS instructions."""
+    """Report whether a schema's patterns have over MAX_PATTERN_PROGRAMS instructions.
+
+    The sum is over all patterns.
+    """
     nodes = list(subschemas(schema))
     found = [node.get("pattern") for node in nodes] + list(_texts_of_matching_rules(nodes))
     left = limits.MAX_PATTERN_PROGRAMS
@@ -93,7 +96,10 @@ def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -
 
 
 def ratchets(schemas: Iterable[View | None]) -> Options:
-    """Return the options for an update of a definition, given the schemas of the stored definition (UPD-002)."""
+    """Return the options for an update of a definition (UPD-002).
+
+    They depend on the schemas of the stored definition.
+    """
     given = [schema for schema in schemas if schema is not None]
     structural = all(rules_of_structure.is_structural(schema) for schema in given)
     inner = [node for schema in given for node in subschemas(schema)]
@@ -136,7 +142,10 @@ def _unpruned(schema: View) -> bool:
 
 
 def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
-    """Return the formats without effect in the schemas, without duplicates, in order of appearance (UPD-009)."""
+    """Return the formats without effect in the schemas (UPD-009).
+
+    They are without duplicates, in order of appearance.
+    """
     found: dict[str, None] = {}
     for schema in schemas:
         for node in subschemas(schema):
@@ -147,7 +156,10 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about sets of objects and sets of arrays that are not in the ``old`` schemas (UPD-009)."""
+    """Return the warnings about new sets of objects and of arrays (UPD-009).
+
+    New sets are not in the ``old`` schemas.
+    """
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"

@@ -85,7 +85,10 @@ Pruner = Callable[[Any], Removed | None]
 
 
 def prune_unknown(value: Any) -> Removed | None:
-    """Prune a value without a schema: delete all fields of an object, or of all objects in an array (PRU-004)."""
+    """Prune a value without a schema (PRU-004).
+
+    Delete all fields of an object, or of all objects in an array.
+    """
     if value.__class__ is dict:
         return _all(value)
     # for each list of the current path: its index in the outer list, its remaining items, and their deleted fields

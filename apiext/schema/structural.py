@@ -114,7 +114,10 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
         return self.additional if isinstance(self.additional, Structural) else None
 
     def member(self, name: str) -> Union["Structural", None]:
-        """Return the schema of a field: its schema in ``properties``, else the schema of map values, or None."""
+        """Return the schema of a field, or None.
+
+        It is the schema in ``properties``, else the schema of map values.
+        """
         found = self.properties.get(name)
         return found if found is not None else self.map_values
 
@@ -176,7 +179,7 @@ def _key(name: str, value: Any) -> Any:
 def anywhere(
     mark: str, here: Callable[[Structural], object], *, values: bool = True
 ) -> Callable[[Structural | None], bool]:
-    """Return a predicate that returns whether ``here`` is true for a node or for any node below it.
+    """Return a predicate that reports whether ``here`` is true for a node or any below it.
 
     It ignores schemas inside allOf, anyOf, oneOf and not, and, if ``values`` is false, schemas of map values. Each node
     caches the result under the name ``mark``.

@@ -1,4 +1,7 @@
-"""Metrics of lists from etcd, fills, watches, unreadable objects and the store in this process (MTR-001)."""
+"""Metrics of the store (MTR-001).
+
+They cover lists from etcd, fills, watches, unreadable objects and the store in this process.
+"""
 
 from time import perf_counter
 

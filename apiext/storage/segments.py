@@ -1,6 +1,7 @@
-"""The bytes of a list: the joined views of each chunk, and deflate blocks that are parts of one gzip member.
+"""The bytes of a list: joined views, and deflate blocks of one gzip member.
 
-A view is the JSON of an object as clients of one version get it. A chunk is a segment of about a hundred entries.
+Each chunk has its own joined views. A view is the JSON of an object as clients of one version get it. A chunk is a
+segment of about a hundred entries.
 """
 
 import asyncio
@@ -138,7 +139,10 @@ class Segments:
 
     @property
     def parts(self) -> list[bytes]:
-        """The content of the array ``items``: the joined views of each piece, with commas between the pieces."""
+        """The content of the array ``items``: the joined views of the pieces.
+
+        There are commas between the pieces.
+        """
         joined = self._all()
         parts = [b","] * (2 * len(joined) - 1)
         parts[::2] = joined
@@ -194,10 +198,11 @@ class Segments:
 
 
 def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
-    """Return the entries whose views ``_join`` must make; none if the chunk has cached joined views.
+    """Return the entries whose views ``_join`` must make.
 
-    If the piece has less than half of its chunk, these are the entries of the piece. Otherwise they are the entries of
-    the chunk, without those whose views can be reused from its base.
+    There are none if the chunk has cached joined views. If the piece has less than half of its chunk, these are the
+    entries of the piece. Otherwise they are the entries of the chunk, without those whose views can be reused from its
+    base.
     """
     chunk, start, stop = piece
     if chunk.has_views(viewer):

@@ -1,6 +1,7 @@
-"""Validation of parts that webhook configurations and admission policies share: rules, selectors, conditions.
+"""Validation of parts that webhook configurations and admission policies share.
 
-Texts and their order are those of k8s pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
+These parts are rules, selectors and conditions. Texts and their order are those of k8s
+pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,10 @@ def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterato
 
 
 def rule_errors(rule: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a rule: of its operations, groups, versions, resources and scope."""
+    """Yield the validation errors of a rule.
+
+    They are those of its operations, groups, versions, resources and scope.
+    """
     operations = rule.get("operations") or ()
     yield from _wildcard_errors(operations, child(path, "operations"), "operations")
     for index, operation in enumerate(operations):

@@ -1,4 +1,7 @@
-"""Validation of secrets, config maps and service accounts; rows of go_types/types/*.yaml name these functions."""
+"""Validation of secrets, config maps and service accounts.
+
+Rows of go_types/types/*.yaml name these functions.
+"""
 
 import base64
 import math
@@ -164,14 +167,20 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_service_account(new: Document, old: View | None) -> Document:
-    """Reduce the references to secrets to their names, since the secrets are in the namespace of the account."""
+    """Reduce the references to secrets to their names.
+
+    The secrets are in the namespace of the account.
+    """
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new
 
 
 def service_account_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a deprecated annotation, unless the stored object already has this annotation."""
+    """Return the warning about a deprecated annotation.
+
+    There is no warning if the stored object already has this annotation.
+    """
     if not _is_marked(new) or (old is not None and _is_marked(old)):
         return []
     instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"

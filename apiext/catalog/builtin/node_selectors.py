@@ -1,6 +1,6 @@
-"""Validation of fields that restrict on which nodes pods run: affinities, tolerations, spread constraints, taints.
+"""Validation of fields that restrict on which nodes pods run.
 
-Upstream: apis/core/validation.
+These are affinities, tolerations, spread constraints and taints. Upstream: apis/core/validation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,10 @@ def node_selector_errors(selector: View, path: str) -> Iterator[FieldError]:
 
 
 def _node_term(term: View, path: str, *, values: bool) -> Iterator[FieldError]:
-    """Yield the validation errors of a node selector term; validate label values only if ``values`` is true."""
+    """Yield the validation errors of a node selector term.
+
+    Validate label values only if ``values`` is true.
+    """
     for index, one in enumerate(term.get("matchExpressions") or ()):
         yield from _node_requirement(one, item(child(path, "matchExpressions"), index), values=values)
     for index, one in enumerate(term.get("matchFields") or ()):

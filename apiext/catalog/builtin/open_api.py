@@ -1,4 +1,7 @@
-"""OpenAPI schemas of CustomResourceDefinition and Namespace, from data files in go_types/types."""
+"""OpenAPI schemas of CustomResourceDefinition and Namespace.
+
+They come from data files in go_types/types.
+"""
 
 from apiext.documents.document import Document
 from apiext.go_types.tables import types_of

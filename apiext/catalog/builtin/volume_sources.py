@@ -520,9 +520,9 @@ def _projected_bundle(source: View, at: str, path: str, paths: set[str]) -> Iter
 
 
 def _bundle_name(name: str) -> list[str]:
-    """Return the validation errors of the name of a ClusterTrustBundle: ``name`` or ``example.com:signer:name``.
+    """Return the validation errors of the name of a ClusterTrustBundle.
 
-    Only the part after the last colon is validated.
+    The name has the form ``name`` or ``example.com:signer:name``. Only the part after the last colon is validated.
     """
     return syntax.dns1123_subdomain(name.rpartition(":")[2])
 

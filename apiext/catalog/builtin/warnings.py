@@ -217,7 +217,10 @@ def _template(template: View | None, path: str) -> list[str]:
 
 
 def _pod(spec: View, metadata: View, path: str) -> Iterator[str]:
-    """Yield the warnings about the spec and metadata of a pod template at ``path``, or of a pod (empty path)."""
+    """Yield the warnings about the spec and metadata of a pod or pod template.
+
+    The pod template is at ``path``; an empty path stands for a pod.
+    """
     at, notes = child(path, "spec"), child(path, "metadata.annotations")
     annotations = metadata.get("annotations") or {}
     yield from _placement(spec, at)
@@ -347,7 +350,10 @@ def _container(
 
 
 def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
-    """Yield the warnings about ports: first about numbers and host addresses, then about duplicate names."""
+    """Yield the warnings about ports.
+
+    Warnings about numbers and host addresses come first, then those about duplicate names.
+    """
     ports = [
         (port, item(child(at, "ports"), index))
         for container, at in containers
@@ -411,9 +417,10 @@ def _volumes(volumes: Iterable[View], path: str) -> Iterator[str]:
 
 
 def _overlaps(volume: View) -> Iterator[str]:
-    """Yield the warnings about files of a volume whose paths overlap, and about empty sources of projected volumes.
+    """Yield the warnings about overlapping paths and empty sources of volumes.
 
-    Paths overlap if they are equal, or if one is below the other.
+    The paths are those of files in a volume; the sources are those of projected volumes. Paths overlap if they are
+    equal, or if one is below the other.
     """
     start = f"volume {go_quote(volume.get('name') or '')}"
     config, secret, downward = (volume.get(field) or {} for field in ("configMap", "secret", "downwardAPI"))
@@ -524,9 +531,10 @@ def storage_capacity_warnings(new: View, old: View | None) -> list[str]:
 
 
 def csi_driver_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a CSIDriver with tokenRequests but without serviceAccountTokenInSecrets.
+    """Return the warning about a CSIDriver without serviceAccountTokenInSecrets.
 
-    An update gets it only if it changes ``tokenRequests``.
+    Only a driver with tokenRequests gets it. An update gets it only if it changes
+    ``tokenRequests``.
     """
     spec = _spec(new)
     tokens = spec.get("tokenRequests") or []
@@ -551,7 +559,10 @@ def node_warnings(new: View, old: View | None) -> list[str]:
 
 
 def endpoints_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about addresses of Endpoints, unless the endpoints controller manages them."""
+    """Return the warnings about addresses of Endpoints.
+
+    There are none if the endpoints controller manages the Endpoints.
+    """
     labels = new["metadata"].get("labels") or {}
     if labels.get("endpoints.kubernetes.io/managed-by") == "endpoint-controller":
         return []
@@ -567,9 +578,10 @@ def endpoints_warnings(new: View, old: View | None) -> list[str]:
 
 
 def endpoint_slice_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about addresses of an EndpointSlice, unless a controller of Kubernetes manages it.
+    """Return the warnings about addresses of an EndpointSlice.
 
-    A new EndpointSlice of the deprecated type FQDN always gets a warning.
+    There are none if a controller of Kubernetes manages the slice. A new EndpointSlice of the deprecated type FQDN
+    always gets a warning.
     """
     found = []
     if old is None and new.get("addressType") == "FQDN":
@@ -646,7 +658,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without the PEM block of a certificate or of a private key.
+    """Return the warning about a TLS secret without a certificate or private key in PEM form.
 
     Unlike upstream, the server neither parses the certificate and the key nor compares them (DIF-023).
     """

@@ -61,7 +61,10 @@ _FORMAT_SIZE = 64  # maximal size of a format in estimates (upstream: MaxFormatS
 
 
 def _equality_estimated(call: CallSizes) -> CallCost:
-    """Return the estimate of ``==``: as for a comparison, except for two values of one library type, such as IP."""
+    """Return the estimate of ``==``.
+
+    It is that of a comparison, except for two values of one library type, such as IP.
+    """
     first, second = call.parts
     if first.type == second.type:
         kind = first.type
@@ -177,7 +180,7 @@ def contains(value: Value, container: Value) -> Value:
 
 
 def _text(run: Callable[[str, str], bool], times: int = 1) -> Callable[[Value, Value], Value]:
-    """Return a test of two strings that reads each character of the first string at most ``times`` times."""
+    """Return a test of two strings that reads the first string at most ``times`` times."""
 
     def test(one: Value, other: Value) -> Value:
         if type(one) is not str or type(other) is not str:

@@ -28,7 +28,10 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """True if the server runs on this machine, so that it can call a webhook on a loopback address."""
+        """True if the server runs on this machine.
+
+        It can then call a webhook on a loopback address.
+        """
         return urlsplit(self.url).hostname in LOOPBACK
 
     @cached_property

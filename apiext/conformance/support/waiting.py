@@ -1,4 +1,4 @@
-"""Wait for a condition up to a limit, instead of for a fixed time; check durations against limits."""
+"""Wait for a condition up to a limit, not for a fixed time; check durations against limits."""
 
 from __future__ import annotations
 
@@ -70,12 +70,18 @@ def pause(seconds: float) -> None:
 
 
 def busy() -> float:
-    """Return the number of runnable programs for each processor, as a mean of the last minute, at least 1."""
+    """Return the number of runnable programs for each processor, at least 1.
+
+    It is the mean of the last minute.
+    """
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def slow() -> float:
-    """Return how many times slower this machine is now than the machine for which limits are set, at least 1."""
+    """Return how many times slower this machine is now than the reference, at least 1.
+
+    The reference is the machine for which limits are set.
+    """
     began, total = time.thread_time(), 0
     for number in range(_ROUNDS):
         total += number & 7

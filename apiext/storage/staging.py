@@ -1,7 +1,7 @@
-"""Preparation of entries for a watch, for example by a conversion webhook, and the buffer for prepared entries.
+"""Preparation of entries for a watch, and the buffer for prepared entries.
 
-A group is the set of watchers with equal resource, version, namespace, selectors and media type. It shares frames: the
-encoded events.
+For example, a conversion webhook prepares entries. A group is the set of watchers with equal resource, version,
+namespace, selectors and media type. It shares frames: the encoded events.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,10 @@ class Stage(Protocol):
     """Prepares entries for the frames of a group, for example by conversion."""
 
     def may_select(self, entry: Entry) -> bool:
-        """Report whether the selectors of the group may match an object, by the immutable fields of the object."""
+        """Report whether the selectors of the group may match an object.
+
+        Only the immutable fields of the object are compared.
+        """
 
     def now(self, entry: Entry) -> Entry | None:
         """Return the prepared entry; None if the caller must call ``prepare`` and wait."""

@@ -1,4 +1,7 @@
-"""Fixtures of pytest: ``kube_api`` is a server for the whole run, ``kube_namespace`` is a namespace for one test."""
+"""Fixtures of pytest: a server and a namespace.
+
+``kube_api`` is a server for the whole run, ``kube_namespace`` is a namespace for one test.
+"""
 
 import os
 import secrets
@@ -28,7 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kube_api(request: pytest.FixtureRequest) -> "Iterator[Server]":
-    """Yield a server for all tests of this process; KUBECONFIG refers to this server until the tests end."""
+    """Yield a server for all tests of this process.
+
+    KUBECONFIG refers to this server until the tests end.
+    """
     from apiext.testing.server import Server
 
     url = request.config.getoption("--kube-api-url")

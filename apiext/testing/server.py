@@ -1,4 +1,4 @@
-"""Start a server for tests, apply manifests to it, delete the objects of the tests, and stop it."""
+"""Start a server for tests, apply manifests, delete test objects, and stop the server."""
 
 import json
 import os
@@ -25,7 +25,10 @@ MANAGER = "apiext-testing"
 
 
 class ServerNotReady(Exception):
-    """The server did not become ready (the text is the end of its log, if there is one), or it is not running."""
+    """The server did not become ready, or it is not running.
+
+    If it did not become ready, the text is the end of its log, if there is one.
+    """
 
 
 class ApiError(Exception):
@@ -40,12 +43,12 @@ class ApiError(Exception):
 
 
 class Server:
-    """A server with its own port and directory, which are released at the end of the ``with`` block.
+    """A server with its own port and directory.
 
-    ``flags`` are flags of ``apiext serve``. The server keeps objects in memory, unless flags or the environment select
-    a store, a configuration file, or several processes. With ``secure``, the server uses https with its own
-    certificates and a token; otherwise it uses http without authentication. With the ``url`` of a running server, this
-    class uses this server and starts none.
+    They are released at the end of the ``with`` block. ``flags`` are flags of ``apiext serve``. The server keeps
+    objects in memory, unless flags or the environment select a store, a configuration file, or several processes. With
+    ``secure``, the server uses https with its own certificates and a token; otherwise it uses http without
+    authentication. With the ``url`` of a running server, this class uses this server and starts none.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -136,12 +139,13 @@ class Server:
         return {"KUBECONFIG": str(self.kubeconfig), **proxies.bypass(self.url)}
 
     def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
-        """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
+        """Apply files, directories or objects as kubectl does in a server-side apply.
 
-        Definitions and namespaces are applied first; this method waits until the definitions are established.
-        ``namespace`` is for objects without a namespace. Return the stored objects. Raise ApiError if the server
-        returns an error or a definition is not established in time, and OSError and ValueError as ``documents.read``.
-        Raise ValueError for an object without a name, before any object is applied.
+        The options of kubectl would be ``--server-side --force-conflicts``. Definitions and namespaces are applied
+        first; this method waits until the definitions are established. ``namespace`` is for objects without a
+        namespace. Return the stored objects. Raise ApiError if the server returns an error or a definition is not
+        established in time, and OSError and ValueError as ``documents.read``. Raise ValueError for an object without a
+        name, before any object is applied.
         """
         found = []
         manifests = documents.read(source)

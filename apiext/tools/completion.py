@@ -1,4 +1,7 @@
-"""Shell completion of commands, flags, values and files; shtab generates the script from the argparse parsers."""
+"""Shell completion of commands, flags, values and files.
+
+The package shtab generates the script from the argparse parsers.
+"""
 
 import argparse
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Common steps of writes: the cached collection, the object for admission and reads, fields that a version hides."""
+"""Common steps of writes.
+
+They concern the cached collection, the object for admission and reads, and fields that a version hides.
+"""
 
 from collections.abc import Callable
 
@@ -40,7 +43,10 @@ def number(revision: str) -> int:
 
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return an object as a read would return it after the write: with defaults, without fields of other versions."""
+    """Return an object as a read would return it after the write.
+
+    It has defaults, and no fields of other versions.
+    """
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
@@ -49,7 +55,10 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 
 
 def accepted(call: Call, new: Document) -> Document:
-    """Prune an object that no decoder has pruned, if the call uses the storage version; else return it unchanged."""
+    """Prune an object that no decoder has pruned.
+
+    Return it unchanged if the call does not use the storage version.
+    """
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
 
@@ -77,9 +86,9 @@ def with_hidden(
 
 
 async def without_managed_fields(call: Call, new: Document) -> bytes | None:
-    """Delete managedFields of an object that the store rejects as too large, and return its bytes.
+    """Delete managedFields of an object that the store rejects as too large.
 
-    Return None if the object has no managedFields.
+    Return the bytes of the object. Return None if the object has no managedFields.
     """
     if new["metadata"].pop("managedFields", None) is None:
         return None

@@ -77,7 +77,10 @@ async def refuse_future(verbs: Verbs, collection: Collection, revision: int, ret
 
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
-    """Return a page of a list: segments of the cache or entries, with a continue token if objects remain."""
+    """Return a page of a list: segments of the cache or entries.
+
+    It has a continue token if objects remain.
+    """
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
@@ -210,7 +213,10 @@ def _page_of(call: Call, part: Slice) -> Page:
 
 
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
-    """Select objects from the cache: from its current state, or a newer state if an index must be updated first."""
+    """Select objects from the cache.
+
+    Use its current state, or a newer state if an index must be updated first.
+    """
     if not call.served.codec.converts:
         return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
     page = collection.state.page(call.namespace, plan.after, 0)

@@ -363,10 +363,11 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
 
 
 async def _bound(verbs: Verbs, call: Call, reference: View) -> Mapping[str, BoundObject]:
-    """Return claim → object for the object to which a token is bound, and for the node of a bound pod.
+    """Return claim → object for the object of a token, and for the node of a bound pod.
 
-    Raise a 404 if the object does not exist, and a 409 if it has another uid than the reference. Raise a 400 for the
-    pod of another service account, and for an object of another kind.
+    The object is the one to which the token is bound. Raise a 404 if the object does not exist, and a 409 if it has
+    another uid than the reference. Raise a 400 for the pod of another service account, and for an object of another
+    kind.
     """
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)

@@ -1,4 +1,4 @@
-"""Bulkhead and circuit breaker: a limit on concurrent calls, and a pause after slow failures.
+"""Bulkhead and circuit breaker: a limit on concurrent calls, a pause after slow failures.
 
 Each owner has its own circuit breaker. An owner is an admission webhook, a definition with a conversion webhook, or the
 audit log.
@@ -19,7 +19,10 @@ Clock = Callable[[], float]
 
 
 class Cut(float):
-    """A timeout that the request's deadline has shortened: if it expires, the webhook has not failed."""
+    """A timeout that the request's deadline has shortened.
+
+    If it expires, the webhook has not failed.
+    """
 
     __slots__ = ()
 
@@ -117,7 +120,10 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of all owners; above limits.WEBHOOK_OWNERS, the least recently used breaker is evicted."""
+    """The breakers of all owners.
+
+    Above limits.WEBHOOK_OWNERS, the least recently used breaker is evicted.
+    """
 
     __slots__ = ("_known",)
 

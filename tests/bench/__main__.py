@@ -1,6 +1,6 @@
-"""Measure requests: `scripts/bench` prints figures and goals, `--against REV` the ratio of their costs to another
-revision.
+"""Measure requests and compare their costs between revisions.
 
+`scripts/bench` prints figures and goals; `--against REV` prints the ratio of their costs to another revision.
 `--surface` prints how costs grow with unrelated objects and clients, and fails if a cost grows more than its row
 allows.
 """

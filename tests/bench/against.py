@@ -47,16 +47,20 @@ class Ratio:
 
     @property
     def mark(self) -> str:
-        """Return "dearer" or "cheaper" if the ratio is more than two standard errors from 1, else ""."""
+        """Return "dearer" or "cheaper" if the ratio is significant, else "".
+
+        It is significant if it is more than two standard errors from 1.
+        """
         if self.value - 2 * self.error > 1:
             return "dearer"
         return "cheaper" if self.value + 2 * self.error < 1 else ""
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """Return the mean ratio of the first to the second of each pair; needs two pairs, all above zero.
+    """Return the mean ratio of the first to the second of each pair.
 
-    The mean is that of the logarithms, so that swapping the trees gives the inverse.
+    There must be at least two pairs, all above zero. The mean is that of the logarithms, so that swapping the trees
+    gives the inverse.
     """
     logs = [math.log(ours / theirs) for ours, theirs in pairs]
     value = math.exp(mean(logs))
@@ -88,9 +92,10 @@ class Tree:
 
 
 def check_trees(ours: Tree, theirs: Tree) -> None:
-    """Raise AssertionError unless each tree imports its own sources, and the trees are different directories.
+    """Raise AssertionError unless each tree imports its own sources.
 
-    An editable install imports the checkout from which it was installed, so one tree could be measured twice.
+    Raise it also if the trees are the same directory. An editable install imports the checkout from which it was
+    installed, so one tree could be measured twice.
     """
     for tree in (ours, theirs):
         wanted = tree.root.resolve() / "apiext" / "__init__.py"
@@ -274,7 +279,10 @@ KINDS = (START, IDLE, *REQUESTS, LOADED)
 
 @contextlib.contextmanager
 def running(tree: Tree, webhook: dict[str, Any] | None) -> Iterator[Rig]:
-    """Run a server of a tree with its default store, and create the measured definitions and objects."""
+    """Run a server of a tree, and create the measured definitions and objects.
+
+    The server has its default store.
+    """
     with tempfile.TemporaryDirectory(prefix="apiext-bench-") as temporary:
         directory, flags = Path(temporary) / "server", ["--insecure", "--port=0"]
         # an installed server has compiled bytecode; here the first start writes it
@@ -305,7 +313,10 @@ def _prepare(bench: Rig, webhook: dict[str, Any] | None) -> None:
 def _round(
     benches: Sequence[Rig], kinds: Sequence[str], count: int, turns: Iterator[int]
 ) -> dict[str, tuple[float, float]]:
-    """Restart both servers and measure each kind in turns; return kind → CPU seconds of both servers."""
+    """Restart both servers and measure each kind in turns.
+
+    Return kind → CPU seconds of both servers.
+    """
     costs: Counter[tuple[str, int]] = Counter()
 
     def in_turns(kind: str, cost: Callable[..., float], *arguments: int) -> None:

@@ -1,5 +1,7 @@
-"""Measure schemas: their functions on an object, many definitions in memory, reads during writes of a large
-definition."""
+"""Measure functions of schemas, and the costs of many or large definitions.
+
+The functions run on an object. Many definitions are held in memory; reads run during writes of a large definition.
+"""
 
 from __future__ import annotations
 
@@ -113,8 +115,10 @@ def wide(name: str, count: int) -> bytes:
 
 
 def beside(bench: Rig, paced: Callable[[Rig, int], list[float]]) -> list[float]:
-    """Return the seconds of each of some reads while definitions with many properties are created, updated and
-    deleted."""
+    """Return the seconds of each of some reads during writes of definitions.
+
+    Definitions with many properties are created, updated and deleted meanwhile.
+    """
     context = multiprocessing.get_context("spawn")
     over = context.Event()
     writer = context.Process(target=_define_on, args=(bench.address, over), daemon=True)

@@ -1,4 +1,7 @@
-"""Go clients: managers of controller-runtime, the typed clientset of definitions, the libraries of Helm and Flux."""
+"""Tests with Go clients.
+
+They are managers of controller-runtime, the typed clientset of definitions, and the libraries of Helm and Flux.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ from tests.support.processes import ROOT, free_port, running_server
 
 
 class Recipe(NamedTuple):
-    """A page of docs/recipes, the flags of its server, and the refusals that the page expects, in order."""
+    """A page of docs/recipes, the flags of its server, and the expected refusals.
+
+    The refusals are in order.
+    """
 
     page: str
     flags: list[str]

@@ -1,4 +1,7 @@
-"""Build and run programs of other languages; skip tests with the reason if tools are missing."""
+"""Build and run programs of other languages.
+
+Skip tests with the reason if tools are missing.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +68,11 @@ def succeed(
 
 @functools.cache
 def go_build(module: str, package: str = ".", *, test: bool = False, linked: str = "", name: str = "main") -> str:
-    """Build a Go program, or the tests of a package, from a Go module; return the path of the binary.
+    """Build a Go program, or the tests of a package; return the path of the binary.
 
-    ``linked`` are flags of the linker, such as values of variables; ``name`` is the name of the binary, which some
-    programs print as their name. Skip the test with the reason if Go is missing or too old, or the modules cannot be
-    downloaded.
+    The program or package is in a Go module. ``linked`` are flags of the linker, such as values of variables; ``name``
+    is the name of the binary, which some programs print as their name. Skip the test with the reason if Go is missing
+    or too old, or the modules cannot be downloaded.
     """
     directory = HERE / module
     modules = _go(directory, "mod", "download")
@@ -87,7 +90,10 @@ def go_build(module: str, package: str = ".", *, test: bool = False, linked: str
 
 @functools.cache
 def go_sources(module: str, of: str) -> Path:
-    """Return a copy of the sources of a module that the module ``of`` requires. Skip like ``go_build``."""
+    """Return a copy of the sources of a module that the module ``of`` requires.
+
+    Skip like ``go_build``.
+    """
     downloaded = _go(HERE / of, "mod", "download", module)
     if downloaded.returncode:
         _skip_without_network(f"the module {module}", downloaded.stdout)
@@ -113,7 +119,10 @@ def _go(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @functools.cache
 def node_modules(package: str) -> str:
-    """Install an npm package into the cache; return the directory for NODE_PATH. Skip like ``go_build``."""
+    """Install an npm package into the cache; return the directory for NODE_PATH.
+
+    Skip like ``go_build``.
+    """
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         pytest.skip("Node.js and npm are not on this machine")
@@ -130,7 +139,10 @@ def node_modules(package: str) -> str:
 
 @functools.cache
 def cargo_build(project: str) -> str:
-    """Build the Rust program of a project beside this file; return the path of the binary. Skip like ``go_build``."""
+    """Build a Rust program; return the path of the binary.
+
+    The program is a project beside this file. Skip like ``go_build``.
+    """
     cargo = shutil.which("cargo")
     if cargo is None:
         pytest.skip("Cargo is not on this machine")
@@ -151,8 +163,10 @@ def _renew(source: str, target: str) -> None:
 
 @functools.cache
 def java_command(project: str, module: str) -> list[str]:
-    """Compile a module of a Maven project beside this file; return the command that runs its classes. Skip like
-    ``go_build``."""
+    """Compile a module of a Maven project; return the command that runs its classes.
+
+    The project is beside this file. Skip like ``go_build``.
+    """
     maven, javac, java = (shutil.which(it) for it in ("mvn", "javac", "java"))
     if maven is None or javac is None or java is None:
         pytest.skip("Maven and a JDK are not on this machine")
@@ -190,7 +204,10 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def _are_there(libraries: Path) -> bool:
-    """Report whether the file with the list of a module's libraries, and all these libraries, exist."""
+    """Report whether the list of a module's libraries and all these libraries exist.
+
+    The list is a file.
+    """
     if not libraries.exists():
         return False
     return all(Path(it).exists() for it in libraries.read_text(encoding="utf-8").strip().split(os.pathsep))

@@ -26,7 +26,10 @@ pytestmark = pytest.mark.rows("AUT-001", "AUT-002")
 
 @pytest.fixture(scope="module")
 def connect(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Any]:
-    """A server with https, and a function that returns a client with a token; the default is the admin's token."""
+    """A server with https, and a function that returns a client with a token.
+
+    The default is the admin's token.
+    """
     directory = tmp_path_factory.mktemp("tokens")
     flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/tokens-{secrets.token_hex(4)}"]
     with running_server(flags, directory) as server:

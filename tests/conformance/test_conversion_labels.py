@@ -1,4 +1,7 @@
-"""Labels that only a conversion webhook adds: selectors match the object in the requested version."""
+"""Labels that only a conversion webhook adds.
+
+Selectors match the object in the requested version.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 
 
 def labelled(given: dict[str, Any], api_version: str) -> dict[str, Any]:
-    """Return a CronTab in another version, with a label that names the version and one that names the host."""
+    """Return a CronTab in another version, with two added labels.
+
+    One label names the version, the other one the host.
+    """
     found = crontab(given, api_version)
     metadata = found["metadata"]
     labels = {**metadata.get("labels", {}), "version": api_version.rpartition("/")[2]}
@@ -31,7 +37,10 @@ def api(converting: Server) -> Client:
 
 @pytest.fixture
 def tabs(api: Client, hook: Webhook) -> CronTabs:
-    """CronTabs whose labels the webhook adds; a and b are stored without labels, and b was read before."""
+    """CronTabs whose labels the webhook adds.
+
+    The objects a and b are stored without labels, and b was read before.
+    """
     tabs = serve_crontabs(api, hook)
     hook.answer = answer(labelled)
     tabs.create("v1beta1", "a", hostPort="x:1")

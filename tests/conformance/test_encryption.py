@@ -1,5 +1,7 @@
-"""Encryption at rest: the server reads values of kube-apiserver, writes the same format, and changes keys while it
-runs."""
+"""Encryption at rest, with the format of kube-apiserver.
+
+The server reads values of kube-apiserver, writes the same format, and changes keys while it runs.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,10 @@ def keys(etcd: Etcd, prefix: str) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd with values of a cluster. The encryption authenticates the keys, so they need kube-apiserver's prefix."""
+    """An etcd with encrypted values of a cluster.
+
+    The encryption authenticates the keys, so they need kube-apiserver's prefix.
+    """
     with running_etcd(tmp_path_factory.mktemp("sealed-etcd")) as started:
         for row in RECORDED:
             put(started, row["key"], base64.b64decode(row["value"]))

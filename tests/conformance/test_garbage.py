@@ -1,4 +1,7 @@
-"""Garbage collection over HTTP: owners and dependents under each propagation policy, without endless waits."""
+"""Garbage collection over HTTP: owners and dependents under each propagation policy.
+
+There are no endless waits.
+"""
 
 from __future__ import annotations
 

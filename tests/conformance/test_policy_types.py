@@ -1,6 +1,6 @@
-"""Type checking in the status of a ValidatingAdmissionPolicy; the rows also hold for kube-apiserver.
+"""Type checking in the status of a ValidatingAdmissionPolicy.
 
-A kube-apiserver needs a kube-controller-manager for these tests.
+The rows also hold for kube-apiserver. A kube-apiserver needs a kube-controller-manager for these tests.
 """
 
 from __future__ import annotations

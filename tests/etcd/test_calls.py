@@ -1,4 +1,7 @@
-"""Calls of our etcd client with both transports; the etcd3 package is an independent reader and writer."""
+"""Calls of our etcd client with both transports.
+
+The etcd3 package is an independent reader and writer.
+"""
 
 import asyncio
 import random

@@ -278,8 +278,10 @@ async def test_client_renews_its_jwt_after_a_change_of_roles(tmp_path: Path, bin
 
 
 async def test_client_recovers_when_a_changed_password_is_restored(tmp_path: Path, transport: Dial) -> None:
-    """With the wrong password all calls fail. With the correct password again, calls succeed and the watch
-    continues."""
+    """All calls fail with a wrong password.
+
+    With the correct password again, calls succeed and the watch continues.
+    """
     with running(NEWEST, tmp_path) as etcd:
         for name in ("root", "app"):
             post(etcd, "auth/user/add", name=name, password="secret")
@@ -319,7 +321,10 @@ async def test_client_recovers_when_a_changed_password_is_restored(tmp_path: Pat
 
 
 def certificate(directory: Path, name: str, issuer: Any = None) -> Any:
-    """Write NAME.pem and NAME.key for localhost, signed by an issuer or self-signed; return (certificate, key)."""
+    """Write NAME.pem and NAME.key for localhost; return (certificate, key).
+
+    The certificate is signed by an issuer, or self-signed.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)

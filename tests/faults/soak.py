@@ -1,4 +1,7 @@
-"""Run a mixed load, and record the memory, descriptors, threads and lag of a server each minute, to find growth."""
+"""Run a mixed load, and record a server's resources each minute, to find growth.
+
+The resources are memory, descriptors, threads and lag.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +44,10 @@ class Minute:
 
 
 def growth(minutes: Sequence[Minute], filling: float = 0.0) -> list[str]:
-    """Return the names of figures that grow from the first to the second half of a soak, without the warm-up.
+    """Return the names of figures that grow from the first to the second half of a soak.
 
-    ``filling`` are additional MiB for a short soak, since caches fill in the first five minutes (74 to 87 MiB).
+    The warm-up does not count. ``filling`` are additional MiB for a short soak, since caches fill in the first five
+    minutes (74 to 87 MiB).
 
     - Memory may grow by 3 MiB, since the allocator returns memory late (an arena is 1 MiB, and each of the three
     threads that work on objects has its own). A leak of 1 KiB per request would be 20 MiB.
@@ -78,7 +82,10 @@ def lags(text: str) -> dict[float, int]:
 
 
 def lag_of(before: Mapping[float, int], after: Mapping[float, int], share: float = 0.99) -> float:
-    """Return the lag in milliseconds that this share of timers between two scrapes did not exceed: a bucket's bound."""
+    """Return the lag in milliseconds that this share of timers did not exceed.
+
+    The timers are those between two scrapes; the lag is the bound of a bucket.
+    """
     passed = {bound: count - before[bound] for bound, count in after.items()}
     wanted = share * passed[float("inf")]
     return 1000 * next(bound for bound, count in sorted(passed.items()) if count >= wanted)
@@ -104,7 +111,10 @@ def watched(server: Server, seconds: float, rows: int) -> list[Minute]:
 
 
 class Churn:
-    """Short-lived work during the steady load: definitions, events, accounts, tokens, watches, documents."""
+    """Short-lived work during the steady load.
+
+    It consists of definitions, events, accounts, tokens, watches and documents.
+    """
 
     def __init__(self, api: Client) -> None:
         self.rounds, self.wrong = 0, list[str]()

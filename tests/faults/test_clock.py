@@ -1,4 +1,7 @@
-"""The wall clock jumps forwards and backwards under load: times may be wrong, but not order, expiry and leases."""
+"""The wall clock jumps forwards and backwards under load.
+
+Times may be wrong, but not order, expiry and leases.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def _delete_definition(api: Client, definition: str) -> None:
 
 
 def _check_clock_jumps(api: Client, widgets: Resource, wrong_by: Clock) -> None:
-    """Let the clock jump while a short watch is open, an event is stored, and a definition is deleted."""
+    """Let the clock jump while a watch is open, an event is stored, and a definition is deleted.
+
+    The watch is short.
+    """
     ready = api.get("/readyz?verbose")
     event = {
         "metadata": {"name": "kept"},

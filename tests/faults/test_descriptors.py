@@ -1,4 +1,7 @@
-"""A server without free file descriptors: it logs this, refuses new connections with a 503, and continues."""
+"""A server without free file descriptors.
+
+It logs this, refuses new connections with a 503, and continues.
+"""
 
 from __future__ import annotations
 

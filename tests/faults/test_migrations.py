@@ -240,7 +240,10 @@ def test_migration_keeps_fields_missing_in_the_new_version(server: Server, api: 
 
 @pytest.mark.rows("VER-014")
 def test_second_migration_keeps_stored_versions_until_its_end(api: Client, etcd: Etcd) -> None:
-    """Upstream prunes then: its second apply of the condition no longer contains the versions of the first apply."""
+    """The stored versions are pruned at the end of the second migration, as upstream.
+
+    Upstream's second apply of the condition no longer contains the versions of the first apply.
+    """
     widgets = create_outdated_widgets(api)
     name = f"m-{widgets.group}"
     ask(api, name, widgets.group)

@@ -1,4 +1,7 @@
-"""Ten minutes of a mixed load: the server's memory, descriptors and threads do not grow; the checker finds leaks."""
+"""Ten minutes of a mixed load: memory, descriptors and threads of the server do not grow.
+
+The checker finds leaks.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def test_soak_grows_no_memory_descriptors_or_threads(tmp_path: Path) -> None:
 
 
 def artificial_soak(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
-    """Return the minutes of an artificial soak, with noise; ``change`` maps the number of a minute to its figures."""
+    """Return the minutes of an artificial soak, with noise.
+
+    ``change`` maps the number of a minute to its figures.
+    """
     noise = random.Random(7)
     return [
         replace(found, mib=found.mib + noise.uniform(-1, 1), lag=found.lag * noise.choice((1, 1, 2.5)))

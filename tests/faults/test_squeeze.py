@@ -31,7 +31,10 @@ NONE: Mapping[str, str] = {}
 
 @contextlib.contextmanager
 def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Client, Resource]]:
-    """Run an etcd, and a server whose command begins with words that limit it; yield also a client and a resource."""
+    """Run an etcd and a limited server; yield also a client and a resource.
+
+    The server's command begins with words that limit it.
+    """
     with running_etcd(directory / "etcd") as etcd, squeezed(etcd, directory, prefix) as server:
         api = Client(server.url)
         yield server, api, serve(api, schema={"openAPIV3Schema": SCHEMA})
@@ -39,7 +42,10 @@ def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Cl
 
 @contextlib.contextmanager
 def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str) -> Iterator[Server]:
-    """Run a server with an existing etcd; ``prefix`` are words before its command, ``more`` further flags."""
+    """Run a server with an existing etcd.
+
+    ``prefix`` are words before its command, ``more`` further flags.
+    """
     command = [*prefix, *SERVE]
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
     with running_server(flags, directory / "server", command=command) as server:
@@ -47,7 +53,10 @@ def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str
 
 
 def write_objects_to_etcd(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
-    """Write objects o0000, o0001 … directly to etcd, which takes a tenth of the time of creates by the server."""
+    """Write objects o0000, o0001 … directly to etcd.
+
+    This takes a tenth of the time of creates by the server.
+    """
     widgets.create("model", **spec)
     key = f"/registry/{widgets.group}/widgets/default/model".encode()
     found = etcd.call("kv/range", {"key": base64.b64encode(key).decode()})
@@ -61,7 +70,10 @@ def write_objects_to_etcd(etcd: Etcd, widgets: Resource, count: int, **spec: obj
 
 
 def _is_served(api: Client) -> bool:
-    """Report whether the server accepts a new client; it closes new connections until old ones have been closed."""
+    """Report whether the server accepts a new client.
+
+    It closes new connections until old ones have been closed.
+    """
     with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
         return api.get("/readyz").status == 200
     return False
@@ -130,8 +142,10 @@ def little_memory(mib: int) -> Iterator[MemoryGroup]:
 
 
 def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mapping[str, str] = NONE) -> None:
-    """Read a list, with a pause of ``pace`` seconds after each part; append its length in bytes, or the status of an
-    error, to ``sizes``."""
+    """Read a list, and append its length in bytes or the error status to ``sizes``.
+
+    Pause for ``pace`` seconds after each part.
+    """
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port), timeout=30) as line:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{lines}Connection: close\r\n\r\n".encode())
@@ -146,8 +160,10 @@ def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mappi
 def _read_at_once(
     server: Server, path: str, readers: int, pace: float, headers: Mapping[str, str] = NONE
 ) -> tuple[list[int], float]:
-    """Let ``readers`` clients read a list at the same time; return their results (length or status), and the longest
-    wait of a probe."""
+    """Let ``readers`` clients read a list at the same time.
+
+    Return their results (length or status), and the longest wait of a probe.
+    """
     api, sizes, waits = Client(server.url), list[int](), [0.0]
     threads = [
         threading.Thread(target=_read_all, args=(server.url, path, pace, sizes, headers)) for _ in range(readers)
@@ -166,8 +182,10 @@ def _read_at_once(
 def _check_some_readers_get_the_list(
     server: Server, path: str, sizes: list[int], whole: int, headers: Mapping[str, str] = NONE
 ) -> None:
-    """Check that some of many readers get a list of more than ``whole`` bytes, the other readers an error. A single
-    reader gets the list."""
+    """Check that some of many readers get a list, and the other readers an error.
+
+    The list has more than ``whole`` bytes. A single reader gets the list.
+    """
     assert all(each > whole or each in (429, 503) for each in sizes)
     assert max(sizes) > whole, "nobody got it"
     alone, _ = _read_at_once(server, path, 1, 0.0, headers)
@@ -277,8 +295,10 @@ def test_listed_objects_are_held_once_in_memory(tmp_path: Path) -> None:
 
 @pytest.mark.rows("WRI-021")
 def test_delete_collection_holds_no_decoded_objects(tmp_path: Path) -> None:
-    """The response is encoded before the first deletion, so only the bytes of the objects are in memory until the
-    last."""
+    """Only the bytes of the objects are in memory until the last deletion.
+
+    The response is encoded before the first deletion.
+    """
     count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
     with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as server:
         widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
@@ -322,7 +342,10 @@ def test_large_lists_over_tls_use_bounded_memory(tmp_path: Path) -> None:
 
 
 def _read_securely(server: Server, path: str, sizes: list[int]) -> None:
-    """Read a path over TLS, without verification of the certificate; append the number of bytes to ``sizes``."""
+    """Read a path over TLS, without verification of the certificate.
+
+    Append the number of bytes to ``sizes``.
+    """
     where, context = urlsplit(server.url), ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (

@@ -1,4 +1,7 @@
-"""Responses of a hostile webhook do not fill the server's memory and do not delay other clients."""
+"""A hostile webhook's responses do not fill the memory or delay other clients.
+
+The memory is that of the server.
+"""
 
 from __future__ import annotations
 

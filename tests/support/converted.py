@@ -1,4 +1,7 @@
-"""A slow conversion webhook for watches: it adds a label, which is not stored, with the number of the object."""
+"""A slow conversion webhook for watches.
+
+It adds a label, which is not stored, with the number of the object.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,10 +31,10 @@ def shown(entry: Entry) -> ViewedEntry:
 
 
 class SlowWebhook:
-    """A Stage that converts entries after a random number of loop iterations, and randomly loses cached results.
+    """A Stage that converts entries after a random number of loop iterations.
 
-    ``calls`` counts its calls, ``objects`` the objects in them. If ``fails`` is true for an entry, its conversion
-    fails.
+    It randomly loses cached results. ``calls`` counts its calls, ``objects`` the objects in them. If ``fails`` is true
+    for an entry, its conversion fails.
     """
 
     def __init__(self, random: Random, turns: int = 5, forgets: float = 0.1) -> None:

@@ -10,5 +10,8 @@ from tests.plugin import EXAMPLES
 
 
 def examples(count: int, **more: Any) -> hypothesis.settings:
-    """Return settings with ``count`` examples on CI, and ten times as many in the profile `long`."""
+    """Return settings with ``count`` examples on CI.
+
+    The profile `long` has ten times as many.
+    """
     return hypothesis.settings(max_examples=count * hypothesis.settings.default.max_examples // EXAMPLES, **more)

@@ -39,7 +39,10 @@ store: list[str] = []
 
 
 def with_store(flags: Sequence[str], directory: Path, env: dict[str, str] | None = None) -> list[str]:
-    """Add the flags of the store to those of a server; in an etcd, each data directory has its own prefix."""
+    """Add the flags of the store to those of a server.
+
+    In an etcd, each data directory has its own prefix.
+    """
     named = {flag.partition("=")[0] for flag in flags}
     if not store or named.union(env or ()).intersection(NAMES_A_STORE):
         return [*flags]
@@ -58,7 +61,10 @@ def free_port() -> int:
 
 
 def etcd_binary() -> str:
-    """Return the etcd for tests: $ETCD_BINARY, else the best that is installed; skip the test if there is none."""
+    """Return the etcd for tests; skip the test if there is none.
+
+    It is $ETCD_BINARY, else the best that is installed.
+    """
     try:
         return str(find_binary(os.environ.get("ETCD_BINARY")).path)
     except NoBinary as error:
@@ -220,7 +226,10 @@ def _ready(server: Server, ready_file: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def running_server(flags: Sequence[str] = (), directory: Path | None = None, **how: Any) -> Iterator[Server]:
-    """Run a server, in a temporary directory if none is given; stop it with SIGTERM after the block."""
+    """Run a server; stop it with SIGTERM after the block.
+
+    It uses a temporary directory if none is given.
+    """
     with contextlib.ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-test-")))

@@ -1,4 +1,7 @@
-"""Random calls to an etcd or embedded store, with responses that can be compared between two stores."""
+"""Random calls to an etcd or embedded store.
+
+Their responses can be compared between two stores.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ WAIT = 2.0
 
 @dataclass(frozen=True)
 class Put:
-    """A put, or a delete if ``value`` is None. ``expected`` is the revision of the key that many changes ago, -1 means
-    absent; ``guards`` are (key, expected)."""
+    """A put, or a delete if ``value`` is None.
+
+    ``expected`` is the revision of the key that many changes ago, -1 means absent; ``guards`` are (key, expected).
+    """
 
     key: int
     value: bytes | None
@@ -32,7 +37,10 @@ class Put:
 
 @dataclass(frozen=True)
 class Read:
-    """A range at the revision ``back`` revisions before the newest one; -1 means a future revision, None the newest."""
+    """A range at the revision ``back`` revisions before the newest one.
+
+    -1 means a future revision, None the newest.
+    """
 
     first: int
     last: int | None
@@ -99,7 +107,10 @@ calls = st.lists(
 
 
 class Player:
-    """Sends calls to one store, beginning at its current revision; only this player uses its keys and leases."""
+    """Sends calls to one store, beginning at its current revision.
+
+    Only this player uses its keys and leases.
+    """
 
     def __init__(self, transport: Transport, prefix: bytes, leases: int) -> None:
         self._transport = transport
@@ -112,7 +123,10 @@ class Player:
         self._compacted = 0
 
     async def play(self, sequence: list[Any]) -> list[Answer]:
-        """Return the responses to all calls; revisions are relative to the store's revision at the beginning."""
+        """Return the responses to all calls, with relative revisions.
+
+        They are relative to the store's revision at the beginning.
+        """
         probe = messages.RangeRequest(key=b"\0", count_only=True)
         found = messages.RangeResponse.FromString(await self._send(messages.RANGE, probe.SerializeToString()))
         self._zero = self._head = found.header.revision

@@ -1,4 +1,7 @@
-"""Waiting in tests: a test with a late result runs once more; a test with a missing result fails."""
+"""Waiting in tests: late results and missing results.
+
+A test with a late result runs once more; a test with a missing result fails.
+"""
 
 from __future__ import annotations
 

@@ -1,2 +1,4 @@
-"""Programs as users of a client library write them. Each is started with KUBECONFIG, and exits with an error if it
-fails."""
+"""Programs as users of a client library write them.
+
+Each is started with KUBECONFIG, and exits with an error if it fails.
+"""

@@ -1,4 +1,7 @@
-"""Plug-ins that are imported late: each write waits for the import, and all writes share one plug-in."""
+"""Plug-ins that are imported late.
+
+Each write waits for the import, and all writes share one plug-in.
+"""
 
 import asyncio
 import threading
@@ -34,7 +37,10 @@ class Denying:
 
 
 class Late:
-    """A chain with a plug-in whose import takes until ``imported`` is set; ``created`` counts the plug-ins."""
+    """A chain with a plug-in whose import takes until ``imported`` is set.
+
+    ``created`` counts the plug-ins.
+    """
 
     def __init__(self) -> None:
         self.imported = threading.Event()

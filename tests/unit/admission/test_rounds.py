@@ -24,7 +24,10 @@ def attributes() -> Attributes:
 
 
 class Writes:
-    """A mutating plug-in that records its rounds; it requests a second round if it adds its member to the object."""
+    """A mutating plug-in that records its rounds.
+
+    It requests a second round if it adds its member to the object.
+    """
 
     def __init__(self, name: str, seen: list[tuple[str, bool, bool]], member: str = "") -> None:
         self.name = name

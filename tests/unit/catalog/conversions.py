@@ -86,7 +86,7 @@ def request(of: ServedResource, raw: bytes) -> NeedsConversion:
 
 
 def kept(need: NeedsConversion, answer: Any) -> Converted | str | None:
-    """Return the object that the slow path caches for a converted object, or the text of its error."""
+    """Return the object that the slow path caches for a conversion, or the error's text."""
     try:
         return need.keep(*review.accepted(need, ConvertedObjects(b"", []), answer, 0))
     except (ConversionError, ValueError, TypeError) as error:

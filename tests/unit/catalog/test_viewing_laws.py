@@ -1,4 +1,4 @@
-"""Spliced bytes equal the bytes of the slow path, and stored bytes contain no resourceVersion."""
+"""Spliced bytes equal those of the slow path; stored bytes have no resourceVersion."""
 
 from __future__ import annotations
 

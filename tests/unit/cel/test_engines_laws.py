@@ -125,7 +125,10 @@ class Nothing:
 
 
 def test_law_forms_run_as_generated_code() -> None:
-    """All forms of the laws above have generated code; otherwise they would compare the interpreter with itself."""
+    """All forms of the laws above have generated code.
+
+    Otherwise they would compare the interpreter with itself.
+    """
     for form in TESTS:
         text = form.format(t="self.s", n="self.n", l="self.names", b="self.b")
         program = ENV.compile(text)
@@ -157,7 +160,10 @@ def test_minimum_estimate_is_at_most_the_maximum(text: str) -> None:
 
 @given(expressions(), data)
 def test_cost_exceeds_the_estimate_only_as_upstream(text: str, obj: dict[str, Any]) -> None:
-    """Estimates cover costs, except for a unit per comparison or conditional and for filtered lists, as upstream."""
+    """Estimates cover costs, with the exceptions of upstream.
+
+    The exceptions are a unit per comparison or conditional, and filtered lists.
+    """
     program = ENV.compile(text)
     if not isinstance(program, Program) or ".filter(" in text:
         return
@@ -176,15 +182,20 @@ misfits = st.fixed_dictionaries(
 
 @given(expressions(), misfits)
 def test_engines_agree_on_data_of_wrong_types(text: str, obj: dict[str, Any]) -> None:
-    """Both engines agree on data that does not match its types: of older definitions, or floats in place of
-    integers."""
+    """Both engines agree on data that does not match its types.
+
+    It is data of older definitions, or has floats in place of integers.
+    """
     program = ENV.compile(text)
     if isinstance(program, Program):
         assert outcome(program.evaluate({"self": obj})) == outcome(program.interpret({"self": obj}))
 
 
 def test_engines_agree_on_floats_in_integer_lists() -> None:
-    """Wrong items are reported when they are read, as upstream, and some functions do not read them."""
+    """Wrong items are reported when they are read, as upstream.
+
+    Some functions do not read them.
+    """
     listed = Declared("list", element=Declared("int"), max_elements=5)
     fields = {"n": listed, "l": Declared("list", element=Declared("object", "T.l", ITEM, ITEM), max_elements=5)}
     environment = Environment({"self": Declared("object", "T", fields, fields)})

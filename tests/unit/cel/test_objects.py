@@ -163,7 +163,10 @@ def test_doubling_objects_exceed_the_cost_limit() -> None:
 
 @pytest.mark.slow
 def test_conversions_of_values_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversions of values with shared parts are bounded: a part is visited once for each of its uses."""
+    """Conversions of values with shared parts are bounded.
+
+    A part is visited once for each of its uses.
+    """
     monkeypatch.setattr("apiext.cel.limits.MAX_ELEMENTS", 10_000)
     inner: Value = Open("Object.a", {})
     for _ in range(40):

@@ -1,4 +1,7 @@
-"""Dependents and their owners: background, foreground and orphaning deletion, and owners that cannot be absent."""
+"""Dependents and their owners.
+
+The tests cover background, foreground and orphaning deletion, and owners that cannot be absent.
+"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""A migration whose write of an object conflicts with another write that keeps the object's stored version."""
+"""A migration whose write of an object conflicts with another write.
+
+The other write keeps the object's stored version.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -30,8 +33,10 @@ def two_versions() -> dict[str, object]:
 
 @asynccontextmanager
 async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Migration, bytes]]:
-    """Run a server with a widget stored in the old version and a running migration; also yield the widget's stored
-    bytes."""
+    """Run a server with a widget of the old version and a running migration.
+
+    The widget is stored in the old version. Also yield its stored bytes.
+    """
     async with server(FakeEtcd()) as one:
         await one.define(two_versions())
         await one.established("widgets.example.com")

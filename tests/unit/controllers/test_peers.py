@@ -182,7 +182,10 @@ async def test_stalled_workers_stay_ignored_when_one_moves(workers: Two, monkeyp
 
 
 async def stall_workers(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
-    """Let some workers miss the time limit, each at a different revision; return the expected revision."""
+    """Let some workers miss the time limit; return the expected revision.
+
+    Each of these workers is at a different revision.
+    """
     one, late = workers.one, workers.two.controllers.serving.peers
     assert late is not None
     await late.stop()

@@ -33,7 +33,10 @@ def head(major: int, argument: int) -> bytes:
 
 
 def encode_cbor(value: Any, strings: int = 2) -> bytes:
-    """Return CBOR; ``strings`` is the major type of strings: byte strings (2), as of Kubernetes, or text (3)."""
+    """Return CBOR with strings of the major type ``strings``.
+
+    They are byte strings (2), as of Kubernetes, or text (3).
+    """
     if value is None or isinstance(value, bool):
         return {None: b"\xf6", False: b"\xf4", True: b"\xf5"}[value]
     if isinstance(value, int):

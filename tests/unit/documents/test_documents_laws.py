@@ -98,7 +98,10 @@ PLAIN_VALUES = st.recursive(
     st.integers(1, 9),
 )
 def test_placeholders_are_independent_of_piece_size(parts: list[str], stretch: int) -> None:
-    """Other threads run during the search of large texts; one regular expression over 2.8 MB blocked them for 0.5 s."""
+    """Other threads run during the search of large texts.
+
+    One regular expression over 2.8 MB blocked them for 0.5 s.
+    """
     text = "".join(parts)
     whole = yaml_text._with_placeholders(text)
     with pytest.MonkeyPatch.context() as patch:
@@ -108,7 +111,10 @@ def test_placeholders_are_independent_of_piece_size(parts: list[str], stretch: i
 
 @pytest.mark.parametrize("text", ["{" + "a:" * 700_000 + "}", '"' + "a " * 700_000 + '"'], ids=["flow", "quoted"])
 def test_yaml_decoding_lets_other_threads_run(text: str) -> None:
-    """The best of three runs counts: in one run, other programs may keep this thread from the processor."""
+    """Other threads run while YAML is decoded, in the best of three runs.
+
+    In one run, other programs may keep this thread from the processor.
+    """
     longest = min(longest_stretch(text.encode()) for _ in range(3))
     prompt(longest, 0.01, "another thread waited for seconds of CPU")
 
@@ -167,7 +173,10 @@ def decode_error(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
 
 
 def merge_by_rfc_7386(target: Any, patch: Any) -> Any:
-    """Return a document merged as in RFC 7386, section 2; lists must not contain members that are null."""
+    """Return a document merged as in RFC 7386, section 2.
+
+    Lists must not contain members that are null.
+    """
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

@@ -1,4 +1,7 @@
-"""Watches end if the store was reset to an earlier state or replaced, as their events are no longer valid."""
+"""Watches end if the store was reset to an earlier state or replaced.
+
+Their events are no longer valid.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -90,7 +93,10 @@ async def test_writes_detect_a_store_reset_to_an_older_revision() -> None:
 
 
 async def watch_with_last_event(mini: Mini, etcd: Etcd, last: str) -> Listener:
-    """Return the listener of a watch whose last event is of /k: a change or deletion by this or another client."""
+    """Return the listener of a watch whose last event is of /k.
+
+    The event is a change or deletion by this or another client.
+    """
     heard = Listener()
     watch = heard.watch(etcd, 0)
     await until(lambda: watch.connected)

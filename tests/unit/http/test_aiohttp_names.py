@@ -58,7 +58,10 @@ MISSING = f"aiohttp {version('aiohttp')} lacks names that apiext/http/protocol.p
 
 
 def _private(module: Any, *, defined: bool = False) -> set[str]:
-    """Return the private attributes that a module uses, or with ``defined`` those that it defines."""
+    """Return the private attributes that a module uses.
+
+    With ``defined``, return those that it defines.
+    """
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     if defined:
         functions = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))

@@ -1,4 +1,7 @@
-"""Each response has the form that its request accepts, regardless of earlier requests on the connection."""
+"""Each response has the form that its request accepts.
+
+Earlier requests on the connection do not matter.
+"""
 
 from itertools import permutations
 

@@ -64,7 +64,10 @@ def parts(shows: bool, depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def hidden_leaves(value: Any, path: tuple[str, ...] = (), *, within: bool = False) -> dict[tuple[str, ...], Any]:
-    """Return hidden values by path, with items of associative lists by key, without values in other lists."""
+    """Return hidden values by path.
+
+    The paths contain items of associative lists by key; values in other lists are left out.
+    """
     if isinstance(value, dict):
         return {
             place: leaf

@@ -1,4 +1,7 @@
-"""Definitions and objects of other projects: the engine returns the recorded results, values and warnings."""
+"""Definitions and objects of other projects, with recorded results.
+
+The engine returns the recorded results, values and warnings.
+"""
 
 from __future__ import annotations
 

@@ -230,7 +230,10 @@ async def test_large_undecryptable_or_malformed_value_is_reported(world: Encrypt
 async def test_resync_drops_only_earlier_values_under_decryption(
     world: EncryptedWorld,
 ) -> None:
-    """When everything is read again, values that are being decrypted are dropped, and later values are kept."""
+    """A resync drops values that are being decrypted, and keeps later values.
+
+    A resync reads everything again.
+    """
     col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()

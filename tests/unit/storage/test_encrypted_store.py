@@ -27,7 +27,10 @@ def encryptions(kind: str, *names: str, identity: bool = True) -> Encryptions:
 
 
 class EncryptedWorld(FakeWorld):
-    """An encrypted store with a FakeEtcd; a second writer stores plain values, which are read, too."""
+    """An encrypted store with a FakeEtcd.
+
+    A second writer stores plain values, which are read, too.
+    """
 
     async def value(self, name: str) -> bytes:
         found = await self.etcd.get(f"{PREFIX}{name}".encode())
@@ -124,8 +127,10 @@ async def test_undecryptable_values_are_reported_and_others_read(world: Encrypte
 
 @pytest.mark.rows("OPS-003")
 async def test_peer_create_is_not_taken_for_own_create(world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A create that conflicts with an existing object fails, also if the watch reports that object before etcd
-    responds."""
+    """A create that conflicts with an existing object fails.
+
+    It fails also if the watch reports that object before etcd responds.
+    """
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()

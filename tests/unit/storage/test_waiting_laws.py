@@ -1,4 +1,7 @@
-"""With values that wait for keys, watchers get each change in order, for any writers and plug-ins."""
+"""With values that wait for keys, watchers get each change in order.
+
+This is so for any writers and plug-ins.
+"""
 
 import asyncio
 from contextlib import closing
@@ -22,7 +25,10 @@ NAMES = ("a", "b", "c")
 
 
 class Step(NamedTuple):
-    """A step of a test: the object, the write or the change of the plug-in, and whether the value is large."""
+    """A step of a test: a write or a change of the plug-in.
+
+    It names the object and states whether the value is large.
+    """
 
     name: str
     what: str

@@ -24,7 +24,10 @@ Give = Callable[[Path], None]
 
 @pytest.fixture
 def give(monkeypatch: pytest.MonkeyPatch) -> Give:
-    """Return a function that gives a file to another user: with chown as root, otherwise with a patched stat."""
+    """Return a function that gives a file to another user.
+
+    It uses chown as root, otherwise a patched stat.
+    """
     if os.geteuid() == 0:
         return lambda path: os.chown(path, OTHER, OTHER, follow_symlinks=False)
     given: set[tuple[int, int]] = set()

@@ -1,5 +1,7 @@
-"""Merge patches on the fast path for normalized objects have the same results and errors as on the general path
-(WRI-007)."""
+"""Merge patches have equal results on the fast and the general path (WRI-007).
+
+The fast path is for normalized objects. Errors are equal, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The log: all lines are written to standard error, by default as text on a terminal, else as JSON."""
+"""The log: all lines go to standard error, on a terminal as text, else as JSON.
+
+These forms are the defaults.
+"""
 
 import contextlib
 import json
@@ -58,13 +61,16 @@ def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
 
 
 def set_verbosity(verbosity: int, *, quiet: bool) -> None:
-    """Set the logged levels: warnings and errors, other lines without --quiet, and the lines that --v adds."""
+    """Set the logged levels by --quiet and --v.
+
+    Warnings and errors are always logged. Other lines are logged without --quiet, and --v adds lines.
+    """
     _SERVER.setLevel(logging.DEBUG if verbosity >= RETRIES else logging.WARNING if quiet else logging.INFO)
     _VERBOSE.setLevel(logging.INFO if verbosity >= REQUESTS else logging.WARNING)
 
 
 def note(event: str, **values: str) -> None:
-    """Log a failure that changes no response, or only the text of a response; only with --v=2 or more."""
+    """Log a failure that changes at most the text of a response, with --v=2 or more."""
     if _VERBOSE.isEnabledFor(logging.INFO):
         _VERBOSE.info(event, extra=fields(**values))
 
@@ -176,7 +182,10 @@ def _utc(at: float) -> str:
 
 
 class ThreadedHandler(logging.Handler):
-    """Writes lines in a thread, so that a blocked terminal or pipe does not block the event loop."""
+    """Writes log lines in a thread.
+
+    Thus a blocked terminal or pipe does not block the event loop.
+    """
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
@@ -213,7 +222,10 @@ class ThreadedHandler(logging.Handler):
 
 
 def _catch_all() -> None:
-    """Log Python's warnings, and uncaught errors of the main thread, other threads and finalizers."""
+    """Log Python's warnings and uncaught errors.
+
+    The errors are those of the main thread, other threads and finalizers.
+    """
     warnings.showwarning = _python_warning
     sys.excepthook = _uncaught
     threading.excepthook = lambda hook: _uncaught_in(f"thread {hook.thread.name if hook.thread else ''}", hook)

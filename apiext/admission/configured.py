@@ -1,4 +1,4 @@
-"""Configured webhooks and policies: their resources, and the cache of their compiled objects (ADM-002)."""
+"""Resources of configured webhooks and policies, and their compiled objects (ADM-002)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -92,10 +92,10 @@ class Live(Generic[T]):
         return not self.empty
 
     async def current(self) -> tuple[T, ...]:
-        """Wait until the cache is filled, compile changed objects, and return the values of all objects.
+        """Compile changed objects, and return the values of all objects.
 
-        Raises Malformed if an object cannot be decoded: if this method skipped the object, writes would skip its
-        webhooks or policies (RV-020).
+        Waits until the cache is filled. Raises Malformed if an object cannot be decoded: if this method skipped the
+        object, writes would skip its webhooks or policies (RV-020).
         """
         while self._change != self._compiled_change:
             async with self._rebuilding:

@@ -1,6 +1,7 @@
-"""OwnerReferencesPermissionEnforcement: to set an owner, a user needs permissions for the object and the owner.
+"""Plug-in OwnerReferencesPermissionEnforcement: a user needs permissions to set an owner.
 
-Upstream: plugin/pkg/admission/gc/gc_admission.go. The plug-in is off unless --enable-admission-plugins names it.
+The permissions are for the object and for the owner. Upstream: plugin/pkg/admission/gc/gc_admission.go. The plug-in
+is off unless --enable-admission-plugins names it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,9 +66,9 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """Yield questions: for each resource of the owner's kind, may the user update the owner's finalizers?
+        """Yield the questions whether the user may update the owner's finalizers.
 
-        Raise 403 if the kind is not served.
+        There is one question for each resource of the owner's kind. Raise 403 if the kind is not served.
         """
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")

@@ -37,7 +37,10 @@ class Validation(Struct, frozen=True):
 
 
 class Validations(Struct, frozen=True):
-    """The validations of a policy, and its audit annotations as (key, expression, program or error)."""
+    """The validations and audit annotations of a policy.
+
+    An audit annotation is (key, expression, program or error).
+    """
 
     validations: Sequence[Validation]
     annotations: Sequence[tuple[str, str, Compiled]]

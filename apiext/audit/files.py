@@ -1,4 +1,7 @@
-"""The audit log file: appends whole lines, rotates as Go's lumberjack library, compresses and removes old files."""
+"""The audit log file: appends whole lines, rotates, compresses and removes old files.
+
+It rotates as Go's lumberjack library.
+"""
 
 import contextlib
 import fcntl
@@ -26,7 +29,7 @@ _MODE = 0o600
 
 
 class Rotation(Struct, frozen=True):
-    """When a file is rotated (size in bytes), and how many backups are kept, for how many days; 0 means no limit."""
+    """Limits of log rotation: size of a file in bytes, number and days of backups; 0: no limit."""
 
     size: int = 100 * MEGABYTE
     backups: int = 100
@@ -54,11 +57,11 @@ class ProcessLock:
 
 
 class LogFile:
-    """A file to which one thread at a time appends whole lines; ``lock`` excludes other processes.
+    """A log file: one thread at a time appends whole lines.
 
-    ``write`` puts lines into a file until it is full, and then into its successor. If ``write`` cannot write the lines
-    for one file, it removes the written part of them from this file, if it can, and raises OSError. ``background`` runs
-    the compression and removal of old files.
+    ``lock`` excludes other processes. ``write`` puts lines into a file until it is full, and then into its
+    successor. If ``write`` cannot write the lines for one file, it removes the written part of them from this file,
+    if it can, and raises OSError. ``background`` runs the compression and removal of old files.
     """
 
     __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")

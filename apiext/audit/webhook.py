@@ -1,4 +1,7 @@
-"""The audit backend that POSTs lists of events to a webhook, with retries (audit.k8s.io/v1 EventList)."""
+"""The audit backend that POSTs lists of events to a webhook, with retries.
+
+The lists are of the type audit.k8s.io/v1 EventList.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,7 @@
-"""Nested values of a document, found by a path of field names, with errors of upstream's package unstructured."""
+"""Find nested values of a document by a path of field names.
+
+Errors are those of upstream's package unstructured.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""An immutable mapping whose changed copies share almost all memory with the original, for the catalog of resources."""
+"""An immutable mapping whose changed copies share almost all memory with the original.
+
+The catalog of resources uses it.
+"""
 
 from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar, overload

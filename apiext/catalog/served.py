@@ -1,4 +1,7 @@
-"""Frozen values of the served API: endpoint, version, resource and catalog; LiveCatalog holds the current catalog."""
+"""Frozen values of the served API: endpoint, version, resource and catalog.
+
+LiveCatalog holds the current catalog.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -109,7 +112,10 @@ class Model(Struct, frozen=True, eq=False):
 
     @property
     def open_api(self) -> View | None:
-        """The OpenAPI schema, read again at each use; None if the stored definition can no longer be read."""
+        """The OpenAPI schema, read again at each use.
+
+        None if the stored definition can no longer be read.
+        """
         try:
             return self.schema()
         except Unreadable:
@@ -218,7 +224,7 @@ class Codec(Struct, frozen=True):
     converts: bool = False
 
     def as_is(self) -> "Codec":
-        """Return a codec that stores documents in this version and never calls the conversion webhook."""
+        """Return a codec that stores documents in this version without the conversion webhook."""
         if self.encode_as_is is None:
             return self
         return replace(self, encode=self.encode_as_is, to_store=self.encode_as_is, converts=False)
@@ -263,7 +269,7 @@ class Validation(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """Facts of a version that discovery and OpenAPI publish, and the labels of its field selectors.
+    """Facts of a version for discovery and OpenAPI, and the labels of its field selectors.
 
     ``preserve``: spec.preserveUnknownFields of the definition is true, so the server prunes nothing. ``selectable`` is
     field label → the function that returns the field's value in an object.
@@ -325,7 +331,7 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     identity: str = ""
 
     def as_is(self) -> "ServedVersion":
-        """Return this version with a codec that stores objects in it and never calls the conversion webhook."""
+        """Return this version with a codec that stores objects in it without conversion webhook."""
         return replace(self, codec=self.codec.as_is())
 
 

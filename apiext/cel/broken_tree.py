@@ -1,7 +1,8 @@
-"""Create nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error.
+"""Create nodes from an incomplete syntax tree.
 
-``recovery.py`` builds the tree; each of its nodes is a ``Context``. This module makes the nodes of ``ast.py`` from it.
-A part that is missing in the tree becomes a node ``Broken``.
+They are for the errors that upstream reports after a syntax error. ``recovery.py`` builds the tree; each of its
+nodes is a ``Context``. This module makes the nodes of ``ast.py`` from it. A part that is missing in the tree
+becomes a node ``Broken``.
 """
 
 from typing import Any
@@ -112,7 +113,10 @@ class Visitor:
         return self._signed(context, "-_")
 
     def _name(self, context: Context | None, blamed: Context) -> str | None:
-        """Return the name of an identifier, empty if its token is missing; or report an error and return None."""
+        """Return the name of an identifier, or report an error and return None.
+
+        The name is empty if its token is missing.
+        """
         if context is not None and context.makes == "simple":
             return self.text(context.parts["id"]) if "id" in context.parts else ""
         if context is not None and context.makes == "escaped" and "id" in context.parts:

@@ -169,7 +169,10 @@ _TYPES: dict[type, Type] = {
 
 
 def type_of_value(value: Value) -> Value:
-    """Return the type of a value, or a fault for data that x-kubernetes-preserve-unknown-fields has preserved."""
+    """Return the type of a value, or a fault for preserved data.
+
+    Data is preserved by x-kubernetes-preserve-unknown-fields.
+    """
     known = _TYPES.get(type(value))
     if known is not None:
         return known

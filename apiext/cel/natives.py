@@ -37,7 +37,7 @@ def _string_cost(w: Writer, args: list[Val], call: CallStep) -> None:
 
 
 def _named(w: Writer, args: list[Val], step: CallStep) -> list[Val]:
-    """Assign arguments to variables, so that the code can use them twice without evaluating them twice."""
+    """Assign arguments to variables, so that code that uses them twice evaluates them once."""
     return [
         arg if isinstance(step.args[at], Constant) or arg.text.isidentifier() else Val(w.let(arg.text), arg.kind)
         for at, arg in enumerate(args)

@@ -118,7 +118,7 @@ class Sizes(Protocol):
 
 
 class CallSizes:
-    """The data of a call for its cost estimate: its arguments, with the receiver first, and their sizes.
+    """The arguments of a call and their sizes, for its cost estimate; the receiver is first.
 
     ``size`` is for Kubernetes' functions. It returns the size that was recorded when the argument was estimated.
     ``late_size`` is for CEL's own functions. It determines the size after all arguments were estimated. The two results
@@ -141,5 +141,8 @@ class CallSizes:
         return self.sizes.part_size(self.parts[at])
 
     def late_size(self, at: int) -> Range:
-        """Return the size of the argument at an index, determined after all arguments were estimated."""
+        """Return the size of the argument at an index, determined after all estimates.
+
+        All arguments were estimated before.
+        """
         return self.sizes.size_or_unknown(self.node.all_args()[at])

@@ -1,11 +1,14 @@
-"""Compile RE2 programs with the extension module of google-re2, or with its public API as a fallback."""
+"""Compile RE2 programs with the extension module of google-re2.
+
+Its public API is the fallback.
+"""
 
 from functools import cache
 from typing import Any, NamedTuple
 
 
 class Api(NamedTuple):
-    """The class of programs, the class of options, and the ``anchor`` argument for a match anywhere in a text.
+    """The classes of programs and options, and the ``anchor`` for a match anywhere in a text.
 
     A program has ``ok()``, ``error()``, ``ProgramSize()`` and ``Match(anchor, text, start, end)``, which returns spans.
     """
@@ -17,7 +20,10 @@ class Api(NamedTuple):
 
 @cache
 def api() -> Api:
-    """Return the classes of the extension module, or those of ``public`` if google-re2 has changed the module."""
+    """Return the classes of google-re2's extension module, else those of ``public``.
+
+    Those of ``public`` are returned if google-re2 has changed the module.
+    """
     try:
         from re2 import _re2  # imported on first use: it takes 2.6 MB
 

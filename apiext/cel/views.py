@@ -1,7 +1,7 @@
-"""Views: CEL lists, maps and objects that wrap decoded JSON, such as the object that a rule validates.
+"""Views: CEL lists, maps and objects that wrap decoded JSON.
 
-A view converts an element or field to a value of its declared type each time an expression reads it. A fault
-(values.Fault) is an error as a CEL value.
+An example is the object that a rule validates. A view converts an element or field to a value of its declared type
+each time an expression reads it. A fault (values.Fault) is an error as a CEL value.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,10 @@ from apiext.cel.values import (
 
 
 def view(raw: Any, declared: Declared) -> Value:
-    """Return decoded JSON as a value of its declared type, or a fault if it does not have this type."""
+    """Return decoded JSON as a value of its declared type.
+
+    Return a fault if it does not have this type.
+    """
     if raw is None:
         return None if declared.nullable else Fault("invalid data, got null for schema with nullable=false")
     read = _READ.get(declared.kind)
@@ -125,7 +128,10 @@ _READ = {
 
 
 class Preserved(View):
-    """Data without a declared type; expressions can only compare it, or match it with a constant pattern."""
+    """Data without a declared type.
+
+    Expressions can only compare it, or match it with a constant pattern.
+    """
 
     __slots__ = ("raw",)
     is_map = False
@@ -307,7 +313,7 @@ class KeyedView(ListView):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list, in which objects of the other list replace objects with equal keys; append the rest."""
+        """Return this list merged with another: replace objects with equal keys, append the rest."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self._names)
 
@@ -325,7 +331,10 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
 
 
 def _key_of_fields(value: Value, names: tuple[str, ...]) -> object:
-    """Return the values of the key fields of an item of a list of type map, with None for a missing field."""
+    """Return the values of the key fields of an item of a list of type map.
+
+    A missing field has the value None.
+    """
     found = [value.find(name) if is_map(value) else None for name in names]
     keys = [_key_of_element(entry[1]) if type(entry) is tuple else None for entry in found]
     return tuple(object() if type(key) is Fault else key for key in keys)
@@ -389,7 +398,7 @@ class KeyedValues(ValueList):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list, in which objects of the other list replace objects with equal keys; append the rest."""
+        """Return this list merged with another: replace objects with equal keys, append the rest."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self.names)
 
@@ -458,7 +467,7 @@ class ObjectView(DeclaredView):
     go_type = "*common.unstructuredMap"
 
     def items(self) -> Iterator[Value]:
-        """Return the escaped names of the declared fields that the object has, then a null for each other field.
+        """Return the escaped names of the present declared fields, then a null for each other field.
 
         Upstream does the same.
         """

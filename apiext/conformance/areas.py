@@ -1,4 +1,4 @@
-"""Areas of the conformance tests: their test modules, and the paths that a server must serve for an area."""
+"""Areas of the conformance tests: their test modules and the paths that a server must serve."""
 
 from __future__ import annotations
 

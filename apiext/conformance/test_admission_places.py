@@ -1,4 +1,7 @@
-"""Webhooks whose service or host has an unusual name: only a call of the webhook reports that a name is invalid."""
+"""Webhooks whose service or host has an unusual name.
+
+Only a call of the webhook reports that a name is invalid.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ PARTS = ["a/b", "a?b", "a#b", "a@b"]
 
 
 def refusal(api: Client, client: dict[str, Any]) -> str:
-    """Return the error of a write for which the server must call a webhook with this clientConfig."""
+    """Return the error of a write that makes the server call a webhook with this clientConfig."""
     widgets = serve(api)
     with configured(api, VALIDATING, webhook("v", client, rule(widgets), timeoutSeconds=3)):
         message: str = api.post(widgets.path(), widgets.make("a")).expect(500)["message"]

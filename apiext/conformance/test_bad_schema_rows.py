@@ -87,7 +87,10 @@ def test_owner_of_an_empty_list_of_columns(api: Client, versions: int) -> None:
 
 
 def _later(written: dict[str, Any]) -> None:
-    """Wait for the second after the last write, so that a further write would change the time in managedFields."""
+    """Wait for the second after the last write.
+
+    A further write would then change the time in managedFields.
+    """
     owned = max(it["time"] for it in written["metadata"]["managedFields"])
     until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > owned, "a later second")
 

@@ -1,4 +1,4 @@
-"""Built-in kinds over HTTP: create, read, update and delete each kind, in JSON and in protobuf."""
+"""Built-in kinds over HTTP: create, read, update, delete each kind, in JSON and protobuf."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller has written the field whose path is in the kind's ``settles``.
+    """Return the object after a controller has written the field at the kind's ``settles``.
 
     Return it at once if the kind has no ``settles``, or if an earlier call found that no controller writes the field.
     """
@@ -554,7 +554,10 @@ def _ages(table: Any, columns: list[str]) -> dict[str, int]:
 
 
 def _forms(api: Client, path: str, name: str) -> dict[str, dict[str, int]]:
-    """Return the ages of an object in two lists, in the initial events of a watch, and in server-sent events."""
+    """Return the ages of an object in two lists, in a watch and in server-sent events.
+
+    The ages of the watch are in its initial events.
+    """
     chosen = {"fieldSelector": f"metadata.name={name}"}
     listed = api.get(path, {"Accept": TABLE}, resourceVersion=0, **chosen).expect(200)
     columns = [column["name"] for column in listed["columnDefinitions"]]

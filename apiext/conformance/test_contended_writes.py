@@ -1,4 +1,4 @@
-"""Many clients write one object concurrently: each write is stored, and none overwrites another write."""
+"""Many clients write one object concurrently: each write is stored, none is overwritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Requests with several errors: which error the server reports, and with which text; compared with kube-apiserver."""
+"""Requests with several errors: the error that the server reports, and its text.
+
+They are compared with kube-apiserver.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server compresses a watch with initial events and bookmarks if the client accepts gzip."""
+"""Compression of watches with initial events and bookmarks, for clients that accept gzip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PUT without a resourceVersion overwrites objects of some kinds, and is an error for all other kinds."""
+"""A PUT without resourceVersion overwrites objects of some kinds, else it is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards: an etcd key for each definition, with the uid and the generation of the definition, and a state.
+"""Guards: an etcd key for each definition, with its uid, its generation and a state.
 
 Every put of a custom object compares the revision of the guard in the same transaction. So a server that has validated
 the object with an older definition cannot write it. The state is ``serving`` or ``terminating``. The deletion of a
@@ -55,7 +55,10 @@ class Guards:
         return parse(entry.raw, entry.revision) if entry is not None else None
 
     def matching(self, facts: Facts) -> Permit | None:
-        """Return the cached guard of a definition if its uid, generation and state match ``facts``, else None."""
+        """Return the cached guard of a definition if its facts match, else None.
+
+        The uid, the generation and the state must match ``facts``.
+        """
         found = self.cached(facts.name)
         return found if found is not None and self._fits(found, facts) else None
 

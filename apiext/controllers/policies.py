@@ -1,4 +1,4 @@
-"""The controller that writes type errors of expressions into the status of ValidatingAdmissionPolicies.
+"""Controller that writes type errors of expressions into ValidatingAdmissionPolicy status.
 
 Upstream: pkg/controller/validatingadmissionpolicystatus.
 """

@@ -1,4 +1,7 @@
-"""Decide which of its requested names a definition gets, given the accepted names of its group (CND-001…003)."""
+"""Decide which of its requested names a definition gets (CND-001…003).
+
+The decision depends on the accepted names of its group.
+"""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -13,7 +16,10 @@ from apiext.text.quotes import go_quote
 
 
 class Naming(Struct, frozen=True):
-    """The accepted names of a definition, and its conditions NamesAccepted and Established, without times."""
+    """The accepted names of a definition, and its conditions without times.
+
+    The conditions are NamesAccepted and Established.
+    """
 
     accepted: Names
     names_condition: View
@@ -31,9 +37,10 @@ def distinct_names(names: Names) -> set[Name]:
 
 
 class NameIndex:
-    """Index of definitions by their accepted names, and of undecided definitions (see is_decided) by requested names.
+    """Index of definitions by accepted names, and of undecided ones by requested names.
 
-    The cost of a change is proportional to the names of one definition, independent of the size of its group.
+    See is_decided. The cost of a change is proportional to the names of one definition, independent of the size of
+    its group.
     """
 
     def __init__(self) -> None:
@@ -101,7 +108,7 @@ class NameIndex:
 
 
 def is_decided(definition: CustomResourceDefinition) -> bool:
-    """Return whether a definition has all names that it requests, and its condition NamesAccepted is true."""
+    """Return whether a definition has all requested names and NamesAccepted is true."""
     return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)
 
 

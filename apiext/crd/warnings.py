@@ -15,7 +15,10 @@ def warnings(new: View, old: View | None) -> list[str]:
 
 
 def stored_form_warnings(new: View, old: View | None) -> list[str]:
-    """Return the same warnings as ``warnings`` for definitions in the stored form (v1beta1, see encoding.py)."""
+    """Return the warnings of ``warnings`` for definitions in the stored form.
+
+    The stored form is v1beta1, see encoding.py.
+    """
     schemas = schemas_of(new["spec"])
     before = [schema for schema, _ in schemas_of(old["spec"])] if old is not None else []
     found = format_warnings([schema for schema, _ in schemas], before)

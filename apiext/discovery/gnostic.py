@@ -1,4 +1,7 @@
-"""Common code of the protobuf forms of OpenAPI v2 and v3, which use the message types of the library gnostic."""
+"""Common code of the protobuf forms of OpenAPI v2 and v3.
+
+They use the message types of the library gnostic.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -64,7 +67,10 @@ def set_external_docs(message: Any, value: View) -> None:
 
 
 def set_keywords(message: Any, schema: View, nested: Keywords) -> None:
-    """Set the fields for the keywords of a schema: keywords in PLAIN, and keywords with a setter in ``nested``."""
+    """Set the fields for the keywords of a schema.
+
+    These are keywords in PLAIN, and keywords with a setter in ``nested``.
+    """
     for keyword, value in schema.items():
         if keyword in PLAIN:
             set_plain(message, keyword, value)

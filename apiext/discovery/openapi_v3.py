@@ -28,7 +28,7 @@ _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")
 
 
 class _Page(Struct, frozen=True):
-    """The content of a document: resources (``served``) and paths that serve no resource (``own``).
+    """The content of a document: its resources (``served``) and other paths (``own``).
 
     ``about`` is its (title, version).
     """
@@ -39,7 +39,7 @@ class _Page(Struct, frozen=True):
 
 
 class _Part(Struct):
-    """The part of a document for one served version: members of ``paths`` and ``schemas`` as JSON.
+    """The part of a document for one served version: its ``paths`` and ``schemas`` as JSON.
 
     ``protobuf`` is set by the first request for the protobuf form.
     """
@@ -95,7 +95,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
-    """Return name of the definition → fingerprints of its versions, for all definitions in a document."""
+    """Return definition name → fingerprints of its versions, for the definitions in a document."""
     page = _pages(catalog, version).get(path)
     return published_parts(page.served) if page is not None else {}
 

@@ -1,4 +1,7 @@
-"""Print values as upstream prints internal types in errors: JSON with Go's field names and zero values (DIS-04)."""
+"""Print values as upstream prints internal types in errors (DIS-04).
+
+The form is JSON with Go's field names and zero values.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""Decode the first document of a YAML text, and encode YAML, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
+"""Decode the first document of a YAML text, and encode YAML (DEC-001, WRI-013).
+
+The dialect is that of sigs.k8s.io/yaml.
+"""
 
 import re
 from collections.abc import Iterator
@@ -59,12 +62,12 @@ _CONVERTED, _WRITTEN = range(2)  # upstream's stages after decoding: first keys 
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and at most one note, with one line for each duplicate key.
+    """Return the first document of a YAML text, and at most one note about duplicate keys.
 
-    The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as in upstream's strict errors. The
-    note has at most MAX_NOTES such lines.
-    Scalars have the types of YAML 1.1, but timestamps stay strings; keys become strings. Raise DecodeError with Go's
-    text, also if aliases, nodes or nesting exceed their limits.
+    The note has one line for each duplicate key. The note is ``yaml: unmarshal errors:\\n  line 3: key "a" already
+    set in map``, as in upstream's strict errors. The note has at most MAX_NOTES such lines. Scalars have the types
+    of YAML 1.1, but timestamps stay strings; keys become strings. Raise DecodeError with Go's text, also if
+    aliases, nodes or nesting exceed their limits.
     """
     reader = _Reader(raw)
     try:
@@ -111,7 +114,7 @@ def _decoding_error(error: UnicodeDecodeError) -> str:
 
 
 def _with_placeholders(text: str) -> str:
-    """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
+    """Return a text with placeholders for characters that only this parser treats specially.
 
     Return ``text`` itself if it already contains one of the placeholders. Return it also if it has at most _PIECE
     characters, and none of them gets a placeholder. Otherwise, the result is a new string.
@@ -181,7 +184,10 @@ def _dumped(value: Any, width: int) -> str:
 
 
 class _NotJson:
-    """A placeholder for a YAML value without an equivalent in JSON, with the stage at which upstream reports it."""
+    """A placeholder for a YAML value without an equivalent in JSON.
+
+    It has the stage at which upstream reports the value.
+    """
 
     __slots__ = ("fault", "stage")
 
@@ -253,7 +259,10 @@ class _Reader:
             parser.dispose()
 
     def read(self) -> Any:
-        """Return the first document, or None for a text without a document, such as one with only comments."""
+        """Return the first document, or None for a text without a document.
+
+        A text with only comments has no document.
+        """
         next(self._events)  # stream start
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
@@ -400,9 +409,10 @@ class _Reader:
         construction.steps.append((name, line))
 
     def _merge(self, own: dict[str, Any], construction: "_Construction", value: Any) -> None:
-        """Add the fields of a merged mapping, or of an array of mappings, in which earlier mappings have precedence.
+        """Add the fields of a merged mapping or array of mappings.
 
-        As in upstream, a merge replaces fields that precede the merge in the text.
+        Earlier mappings of an array have precedence. As in upstream, a merge replaces fields that precede the merge
+        in the text.
         """
         pairs = zip(value, self._steps, strict=True) if isinstance(value, list) else ((value, self._steps),)
         for source, steps in reversed(tuple(pairs)):

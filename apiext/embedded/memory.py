@@ -64,7 +64,10 @@ class MemoryBackend:
         self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Call ``found`` with the History of the revisions from ``first`` up to ``last``, or up to an earlier one."""
+        """Call ``found`` with the History of the revisions from ``first``.
+
+        It ends at ``last``, or at an earlier revision.
+        """
         changes: list[Change] = []
         looked, before, upto = 0, 0, last
         for place in range(bisect_left(self._rows, first * SUBS), len(self._rows)):

@@ -1,4 +1,7 @@
-"""The protobuf messages of etcd, as classes from a private descriptor pool, and the names of the gRPC methods."""
+"""The protobuf messages of etcd as classes, and the names of the gRPC methods.
+
+The classes are from a private descriptor pool.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -18,7 +18,10 @@ LOGGER = __name__
 
 
 class AccessLog:
-    """Writes lines to a file descriptor; drops and counts a line if more than limits.ACCESS_HELD bytes would wait."""
+    """Writes lines to a file descriptor, and drops lines that exceed its buffer.
+
+    A line is dropped and counted if more than limits.ACCESS_HELD bytes would wait.
+    """
 
     def __init__(self, descriptor: int, form: "logs.JsonLines | logs.TextLines") -> None:
         self._descriptor = descriptor
@@ -31,7 +34,10 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
 
     def put(self, line: dict[str, Any], started: float) -> None:
-        """Queue the line of a request that began at ``started`` (time of the event loop) and ends now."""
+        """Queue the line of a request that ends now.
+
+        ``started`` is its begin in the time of the event loop.
+        """
         took = round((time.monotonic() - started) * 1000, 3)  # loop.time() is older: the event loop caches it
         text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
@@ -78,7 +84,7 @@ class AccessLog:
 
 
 def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[Answer]]:
-    """Return the filter that logs a request when its handler has ended, and a watch after its end."""
+    """Return the filter that logs a request after its handler, and a watch after its end."""
 
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:

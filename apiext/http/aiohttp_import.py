@@ -1,9 +1,9 @@
-"""Import aiohttp's server without its client, its framework and their imports, which take a quarter of the start time.
+"""Import aiohttp's server without its client, its framework and their imports.
 
-The client reads all CA certificates of the machine, the framework all MIME types. To import a module of a package,
-Python first runs the package, and the package of aiohttp imports the client. So this module puts the package and
-``aiohttp.web`` into ``sys.modules`` without running them. Each of them is run later, if code uses one of its
-names that the server does not need.
+Those imports take a quarter of the start time. The client reads all CA certificates of the machine, the framework
+all MIME types. To import a module of a package, Python first runs the package, and the package of aiohttp imports
+the client. So this module puts the package and ``aiohttp.web`` into ``sys.modules`` without running them. Each of
+them is run later, if code uses one of its names that the server does not need.
 
 The modules of aiohttp's server also import names that only aiohttp's client and framework use. During the import of the
 server, ``sys.modules`` contains stand-ins for the modules with these names. When the package aiohttp is run later, the
@@ -87,7 +87,10 @@ def _run(module: ModuleType) -> None:
 
 
 def prepare() -> None:
-    """Import aiohttp's server, unless aiohttp is imported already or its package has no version line."""
+    """Import aiohttp's server without its client and framework.
+
+    Do nothing if aiohttp is imported already or its package has no version line.
+    """
     spec = find_spec(_NAME) if _NAME not in sys.modules else None
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     version = _VERSION.search(source)

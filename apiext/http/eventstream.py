@@ -1,4 +1,7 @@
-"""Watches as server-sent events, for browsers and curl: a ``data:`` line for each event, resumed by Last-Event-ID."""
+"""Watches as server-sent events, for browsers and curl.
+
+Each event is a ``data:`` line. Last-Event-ID resumes a watch.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -375,7 +375,10 @@ VERBS: Mapping[str, VerbHandler] = {
 
 
 def _subject(resources: Resources, exchange: Exchange, target: Target, *, validate_include: bool = True) -> Subject:
-    """Return the requested form; gets and lists validate includeObject later, after the read of the store."""
+    """Return the requested form.
+
+    Gets and lists validate includeObject later, after the read of the store.
+    """
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)

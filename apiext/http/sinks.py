@@ -1,4 +1,7 @@
-"""Sinks: each sends the frames of one watch to its client, with back-pressure and an orderly end (RV-010, RV-014)."""
+"""Sinks: each sends the frames of one watch to its client (RV-010, RV-014).
+
+They have back-pressure and an orderly end.
+"""
 
 import asyncio
 from typing import Protocol
@@ -20,7 +23,10 @@ def chunk(data: bytes) -> bytes:
 
 
 def with_columns(data: bytes, columns: bytes) -> bytes:
-    """Return framed events with the column definitions in the first event, if it has a placeholder for them."""
+    """Return framed events with the column definitions in the first event.
+
+    They are set only if the event has a placeholder for them.
+    """
     line, _, rest = data.partition(b"\r\n")
     length = int(line, 16)
     first, others = rest[:length], rest[length + 2 :]
@@ -222,7 +228,7 @@ class GzipSink(WatchSink):
 
 
 class _LastEvents:
-    """Cache of the last events with their compressed form: all watchers of a group get the same bytes."""
+    """Cache of the last events in compressed form: all watchers of a group get the same bytes."""
 
     __slots__ = ("_events", "_made")
 
@@ -231,7 +237,10 @@ class _LastEvents:
         self._made = b"", b""
 
     def compressed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return events without their framing, and the same events as deflate blocks that end at a byte boundary."""
+        """Return events without framing, and the same events as deflate blocks.
+
+        The blocks end at a byte boundary.
+        """
         if data is not self._events:
             plain = unchunked(data)
             deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15)

@@ -1,4 +1,7 @@
-"""Limits for threads: one user, definition or kind of work ("holder") may use only some threads at a time."""
+"""Limits for threads: a holder may use only some threads at a time.
+
+A holder is a user, a definition or a kind of work.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Share:
-    """The free threads of one holder, and the number of calls that use a thread or wait for a thread."""
+    """The free threads of one holder, and its number of calls that use or await a thread."""
 
     __slots__ = ("calls", "free")
 

@@ -1,4 +1,4 @@
-"""Work that many connections need at once, distributed over several iterations of the event loop."""
+"""Distribute work that many connections need at once over iterations of the event loop."""
 
 import asyncio
 from collections import deque

@@ -244,9 +244,10 @@ class _Compiler:
         grow(nodes)
 
     def _renamed(self, text: str) -> str:
-        """Let the type names in an error text begin at this node, such as ``selfType1`` for ``selfType1.spec``.
+        """Let type names in an error text begin at this node.
 
-        Upstream's texts have these names, since upstream declares the types of each node separately.
+        An example is ``selfType1`` for ``selfType1.spec``. Upstream's texts have these names, since upstream
+        declares the types of each node separately.
         """
         name = self.scope.type_name
         return text if name == ROOT_NAME else text.replace(name, ROOT_NAME)
@@ -290,7 +291,7 @@ def not_checked() -> FieldError:
 
 
 class Run:
-    """One evaluation of all rules on one object: its errors, its warnings, and its remaining budget.
+    """One evaluation of all rules on one object: its errors, warnings and remaining budget.
 
     ``budget`` is in CEL cost units, and negative as soon as the evaluation has ended early. ``path`` is the path of the
     object in errors. ``link`` pairs the object with its old state; it is None without an old state. Methods raise
@@ -420,7 +421,7 @@ class Run:
         self._add(_rule_error(where, kind, value, text, rule.reason), ratcheted)
 
     def _is_incomparable(self, program: Program, scope: Scope, given: dict[str, Any], error: str) -> bool:
-        """Return whether a rule with oldSelf fails only because the old value does not have the types of the schema.
+        """Return whether a rule fails only because oldSelf does not have the types of the schema.
 
         The caller ignores such a failure: an error would prevent all later updates of the object.
         """
@@ -490,10 +491,11 @@ class Run:
         self.budget = -1
 
     def _unchanged(self, path: Path) -> bool:
-        """Return whether the value at a path, or the nearest value above it with an old value, is unchanged (RAT-003).
+        """Return whether a value is unchanged (RAT-003).
 
-        Errors of unchanged values are only warnings. The link of the value is looked up only here, after a failure,
-        since rules seldom fail.
+        If the value at the path has no old value, the nearest value above it that has one is compared. Errors of
+        unchanged values are only warnings. The link of the value is looked up only here, after a failure, since
+        rules seldom fail.
         """
         link, above = self._link, None
         for step in steps(path):

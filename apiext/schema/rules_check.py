@@ -119,7 +119,7 @@ class _Node:
             yield _Node(scope.items, ".items", times, uncorrelated_at, self)
 
     def cost(self, one: int) -> int:
-        """Return the cost of an expression for all values of this node, given the cost for one value."""
+        """Return the cost of an expression for all values of this node, from the cost for one value."""
         times = self.times
         if times is None:
             declared = self.scope.declared
@@ -129,7 +129,10 @@ class _Node:
 
 
 def _max_values(node: Structural) -> int | None:
-    """Return how many values of a child schema one value of the node may contain, or None for no limit."""
+    """Return the maximum of values of a child schema in one value of the node.
+
+    Return None for no limit.
+    """
     if node.type == "object" and node.additional is not None:
         return None if node.sizes.max_properties is None else max(node.sizes.max_properties, 0)
     if node.type == "array":
@@ -273,7 +276,10 @@ class Check:
 
 
 def _errors(made: Compiled, node: _Node, index: int, over: Mapping[_Expression, str]) -> Iterator[FieldError]:
-    """Yield the errors of a rule; ``over`` maps an expression with an excessive cost to the error text."""
+    """Yield the errors of a rule.
+
+    ``over`` maps an expression with an excessive cost to the error text.
+    """
     rule, expression, message = made.rule, _Expression(node, index, "rule"), _Expression(node, index, _MESSAGE)
     if expression in over:
         yield forbidden(expression.path, over[expression])

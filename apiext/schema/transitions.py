@@ -1,4 +1,7 @@
-"""Fit old values to a schema in which fields have changed their types, for rules with oldSelf (transition rules)."""
+"""Fit old values to a schema whose fields have changed their types.
+
+This is for rules with oldSelf (transition rules).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +14,7 @@ _GONE: Any = object()
 
 
 def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
-    """Replace parts of the old value that do not have the declared type by the corresponding parts of the new value.
+    """Replace parts of the old value with a wrong type by the parts of the new value.
 
     Return the result, and whether all parts have the declared type. Omit a part without the declared type if the new
     value lacks this part. Call ``spend`` for each part.

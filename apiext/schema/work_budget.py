@@ -108,7 +108,10 @@ _current = _Current()
 
 
 def current() -> WorkBudget:
-    """Return the work budget of this thread; outside ``within_budget`` and ``within_loop_budget`` it is unlimited."""
+    """Return the work budget of this thread.
+
+    It is unlimited outside ``within_budget`` and ``within_loop_budget``.
+    """
     return _current.budget
 
 

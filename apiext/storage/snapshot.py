@@ -100,7 +100,7 @@ class Chunk:
         return self.size
 
     def record_replaced(self, previous: Entry | None, size: int) -> None:
-        """Record that an entry of ``size`` bytes replaced the entry ``previous`` (None: the entry is new).
+        """Record that an entry of ``size`` bytes replaced ``previous`` (None: a new entry).
 
         For a removed entry, ``size`` is 0. If few entries still use the joined views of ``previous``, give these
         entries bytes of their own, which frees the views.
@@ -243,9 +243,9 @@ class Snapshot:
         return chunk
 
     def pieces(self, low: str = "", high: str = "", limit: int = 0) -> list[Piece]:
-        """Return pieces with the first ``limit`` entries (0: all) from ``low`` to before ``high`` ("": no end).
+        """Return pieces with the first ``limit`` entries from ``low`` to before ``high``.
 
-        Mark their chunks as shared.
+        0 means all entries, "" no end. Mark their chunks as shared.
         """
         found = self._between(low, high, limit)
         heavy = [chunk for chunk, _, _ in found if not chunk.shared and chunk.stored_size() > 2 * limits.SEGMENT_BYTES]

@@ -1,7 +1,7 @@
-"""Validation of webhook configurations, for the rows of their kinds in go_types/types/*.yaml (ADM-003).
+"""Validation of webhook configurations (ADM-003).
 
-Texts and their order are those of k8s pkg/apis/admissionregistration/validation. The validation of policies is in
-policies.py and mutations.py.
+Rows of their kinds in go_types/types/*.yaml name the functions. Texts and their order are those of k8s
+pkg/apis/admissionregistration/validation. The validation of policies is in policies.py and mutations.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,10 @@ def static_warnings(new: View, old: View | None) -> list[str]:
 
 
 def webhook_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about a reserved name, and about rules for resources that webhooks never receive (ADM-001)."""
+    """Return warnings about a reserved name and about rules without effect (ADM-001).
+
+    Rules have no effect for resources that webhooks never receive.
+    """
     found = static_warnings(new, old)
     for index, hook in enumerate(new.get("webhooks") or ()):
         for place, rule in enumerate(hook.get("rules") or ()):

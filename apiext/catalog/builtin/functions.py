@@ -1,4 +1,4 @@
-"""Import functions by the names in rows of built-in kinds; build columns and field labels from rows."""
+"""Import functions named in rows of built-in kinds; build columns and field labels."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -42,9 +42,9 @@ def never_slow(size: int) -> bool:
 
 
 def slow_until_imported(name: str) -> Callable[[int], bool]:
-    """Return a function for ``Work.slow``: True until a module is imported, so that a thread does the slow import.
+    """Return a function for ``Work.slow`` that is True until a module is imported.
 
-    ``name`` is ``module.function`` of this package, as for ``function``.
+    Thus a thread does the slow import. ``name`` is ``module.function`` of this package, as for ``function``.
     """
     module = f"{__package__}.{name.partition('.')[0]}"
     return lambda size: module not in sys.modules
@@ -91,7 +91,7 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 
 
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
-    """Return name → getter of the fields that clients can select by field selectors (``select`` of a row).
+    """Return name → getter of the fields for field selectors (``select`` of a row).
 
     Of alternatives such as ``spec.a|spec.b|=false``, the first path with a value is used; ``=false`` is a constant.
     """

@@ -52,7 +52,7 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 
 
 def variables_errors(spec: View, stored: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
-    """Yield the validation errors of a policy's variables, and add the types of the variables to ``types``.
+    """Yield the validation errors of a policy's variables, and add their types to ``types``.
 
     ``stored`` are expressions of the stored policy (see within_spec).
     """

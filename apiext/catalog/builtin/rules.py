@@ -1,6 +1,7 @@
-"""Compile the validation rules of kinds and types: ``rules`` in data files, see go_types/types/README.md.
+"""Compile the validation rules of kinds and types.
 
-A row of ``rules`` is a mapping: ``path``, and the rules for the values at this path.
+They are ``rules`` in data files, see go_types/types/README.md. A row of ``rules`` is a mapping: ``path``, and the
+rules for the values at this path.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +42,10 @@ def compile_rules(kind: str, rows: Sequence[Mapping[str, Any]]) -> Validate:
 
 
 def type_errors(name: str, value: View | None, path: str) -> Iterator[FieldError]:
-    """Yield the errors of a value by the rules of its type: no error for None, or for a type without rules."""
+    """Yield the errors of a value by the rules of its type.
+
+    There is no error for None, or for a type without rules.
+    """
     if value is not None:
         yield from _of_type(name)(Found(path, value, NEW))
 

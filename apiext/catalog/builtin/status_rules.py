@@ -1,6 +1,7 @@
-"""Validation of writes to the status of pods, workloads, autoscalers, budgets, ingresses and claims.
+"""Validation of status writes for several built-in kinds.
 
-Rows of go_types/types name the functions. Each returns the errors of a write; ``old`` is the stored object.
+The kinds are pods, workloads, autoscalers, budgets, ingresses and claims. Rows of go_types/types name the
+functions. Each returns the errors of a write; ``old`` is the stored object.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -127,7 +128,7 @@ def _points(document: View | None) -> Sequence[View]:
 
 
 def validate_claim_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of the amounts and resizes in the status of a persistent volume claim.
+    """Return the errors of amounts and resizes in the status of a persistent volume claim.
 
     A claim without ``spec.accessModes`` is an error, too.
     """
@@ -215,7 +216,7 @@ def _nominated(status: View, before: View, *, bound: bool) -> Iterator[FieldErro
 
 
 def _revived(spec: View, status: View, before: View) -> Iterator[FieldError]:
-    """Yield an error for each terminated container that runs again although its restart policy forbids this.
+    """Yield an error for each terminated container that runs again against its restart policy.
 
     A terminated ephemeral container may never run again. If a rule of any container has the action
     RestartAllContainers, all containers that are not ephemeral may run again.
@@ -281,7 +282,10 @@ def _claim_statuses(spec: View, statuses: Sequence[View]) -> Iterator[FieldError
 
 
 def _addresses(status: View, before: View, single: str) -> Iterator[FieldError]:
-    """Yield the errors of ``podIPs`` or ``hostIPs``; their first address must equal ``podIP`` or ``hostIP``."""
+    """Yield the errors of ``podIPs`` or ``hostIPs``.
+
+    Their first address must equal ``podIP`` or ``hostIP``.
+    """
     field = f"{single}s"
     path, first = f"status.{field}", status.get(single) or ""
     found: Sequence[View] = status.get(field) or ()

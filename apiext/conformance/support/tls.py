@@ -74,7 +74,10 @@ def numbered(serial: int) -> bytes:
 def server_file(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
 ) -> Path:
-    """Return a file with key and certificate of a server with these names; an expired certificate ended yesterday."""
+    """Return a file with key and certificate of a server with these names.
+
+    An expired certificate ended yesterday.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     end = now - timedelta(days=1) if expired else now + timedelta(days=5)

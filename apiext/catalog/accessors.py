@@ -1,4 +1,4 @@
-"""Find nested values of a document by a path of field names.
+"""Nested values of a document, found by a path of field names.
 
 Errors are those of upstream's package unstructured.
 """

@@ -141,8 +141,5 @@ class CallSizes:
         return self.sizes.part_size(self.parts[at])
 
     def late_size(self, at: int) -> Range:
-        """Return the size of the argument at an index, determined after all estimates.
-
-        All arguments were estimated before.
-        """
+        """Return the size of the argument at an index, after all arguments were estimated."""
         return self.sizes.size_or_unknown(self.node.all_args()[at])

@@ -1,4 +1,4 @@
-"""A PUT without resourceVersion overwrites objects of some kinds, else it is an error."""
+"""PUT without resourceVersion: it overwrites objects of some kinds; else it is an error."""
 
 from __future__ import annotations
 

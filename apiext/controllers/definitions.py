@@ -168,10 +168,7 @@ class Definitions:
         return facts if before is entry else read(entry, before, facts)
 
     def names(self) -> list[str]:
-        """Return the names of all stored definitions except never readable ones.
-
-        A definition is left out if this server could never read it.
-        """
+        """Return the names of all stored definitions that this server could ever read."""
         return [name for group in self._groups.values() for name in group]
 
     def groups(self) -> list[str]:

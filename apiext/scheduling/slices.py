@@ -1,4 +1,4 @@
-"""Distribute work that many connections need at once over iterations of the event loop."""
+"""Work that many connections need at once, distributed over event loop iterations."""
 
 import asyncio
 from collections import deque

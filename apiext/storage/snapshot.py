@@ -266,7 +266,7 @@ class Snapshot:
         self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
     def _chunks_between(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
-        """Return the chunks with keys from ``low`` up to, not including, ``high``, and two numbers of other keys.
+        """Return the chunks with keys from ``low`` to before ``high``, and two counts of other keys.
 
         The first number counts the keys before ``low`` in the first chunk. The second number counts the keys from
         ``high`` on in the last chunk.

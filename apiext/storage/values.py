@@ -1,4 +1,4 @@
-"""Decoding of stored values, descriptions of unreadable values, and the changes between two states of a cache."""
+"""Decoding of stored values, descriptions of unreadable values, and changes of a cache."""
 
 from sys import intern
 from typing import Any

@@ -1,4 +1,7 @@
-"""Support for TLS certificates that Go accepts and that some versions of Python refuse or warn about."""
+"""Support for TLS certificates that Go accepts and some versions of Python do not.
+
+These versions refuse them or warn about them.
+"""
 
 import contextlib
 import os
@@ -29,7 +32,7 @@ def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Suppress warnings of ``cryptography`` about certificates with serial number 0 or a long name.
+    """Suppress warnings of ``cryptography`` about serial number 0 or a long name.
 
     Go accepts such certificates.
     """

@@ -1,4 +1,7 @@
-"""Printable characters as in Go (unicode.IsPrint), according to Unicode 15.0 in every version of Python."""
+"""Printable characters as in Go (unicode.IsPrint).
+
+They are those of Unicode 15.0 in every version of Python.
+"""
 
 import unicodedata
 from bisect import bisect
@@ -72,7 +75,10 @@ _LAST = [int(last, 16) for _, last in _RANGES]
 
 
 def is_print(char: str) -> bool:
-    """Return whether a character is a letter, mark, number, punctuation, symbol, or the ASCII space."""
+    """Return whether a character is printable.
+
+    Letters, marks, numbers, punctuation, symbols and the ASCII space are printable.
+    """
     code = ord(char)
     at = bisect(_FIRST, code) - 1
     if at >= 0 and code <= _LAST[at]:

@@ -46,7 +46,10 @@ class Addresses:
 
     @property
     def preview(self) -> "Addresses":
-        """The same pool for a dry run: as upstream, it accepts ports outside the range, and has another error text."""
+        """The same pool for a dry run.
+
+        As upstream, it accepts ports outside the range, and has another error text.
+        """
         seen = copy.copy(self)  # shares the allocated addresses
         seen._dry_run = True
         return seen
@@ -80,7 +83,10 @@ class Addresses:
         return str(found)
 
     def first(self, name: str) -> str:
-        """Return the first address of the default family, or another address if a service has the first address."""
+        """Return the first address of the default family.
+
+        Return another address if a service has the first address.
+        """
         family = self.families[0]
         found = str(self._networks[family][1])
         return self.address(family, name) if self._taken_error(found, _TAKEN_ADDRESS) else found
@@ -124,7 +130,10 @@ class Addresses:
             self._recent.popitem(last=False)
 
     def _numbers(self, family: str) -> range:
-        """Return the indices of assignable addresses: no network address, and in IPv4 no broadcast address."""
+        """Return the indices of assignable addresses.
+
+        The network address is not assignable, and in IPv4 neither is the broadcast address.
+        """
         size = self._networks[family].num_addresses
         return range(1, min(size - (family == "IPv4"), limits.ADDRESSES_OF_A_FAMILY))
 
@@ -141,7 +150,10 @@ class Addresses:
     def _candidates(
         self, made: Callable[[int], str | int], numbers: range, but: Collection[int]
     ) -> Iterator[str | int]:
-        """Yield free addresses or ports: random ones, then the rest in order, then recently allocated ones."""
+        """Yield free addresses or ports in the order in which they are tried.
+
+        The order: random ones, the rest in order, then recently allocated ones.
+        """
         for _ in range(limits.ADDRESS_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in but and found not in self._recent:

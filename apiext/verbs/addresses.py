@@ -62,7 +62,10 @@ def _refuse(name: str, faults: Sequence[FieldError]) -> None:
 
 
 def _is_unchanged(spec: View, had: View) -> bool:
-    """Return whether the policy is PreferDualStack, and the write changes no type, policy, address or family."""
+    """Return whether a write with the policy PreferDualStack leaves the addresses unchanged.
+
+    It must change no type, policy, address or family.
+    """
     compared = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
     return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in compared)
 

@@ -1,6 +1,7 @@
-"""Label and field selectors as conditions on stored entries; for some conditions, an index finds the entries.
+"""Label and field selectors as conditions on stored entries.
 
-A term is one condition of a selector (storage/indexes.py). The rows SEL-… in BEHAVIOUR.md describe the selectors.
+For some conditions, an index finds the entries. A term is one condition of a selector (storage/indexes.py). The
+rows SEL-… in BEHAVIOUR.md describe the selectors.
 """
 
 import asyncio
@@ -50,9 +51,9 @@ class Selection(Struct, frozen=True):
 
     @property
     def route(self) -> Term | None:
-        """Return the term by which an index finds candidates: the name, else the term with the fewest values.
+        """Return the term by which an index finds candidates.
 
-        Return None if no term lists the accepted values.
+        It is the name, else the term with the fewest values. Return None if no term lists the accepted values.
         """
         return _narrowest(self.terms)
 
@@ -100,7 +101,10 @@ def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
 
 
 def by_name(selection: Selection) -> tuple[Term, ...]:
-    """Return the terms on names and namespaces, which are equal in all versions and revisions of an object."""
+    """Return the terms on names and namespaces.
+
+    These are equal in all versions and revisions of an object.
+    """
     return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
 
 
@@ -146,7 +150,10 @@ def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
 
 
 def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
-    """Return the terms of a label selector; many terms are merged, since each object is tested with all of them."""
+    """Return the terms of a label selector.
+
+    Many terms are merged, since each object is tested with all of them.
+    """
     if len(requirements) <= limits.TERMS_APART:
         return [*map(_label_term, requirements)]
     values: dict[tuple[str, str], set[str]] = {}  # (operator, key) → values

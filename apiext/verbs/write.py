@@ -125,7 +125,10 @@ class Update(Struct):
         return new, raw
 
     def _changed(self, part: EndpointPart, entry: Entry) -> tuple[Document, View, Document]:
-        """Return (stored object, part that the endpoint returns, changed part with its managedFields)."""
+        """Return (stored object, part of the endpoint, changed part with its managedFields).
+
+        The endpoint returns the second part.
+        """
         call, raw = self.call, entry.raw
         old = call.served.codec.decode(raw, entry.revision)
         shown = part.show(call, old, raw)
@@ -166,7 +169,10 @@ class Update(Struct):
         return new, call.served.codec.to_store(new)
 
     def _whole_object(self, part: EndpointPart, old: View, shown: Document) -> Document:
-        """Return the complete object with the changed part, and with the fields that only the server sets."""
+        """Return the complete object with the changed part and the fields that the server sets.
+
+        Only the server sets these fields.
+        """
         call = self.call
         new = part.embed(call, old, shown)
         metadata.fill_on_update(new, old)

@@ -14,7 +14,10 @@ class BadTarget(CallError):
 
 
 class Unreachable(CallError):
-    """A failed connection: the name is unknown, the network is unreachable, or no server listens."""
+    """A failed connection to a webhook.
+
+    The name is unknown, the network is unreachable, or no server listens.
+    """
 
 
 class Untrusted(CallError):
@@ -26,7 +29,10 @@ class TimedOut(CallError):
 
 
 class Broken(CallError):
-    """A connection that closed before the response was complete, or a response that is malformed or empty."""
+    """A connection that closed early, or a malformed or empty response.
+
+    The connection closed before the response was complete.
+    """
 
 
 class TooLarge(CallError):
@@ -41,4 +47,7 @@ class Refused(CallError):
 
 
 class CircuitOpen(CallError):
-    """A call that was not sent: the previous calls failed slowly, and the next trial call is not due."""
+    """A call that was not sent, since previous calls failed slowly.
+
+    The next trial call is not due.
+    """

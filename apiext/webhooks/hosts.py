@@ -38,7 +38,10 @@ def shown(authority: str) -> str:
 
 
 def in_dns(host: str) -> str:
-    """Return the DNS name of a host (UTS 46, non-transitional), or the host unchanged if it has no DNS name."""
+    """Return the DNS name of a host (UTS 46, non-transitional).
+
+    Return the host unchanged if it has no DNS name.
+    """
     if host.isascii():
         return host
     kept = "".join(char for char in host.lower() if not stringprep.in_table_b1(char))

@@ -30,7 +30,10 @@ ELSEWHERE = {**RULE, "resources": ["others"]}
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Measure creates without and with webhooks or policies; the difference is their cost for the server."""
+    """Measure creates without and with webhooks or policies.
+
+    The difference is their cost for the server.
+    """
     creates(bench, "warm")
     plain = creates(bench, "plain")  # the best batch, since other work of the machine only increases the time
     with in_another_process(allow=allow, change=patch({"op": "add", "path": "/spec/p57", "value": "hooked"})) as place:

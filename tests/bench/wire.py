@@ -1,4 +1,7 @@
-"""Send HTTP/1.1 on raw sockets, since the load generator must cost little compared with the server."""
+"""Send HTTP/1.1 on raw sockets.
+
+The load generator must cost little compared with the server.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ KINDS = {"PATCH": "application/merge-patch+json"}
 
 
 def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: str = "") -> bytes:
-    """Return the bytes of a request. ``kind`` is the Content-Type; the default is JSON, for a PATCH a merge patch."""
+    """Return the bytes of a request.
+
+    ``kind`` is the Content-Type. The default is JSON, for a PATCH a merge patch.
+    """
     if body:
         headers += f"Content-Length: {len(body)}\r\nContent-Type: {kind or KINDS.get(method, 'application/json')}\r\n"
     return f"{method} {path} HTTP/1.1\r\nHost: bench\r\n{headers}\r\n".encode() + body
@@ -23,7 +29,10 @@ def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: 
 
 @dataclass
 class Run:
-    """The results of a run: the number of requests, total seconds, bytes of the last body, seconds of each request."""
+    """The results of a run.
+
+    They are the number of requests, total seconds, bytes of the last body, and seconds of each request.
+    """
 
     count: int = 0
     seconds: float = 0.0
@@ -76,7 +85,10 @@ class Line:
 
 
 def run(address: tuple[str, int], requests: Iterable[bytes], lines: int = 1) -> Run:
-    """Send requests over ``lines`` connections; a connection sends the next request after each response."""
+    """Send requests over ``lines`` connections.
+
+    A connection sends the next request after each response.
+    """
     todo, done = iter(requests), Run()
     poll = select.epoll()
     open_lines: dict[int, Line] = {}
@@ -170,7 +182,10 @@ class Watchers:
             assert time.monotonic() < end, f"{wanted - self.lines} of {more} events never came"
 
     def until(self, size: int, within: float = 120.0) -> None:
-        """Read until every watch has received ``size`` bytes; raise AssertionError after ``within`` seconds."""
+        """Read until every watch has received ``size`` bytes.
+
+        Raise AssertionError after ``within`` seconds.
+        """
         end = time.monotonic() + within
         while min(self.received.values()) < size:
             self.receive(1.0)

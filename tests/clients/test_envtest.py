@@ -1,4 +1,7 @@
-"""The server instead of kube-apiserver in envtest: the flags that envtest passes, and the suite of an operator."""
+"""The server instead of kube-apiserver in envtest.
+
+Tests are the flags that envtest passes, and the suite of an operator.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +126,10 @@ def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
 
 
 def _environment(assets: Path) -> dict[str, str]:
-    """Return the environment of the suites. They print the server's log, so that a failed start shows its error."""
+    """Return the environment of the suites.
+
+    They print the server's log, so that a failed start shows its error.
+    """
     return {
         "KUBEBUILDER_ASSETS": str(assets),
         "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT": "true",

@@ -1,4 +1,7 @@
-"""Uses of OpenAPI documents by each version of kubectl: explain, and validation before a request is sent."""
+"""Uses of OpenAPI documents by each version of kubectl.
+
+The uses are explain, and validation before a request is sent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rust and Java clients: kube-rs, fabric8's kubernetes-client, the official Java client, java-operator-sdk."""
+"""Tests of Rust and Java clients.
+
+The clients: kube-rs, fabric8's kubernetes-client, the official Java client, java-operator-sdk.
+"""
 
 from __future__ import annotations
 

@@ -178,7 +178,10 @@ def test_invalid_ca_bundle_does_not_replace_a_valid_one(api: Client, text: str, 
 
 
 def check_refused(api: Client, text: str, told: str) -> None:
-    """Create a definition with a valid bundle; check that the server refuses another bundle with this message."""
+    """Create a definition with a valid bundle, and check the refusal of another bundle.
+
+    The refusal must have this message.
+    """
     wanted = with_bundle(tls.authority().bundle)
     api.post(DEFINITIONS, wanted).expect(201)
     wait_for_established(api, wanted, "InitialNamesAccepted")

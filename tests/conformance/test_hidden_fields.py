@@ -101,8 +101,10 @@ def applied(subresource: str = "", **content: Any) -> Callable[[Resource], Answe
 
 
 def replaced(**spec: Any) -> Callable[[Resource], Answer]:
-    """Return a function that PUTs the object x with changed fields of spec, in the version of the resource; ``...``
-    removes a field."""
+    """Return a function that PUTs the object x with changed fields of spec.
+
+    The version is that of the resource. ``...`` removes a field.
+    """
 
     def send(of: Resource) -> Answer:
         shown = of.api.get(of.path("x")).expect(200)

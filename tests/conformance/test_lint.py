@@ -1,4 +1,7 @@
-"""``apiext crd lint`` prints the errors that the reference server returned for the same definitions."""
+"""``apiext crd lint`` prints the errors of the reference server for the same definitions.
+
+These errors were recorded.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ FORMAT = 'unrecognized format "'
 
 
 def recorded_creates() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield (name of the step, definition, response) of recorded creates that reached validation."""
+    """Yield (step name, definition, response) of recorded creates that reached validation."""
     for scenario in recorded.load():
         for index, step in enumerate(scenario.steps):
             answer = step.get("answer") or {}

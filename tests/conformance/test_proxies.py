@@ -1,4 +1,7 @@
-"""Authentication by client certificates and by headers of a proxy; the rows are those of kube-apiserver v1.36.3."""
+"""Authentication by client certificates and by headers of a proxy.
+
+The rows are those of kube-apiserver v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ class Fleet:
     def send_review(
         self, signer: str, subject: Subject, headers: tuple[tuple[str, str], ...], token: str = ""
     ) -> tuple[int, dict[str, Any], str]:
-        """Send a SelfSubjectReview; return the status code, the user in it, and the hash of the sent certificate."""
+        """Send a SelfSubjectReview; return status code, user, and hash of the sent certificate.
+
+        The user is the one in the review.
+        """
         file = self.authorities[signer].issue(subject) if signer else None
         address = urlsplit(self.server.url)
         connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=dialling(file))
@@ -199,7 +205,10 @@ TRUST = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentic
 
 
 def test_configmap_publishes_client_and_proxy_cas(fleet: Fleet) -> None:
-    """Aggregated API servers, such as the visibility server of Kueue, read the CAs from this configmap."""
+    """Aggregated API servers read the CAs from this configmap.
+
+    An example is the visibility server of Kueue.
+    """
     headers = {"Authorization": "Bearer sesame"}
     api = Client(fleet.server.url, headers, dialling())
     found = api.get(TRUST).expect(200)["data"]

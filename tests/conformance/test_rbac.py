@@ -149,7 +149,10 @@ def test_roles_and_bindings_grant_permissions(admin: Client, foreign: bool, case
 
 @pytest.mark.rows("AUT-005", "ERR-18")
 def test_refusals_that_quote_the_request_send_nosniff(admin: Client) -> None:
-    """Refusals of authorization have the header nosniff, so that browsers do not guess their type."""
+    """Refusals of authorization have the header nosniff.
+
+    Browsers then do not guess their type.
+    """
     as_nobody = {"Impersonate-User": secrets.token_hex(4)}
     for code, method, path, headers in (
         (403, "GET", "/api/v1/configmaps", as_nobody),

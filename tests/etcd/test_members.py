@@ -1,4 +1,7 @@
-"""Choice of etcd members and users: learners, users with access to one prefix, names with several addresses."""
+"""Choice of etcd members and users.
+
+The cases are learners, users with access to one prefix, and names with several addresses.
+"""
 
 from __future__ import annotations
 

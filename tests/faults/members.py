@@ -1,4 +1,7 @@
-"""Run a cluster of etcd members as processes, on this machine or in the network namespaces of network.py."""
+"""Run a cluster of etcd members as processes.
+
+They run on this machine or in the network namespaces of network.py.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def leader(members: list[Member]) -> Member:
 
 
 def written(api: Client, widgets: Resource) -> float:
-    """Retry a write until it is acknowledged; return the seconds. Failed attempts may only return 500, 503 or 504."""
+    """Retry a write until it is acknowledged; return the seconds.
+
+    Failed attempts may only return 500, 503 or 504.
+    """
     began = time.monotonic()
     while True:
         answer = api.patch(widgets.path("probe"), {"metadata": {"labels": {"at": f"{time.monotonic():.6f}"}}})

@@ -1,4 +1,7 @@
-"""Conversion webhooks that hang, flap, send too much or are unavailable: only their own definition is affected."""
+"""Faulty conversion webhooks affect only their own definition.
+
+Webhooks hang, flap, send too much or are unavailable.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ def resident(server: Server) -> int:
 
 
 class Neighbour:
-    """A client that continuously reads objects of another definition, and records the duration of each read."""
+    """A client that continuously reads objects of another definition.
+
+    It records the duration of each read.
+    """
 
     def __init__(self, api: Client) -> None:
         self._api = api
@@ -89,8 +95,10 @@ class Neighbour:
         self._thread.join()
 
     def check(self, within: float) -> None:
-        """Check that all reads succeeded, and that 98 % took at most ``within`` seconds, or longer on a busy
-        machine."""
+        """Check that all reads succeeded, and that 98 % took at most ``within`` seconds.
+
+        The limit is longer on a busy machine.
+        """
         assert not self.wrong
         took = sorted(self.took)
         assert len(took) > 20
@@ -323,7 +331,10 @@ def test_definition_edits_keep_concurrent_conversions_correct(api: Client, hook:
 
 
 def _signed(path: str) -> Any:
-    """Return a conversion that adds the name of its webhook to a field, and removes it when it converts back."""
+    """Return a conversion that adds the name of its webhook to a field.
+
+    It removes the name when it converts back.
+    """
 
     def convert(given: dict[str, Any], api_version: str) -> dict[str, Any]:
         found = crontab(given, api_version)

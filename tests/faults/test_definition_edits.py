@@ -1,4 +1,7 @@
-"""Definitions are edited five times per second under load: no request fails, and only affected watches end."""
+"""Definitions are edited five times per second under load.
+
+No request fails, and only affected watches end.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 @dataclass
 class Edit:
-    """A kind of edit: the change of the versions (name → version), and the versions whose watches it ends."""
+    """A kind of edit of the versions of a definition.
+
+    It has the change (name → version), and the versions whose watches it ends.
+    """
 
     name: str
     change: Callable[[dict[str, dict[str, Any]], int], None]

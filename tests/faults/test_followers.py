@@ -1,6 +1,7 @@
-"""Listeners of a collection survive any stored value, also at a start; their work is linear in its bytes.
+"""Listeners of a collection survive any stored value, also at a start.
 
-A listener gets each change of a resource and computes a value from the objects. Each listener has a row here.
+Their work is linear in the bytes of the value. A listener gets each change of a resource and computes a value from
+the objects. Each listener has a row here.
 """
 
 from __future__ import annotations

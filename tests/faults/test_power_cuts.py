@@ -1,4 +1,7 @@
-"""A power cut at any time: the store opens, with all acknowledged writes and without parts of transactions."""
+"""A power cut at any time: the store opens with all acknowledged writes.
+
+The store has no parts of transactions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Several workers behind one port: clients see one consistent server, also if a worker is killed."""
+"""Several workers behind one port: clients see one consistent server.
+
+This holds also if a worker is killed.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,10 @@ def pin() -> Iterator[Pin]:
 
 
 def is_there(pid: int) -> bool:
-    """Report whether a thread of the process runs: until the last thread has ended, its sockets accept connections."""
+    """Report whether a thread of the process runs.
+
+    Until the last thread has ended, the sockets of the process accept connections.
+    """
     for task in Path(f"/proc/{pid}/task").glob("*/stat"):
         with contextlib.suppress(OSError):
             if task.read_text().rpartition(")")[2].split()[0] not in ("Z", "X"):

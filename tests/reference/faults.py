@@ -1,4 +1,6 @@
-"""Make one field at a time of a full object of each kind invalid, and compare the responses of two servers.
+"""Make each field of full objects invalid in turn, and compare responses of two servers.
+
+A request has one invalid field.
 
     python -m tests.reference.faults --reference URL --token TOKEN --record FILE [--kinds pods,jobs] [--faults N]
     python -m tests.reference.faults --server URL --recorded FILE [--show N]
@@ -42,7 +44,7 @@ Steps = tuple[str | int, ...]
 
 
 class Fault(NamedTuple):
-    """A request with an invalid field: the path of the kind, the path of the field, its value, and the body."""
+    """A request with an invalid field: path of the kind, path of the field, value and body."""
 
     path: str
     steps: Steps
@@ -151,7 +153,10 @@ def broken(body: Mapping[str, Any], steps: Steps, value: Any) -> dict[str, Any]:
 
 
 def faults(document: Mapping[str, Any], sample: Mapping[str, Any], count: int, chance: random.Random) -> list[Fault]:
-    """Return the faults of an object, at most ``count`` for each field of the type tree; 0 means all."""
+    """Return the faults of an object, at most ``count`` for each field of the type tree.
+
+    0 means all.
+    """
     base = sample["path"].replace("/namespaces/default/", "/namespaces/{namespace}/")
     content = document["paths"][base]["post"]["requestBody"]["content"]
     schema = next(iter(content.values()))["schema"]
@@ -188,7 +193,10 @@ def documents(server: Server, samples: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
-    """Send a request; return its result as ``short`` does. The code is 0 if the server closed the connection."""
+    """Send a request; return its result as ``short`` does.
+
+    The code is 0 if the server closed the connection.
+    """
     try:
         return short(server.ask(method, path, body))
     except (http.client.HTTPException, ConnectionError):
@@ -205,7 +213,10 @@ def short(answer: Answer) -> list[Any]:
 
 
 class Prepared:
-    """Sends faults to a server. With ``update`` it first stores the full objects, and sends the faults as PUTs."""
+    """Sends faults to a server.
+
+    With ``update`` it first stores the full objects, and sends the faults as PUTs.
+    """
 
     def __init__(self, server: Server, samples: Sequence[Mapping[str, Any]], *, update: bool) -> None:
         self._server = server
@@ -280,7 +291,10 @@ them."""
 
 
 def write_rows(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> None:
-    """Write the table: a refused fault of each field, and an accepted fault of each fourth field."""
+    """Write the table of recorded faults.
+
+    It has a refused fault of each field, and an accepted fault of each fourth field.
+    """
     tables: dict[tuple[str, int], dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
     for line in Path(given.recorded).read_text().splitlines():
         row = json.loads(line)
@@ -313,7 +327,10 @@ def is_from(sample: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 
 
 def is_elsewhere(row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], number: int) -> bool:
-    """Report whether the table omits a fault: an intended difference, or a fault that another kind or object covers."""
+    """Report whether the table omits a fault.
+
+    It omits an intended difference, and a fault that another kind or object covers.
+    """
     plural, steps = row["path"].rpartition("/")[2], row["steps"]
     if f"{plural} {field_of(steps)}" in _DECIDED:
         return True
@@ -338,7 +355,10 @@ def has(value: Any, steps: Sequence[str | int]) -> bool:
 
 
 def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the table: the path, the value, and the code of a success, or the field and text of an error."""
+    """Return a row of the table: path, value and result.
+
+    The result is the code of a success, or the field and text of an error.
+    """
     code, field, message = row["answer"]
     found = {"at": "/".join(map(str, row["steps"])), **({"value": row["value"]} if "value" in row else {})}
     if code == 201:
@@ -376,7 +396,10 @@ class Count:
 
 
 def compare(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> int:
-    """Send the recorded faults to a server, print the differences and the table, and return the exit code."""
+    """Send the recorded faults to a server, print the differences, and return the exit code.
+
+    Print the table, too.
+    """
     prepared = Prepared(Server(given.server, ""), samples, update=given.update)
     wanted_paths = {sample["path"] for sample in samples}
     kinds: dict[str, Count] = defaultdict(Count)

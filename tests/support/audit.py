@@ -33,8 +33,10 @@ class Audited:
         self._number = 0
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[Answer, dict[str, Event]]:
-        """Send a request; return the response and stage → event. The mode ``blocking`` writes all events before the
-        response."""
+        """Send a request; return the response and stage → event.
+
+        The mode ``blocking`` writes all events before the response.
+        """
         self._number += 1
         name = f"{method}-{self._number}"
         named = {"Audit-Id": name, **{key.replace("_", "-"): value for key, value in headers.items()}}

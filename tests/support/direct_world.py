@@ -1,4 +1,7 @@
-"""A World of the store contract with two clients of an etcd or embedded store: the server's, and another one."""
+"""A World of the store contract with two clients of an etcd or embedded store.
+
+One is the server's client.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from apiext.storage.keys import Keys
 
 
 class DirectWorld:
-    """A CachedStore with the client ``etcd``; the client ``other`` writes directly to the same etcd."""
+    """A CachedStore with the client ``etcd``.
+
+    The client ``other`` writes directly to the same etcd.
+    """
 
     def __init__(self, group: asyncio.TaskGroup, etcd: Etcd, other: Etcd, prefix: str) -> None:
         self.group = group

@@ -1,7 +1,8 @@
-"""Write randomly to an embedded store and record each acknowledgement: the process of the power cut test.
+"""Write randomly to an embedded store and record each acknowledgement.
 
-Arguments: a directory, a seed, the number of writes, and SQLite's ``synchronous``. The file ``notes`` in the directory
-gets a line for each acknowledged write and compaction, and for each key before it gets a lease.
+This is the process of the power cut test. Arguments: a directory, a seed, the number of writes, and SQLite's
+``synchronous``. The file ``notes`` in the directory gets a line for each acknowledged write and compaction, and for
+each key before it gets a lease.
 """
 
 from __future__ import annotations

@@ -21,8 +21,10 @@ CALM = 1.0  # maximum seconds of a GET of /readyz
 
 
 def slowness() -> tuple[float, float]:
-    """Return by which factors this machine is now slower than an idle one, in CPU time and wall-clock time, at least
-    1."""
+    """Return the factors by which this machine is slower than an idle one, at least 1.
+
+    They are for CPU time and wall-clock time.
+    """
     cpu, clock, total = time.process_time(), time.monotonic(), 0
     for number in range(1_000_000):
         total += number & 3
@@ -30,7 +32,10 @@ def slowness() -> tuple[float, float]:
 
 
 async def turns_beside(work: Coroutine[Any, Any, Found]) -> tuple[Found, int]:
-    """Return the result of a coroutine, and the number of loop iterations of other tasks during it."""
+    """Return the result of a coroutine, and the number of loop iterations of other tasks.
+
+    Iterations during the coroutine are counted.
+    """
     turns = 0
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
@@ -64,7 +69,7 @@ def forget_peak(server: Server) -> None:
 
 @contextmanager
 def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator[None]:
-    """Check the CPU and memory that the server needs during the block, and that it answers /readyz."""
+    """Check the server's CPU and memory during the block, and that it answers /readyz."""
     over, waits = threading.Event(), [0.0]
 
     def ask() -> None:

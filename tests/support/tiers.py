@@ -1,4 +1,7 @@
-"""Distribute groups of tests to the processes of pytest-xdist; report tests that were skipped or run again."""
+"""Distribute groups of tests to the processes of pytest-xdist.
+
+Report tests that were skipped or run again.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ FIRST = ("clients", "conformance", "apiext", "hostile", "etcd", "faults", "unit/
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test, which one process runs: a file, a package of unit tests, or a tier.
+    """Return the group of a test, which one process runs.
 
-    All files in the same process share its servers.
+    A group is a file, a package of unit tests, or a tier. All files in the same process share its servers.
     """
     directory, name = nodeid.partition("::")[0].rsplit("/", 1)
     tier, _, package = directory.removeprefix("tests").removeprefix("/").partition("/")
@@ -63,7 +66,10 @@ class Tiers:
 
     @pytest.hookimpl
     def pytest_collection_finish(self) -> None:
-        """Exclude the thousands of test objects from garbage collection, so that collections during tests are short."""
+        """Exclude the thousands of test objects from garbage collection.
+
+        Collections during tests are then short.
+        """
         gc.collect()
         gc.freeze()
 
@@ -75,14 +81,19 @@ class Tiers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Add the skipped cases of a process. Each process counts all cases, so the maximum is correct."""
+        """Add the skipped cases of a process.
+
+        Each process counts all cases, so the maximum is correct.
+        """
         for path, count in getattr(node, "workeroutput", {}).get("left_out", {}).items():
             shared.left_out[path] = max(shared.left_out[path], count)
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the cases that were skipped since the data beside the checkout is missing, and the tests that ran
-        twice."""
+        """Print skipped cases and the tests that ran twice.
+
+        Cases are skipped if the data beside the checkout is missing.
+        """
         for path, count in sorted(shared.left_out.items()):
             terminalreporter.write_line(f"skipped, since ../shared/{path} is missing: {count} cases")
         for report in terminalreporter.stats.get("rerun", []):

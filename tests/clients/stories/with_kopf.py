@@ -1,4 +1,7 @@
-"""An operator written with kopf: it sets a finalizer and a status, and prints a line when it has cleaned up."""
+"""An operator written with kopf.
+
+It sets a finalizer and a status, and prints a line when it has cleaned up.
+"""
 
 from __future__ import annotations
 

@@ -293,7 +293,10 @@ async def test_request_timeouts_do_not_open_the_circuit_breaker(
 async def test_circuit_breaker_is_per_webhook_url(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mutating and validating webhooks often have the same names, and a user may correct a configuration."""
+    """Equally named webhooks and corrected configurations have separate circuit breakers.
+
+    Mutating and validating webhooks often have the same names, and a user may correct a configuration.
+    """
     monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.0)
     monkeypatch.setattr(breaker, "WEBHOOK_PROBE_EVERY", 60.0)
     dead = {"url": f"https://127.0.0.1:{free_port()}/"}

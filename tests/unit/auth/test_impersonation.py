@@ -118,7 +118,7 @@ REQUEST = Attributes(ASKING, "get", "/api/v1/secrets", "", "v1", "secrets", name
 
 
 def allowing(*allowed: str) -> tuple[Authorizer, list[str]]:
-    """Return an authorizer that allows only these "verb resource name", and the list of its calls."""
+    """Return an authorizer that allows only these "verb resource name", and its list of calls."""
     asked: list[str] = []
 
     def authorize(attributes: Attributes) -> Decision:
@@ -176,7 +176,10 @@ AGENT = User(
 
 
 def test_service_account_impersonates_its_own_node() -> None:
-    """The permission is that for all nodes; the authorizer receives only the names of the extras."""
+    """The permission is that for all nodes.
+
+    The authorizer receives only the names of the extras.
+    """
     needed = ["impersonate-on:associated-node:get secrets s", "impersonate:associated-node nodes *"]
     authorize, asked = allowing(*needed)
     users, notes = [], []

@@ -55,7 +55,10 @@ def test_mutations_compile(text: str, wanted: Sequence[Type]) -> None:
     "env", [environment(), environment(params=True, variables=VARIABLES), environment(patches=True)]
 )
 def test_object_types_are_declared_in_mutations_only(env: Environment) -> None:
-    """Variables and matchConditions are compiled without patches, and environments are not shared."""
+    """Variables and matchConditions are compiled without patches.
+
+    Environments are not shared.
+    """
     known = env is environment(patches=True)
     for text, wanted in (("Object{}", APPLY), ("[JSONPatch{}]", PATCHES), ("jsonpatch.escapeKey('a')", ())):
         found = compiled(text, env, wanted)

@@ -36,7 +36,10 @@ def test_job_keeps_labels_of_the_client() -> None:
 
 
 def has_field(found: Any, names: list[str]) -> bool:
-    """Report whether a Go type has the field at a path; lists are skipped, and ``*`` is the values of a map."""
+    """Report whether a Go type has the field at a path.
+
+    Lists are skipped, and ``*`` is the values of a map.
+    """
     for name in names:
         while isinstance(found, List):
             found = found.item

@@ -1,5 +1,7 @@
-"""Both interfaces to RE2: its extension module, and its public API as a fallback for releases with another
-extension."""
+"""Both interfaces to RE2: its extension module and its public API.
+
+The public API is the fallback for releases with another extension.
+"""
 
 from __future__ import annotations
 

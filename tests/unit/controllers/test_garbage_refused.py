@@ -1,4 +1,7 @@
-"""The garbage collector with refused deletions, owners whose definitions are deleted, and unreadable dependents."""
+"""The garbage collector with refused deletions and unreadable dependents.
+
+The definitions of some owners are deleted.
+"""
 
 import asyncio
 from itertools import pairwise

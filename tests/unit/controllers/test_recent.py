@@ -18,7 +18,10 @@ class Document(dict[str, Any]):
 
 
 class Reader:
-    """A decoder of definitions that records its calls; a definition is the number of its versions."""
+    """A decoder of definitions that records its calls.
+
+    A definition is the number of its versions.
+    """
 
     def __init__(self) -> None:
         self.read: list[bytes] = []

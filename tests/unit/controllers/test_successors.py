@@ -19,7 +19,10 @@ WIDGETS = GroupResource("example.com", "widgets")
 
 
 def recreate_namespace_before(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
-    """Make another server delete the namespace d, and a client recreate it, before a step of a controller."""
+    """Make another server delete the namespace d, and a client recreate it.
+
+    This happens before a step of a controller.
+    """
     done, before = asyncio.Event(), getattr(controller, step)
 
     async def late(*given: object) -> object:
@@ -95,7 +98,10 @@ async def test_object_in_recreated_namespace_is_kept(finalizers: tuple[str, ...]
         made = widget("w", finalizers=finalizers)
 
         def replaced() -> None:
-            """Recreate the namespace and the object, as a faster server does; the cache gets these events later."""
+            """Recreate the namespace and the object, as a faster server does.
+
+            The cache gets these events later.
+            """
             etcd.hold()
             for name, document in (("namespaces/d", namespace("d", NOW, "x")), ("example.com/widgets/d/w", made)):
                 etcd.remove(f"{PREFIX}/{name}")

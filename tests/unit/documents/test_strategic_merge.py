@@ -1,4 +1,7 @@
-"""Strategic merge patch: maps merge, lists with a merge key merge by key, other values are replaced."""
+"""Strategic merge patch: maps merge, other values are replaced.
+
+Lists with a merge key merge by key.
+"""
 
 from typing import Any
 

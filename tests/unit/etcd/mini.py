@@ -1,4 +1,7 @@
-"""A simulated etcd as a transport: real semantics for the calls of the server, and faults that tests inject."""
+"""A simulated etcd as a transport.
+
+It has real semantics for the calls of the server, and faults that tests inject.
+"""
 
 import asyncio
 from collections import deque
@@ -25,7 +28,10 @@ SLOW = EtcdError(UNAVAILABLE, "etcdserver: request timed out")
 
 @dataclass
 class Fault:
-    """The fault of the next call of a path. With ``applied``, the call has its effect before the error."""
+    """The fault of the next call of a path.
+
+    With ``applied``, the call has its effect before the error.
+    """
 
     path: str
     error: EtcdError | None = None  # None: no response until the deadline
@@ -146,7 +152,10 @@ class Mini:
         return kvs
 
     def restore(self, revision: int) -> None:
-        """Return to a revision, as with an older copy of the data directory: cluster ID and term stay."""
+        """Return to a revision, as with an older copy of the data directory.
+
+        The cluster ID and the term stay.
+        """
         self.cut()
         self.history = [change for change in self.history if change[0] <= revision]
         self.kvs, self.revision = self._at(revision), revision

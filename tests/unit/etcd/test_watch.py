@@ -1,4 +1,7 @@
-"""Watches of a simulated etcd: each change arrives once and in order, whatever happens to connections."""
+"""Watches of a simulated etcd: each change arrives once and in order.
+
+This holds whatever happens to connections.
+"""
 
 import asyncio
 
@@ -147,7 +150,10 @@ async def test_skip_to_drops_a_buffered_fragment() -> None:
 
 @pytest.mark.looptime
 async def test_progress_between_fragments_is_ignored() -> None:
-    """Progress between two fragments of a revision is ignored, and the rest of the revision is delivered."""
+    """Progress between two fragments of a revision is ignored.
+
+    The rest of the revision is delivered.
+    """
     mini = Mini()
     async with client(mini) as etcd:
         heard = Listener()

@@ -78,8 +78,10 @@ async def test_requests_after_a_declined_upgrade_are_not_lost(wanted: str) -> No
 @pytest.mark.parametrize("more", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez"])
 @on_uvloop
 async def test_declined_upgrade_received_on_connect_is_answered(more: bytes) -> None:
-    """Bytes are processed that arrive in the same iteration of the loop as the connection, before a task waits for
-    them."""
+    """Bytes are processed that arrive in the same loop iteration as the connection.
+
+    They arrive before a task waits for them.
+    """
     head = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
     async with serving(Shelf()) as server:
         assert server._listener is not None
@@ -116,8 +118,10 @@ async def test_invalid_chunk_gets_an_error_and_closes_the_connection(
 
 @on_uvloop
 async def test_http_1_0_bodies_with_expect_and_chunked_encoding() -> None:
-    """HTTP/1.0 clients get no 100 (RFC 9110, 10.1.1), and their connection is closed after a chunked body (RFC 9112,
-    6.1)."""
+    """HTTP/1.0 clients get no 100, and their connection closes after a chunked body.
+
+    See RFC 9110, 10.1.1, and RFC 9112, 6.1.
+    """
     body = b'{"metadata": {"name": "a"}}'
     head = f"POST {COLLECTION} HTTP/1.0\r\nConnection: keep-alive\r\n".encode()
     async with serving(Shelf()) as server:
@@ -252,8 +256,10 @@ BEFORE = {
 @pytest.mark.parametrize("before", BEFORE)
 @on_uvloop
 async def test_partial_head_after_requests_counts_toward_memory(before: str, split: int) -> None:
-    """An incomplete head after whole requests counts toward the limit on memory: 2,000 connections with 250 KB each
-    take 500 MB."""
+    """An incomplete head after whole requests counts toward the limit on memory.
+
+    2,000 connections with 250 KB each take 500 MB.
+    """
     shelf = Shelf()
     shelf.put("a")
     begun = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: %b\r\n" % (at, b"v" * 9_000) for at in range(4))
@@ -274,7 +280,10 @@ async def test_partial_head_after_requests_counts_toward_memory(before: str, spl
 
 @on_uvloop
 async def test_large_heads_are_not_kept_in_memory() -> None:
-    """Connections with large heads are closed, as the parser keeps the last head until the next request."""
+    """Connections with large heads are closed.
+
+    Otherwise, the parser keeps the last head until the next request.
+    """
     shelf = Shelf()
     shelf.put("a")
     large = {f"X-{number}": "v" * 50_000 for number in range(4)}

@@ -1,4 +1,7 @@
-"""Server-sent events and WebSocket frames: expired revisions, errors in the stream, pings, slow readers."""
+"""Tests of server-sent events and WebSocket frames.
+
+The cases: expired revisions, errors in the stream, pings, slow readers.
+"""
 
 import asyncio
 import socket

@@ -11,8 +11,10 @@ NOT_FOUND, UNAVAILABLE = 5, 14
 
 
 class FakePlugin:
-    """A plug-in that responds immediately, unless ``gate`` is closed; calls raise ``fault``; responses have the fields
-    ``changed``."""
+    """A plug-in that responds immediately, unless ``gate`` is closed.
+
+    Calls raise ``fault``. Responses have the fields ``changed``.
+    """
 
     def __init__(self, key_id: str = "key-1") -> None:
         self.timeout = 3.0

@@ -38,7 +38,10 @@ def body_of(step: dict[str, Any]) -> Any:
 
 
 def schemas_of(definition: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return path and schema of each version; equal schemas are one entry, with the path of v1beta1 (CRD-005)."""
+    """Return path and schema of each version.
+
+    Equal schemas are one entry, with the path of v1beta1 (CRD-005).
+    """
     versions = definition["spec"].get("versions") or []
     found = [(version.get("schema") or {}).get("openAPIV3Schema") for version in versions]
     if found and all(schema == found[0] for schema in found):

@@ -1,4 +1,7 @@
-"""Errors below long names: a response has room for few of them, and no more are built (VAL-001, CEL-006)."""
+"""Errors below long names: a response has room for few of them (VAL-001, CEL-006).
+
+The server builds no more errors than that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Encryption at rest: keys of a resource, stored forms, and errors of values without a matching key."""
+"""Encryption at rest: keys of a resource, stored forms, and errors.
+
+Errors are those of values without a matching key.
+"""
 
 import base64
 from pathlib import Path

@@ -202,7 +202,7 @@ async def test_watcher_behind_the_history_gets_410(feed: Feed) -> None:
 @pytest.mark.usefixtures("small_ring")
 @pytest.mark.parametrize("missed", [5, 6, 7])
 async def test_changes_of_one_iteration_may_exceed_the_history(feed: Feed, missed: int) -> None:
-    """A watcher gets an error if one iteration of the loop makes more changes than the history holds."""
+    """A watcher gets an error if one loop iteration makes more changes than the history holds."""
     sink = RecordingSink()
     feed.col.watch(GROUP, None, sink)
     await turns()
@@ -448,7 +448,10 @@ async def test_unused_list_views_are_evicted_by_ticks(feed: Feed) -> None:
 
 
 async def test_cached_initial_frames_have_current_ages(feed: Feed) -> None:
-    """A new watch gets ages of its own time, also if earlier watches started with the same state."""
+    """A new watch gets ages of its own time.
+
+    This holds also if earlier watches started with the same state.
+    """
     second, made = 100, list[int]()
 
     def frame(kind: str, entry: Entry) -> bytes:

@@ -107,8 +107,10 @@ async def test_compaction_past_the_root_watch_causes_a_resync(rig: Rig) -> None:
 
 @pytest.mark.rows("RV-020")
 async def test_resync_dispatches_changes_of_unreadable_objects(rig: Rig) -> None:
-    """Events of deleted or changed unreadable objects have the last readable state, the only one that clients have
-    seen."""
+    """Events of deleted or changed unreadable objects have the last readable state.
+
+    Clients have seen only this state.
+    """
     for name in ("gone", "good"):
         await rig.store.create(rig.col, "one", name, body(n=1))
     for name in ("gone", "good"):
@@ -145,7 +147,7 @@ async def test_deletion_of_unreadable_object_is_sent_after_resync(rig: Rig) -> N
 
 
 async def test_fill_restarts_if_the_root_watch_ends_early(rig: Rig) -> None:
-    """A collection is read again if the watch ends before it has reached the revision of the read."""
+    """A collection is read again if the watch ends before it reaches the revision of the read."""
     rig.etcd.hold()
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     fills = rig.etcd.calls.count("range")
@@ -160,7 +162,10 @@ async def test_fill_restarts_if_the_root_watch_ends_early(rig: Rig) -> None:
 
 @pytest.mark.rows("RV-017")
 async def test_collection_is_not_ready_before_cache_reaches_its_read(rig: Rig) -> None:
-    """A collection is not ready while the cache is older than its first read: lists would have a wrong revision."""
+    """A collection is not ready while the cache is older than its first read.
+
+    Otherwise, lists would have a wrong revision.
+    """
     rig.etcd.hold()
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
@@ -185,8 +190,10 @@ async def test_collection_dropped_during_a_resync_stays_dropped(rig: Rig) -> Non
 
 
 async def test_write_during_a_resync_is_dispatched_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that was read before a change does not replace the change: otherwise the object would vanish and
-    return."""
+    """A page that was read before a change does not replace the change.
+
+    Otherwise, the object would vanish and return.
+    """
     _, heard = watch_and_subscribe(rig)
     reading, go_on, read = asyncio.Event(), asyncio.Event(), rig.etcd.range
 
@@ -210,7 +217,10 @@ async def test_write_during_a_resync_is_dispatched_once(rig: Rig, monkeypatch: p
 
 @pytest.mark.rows("RV-017")
 async def test_progress_key_is_written_if_etcd_ignores_requests(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If etcd accepts progress requests but does not answer them, the server writes a key and waits for its event."""
+    """The server writes a key and waits for its event if etcd answers no progress requests.
+
+    This etcd accepts the requests.
+    """
     (watch,) = rig.etcd.watches
     asked: list[int] = []
 
@@ -225,7 +235,10 @@ async def test_progress_key_is_written_if_etcd_ignores_requests(rig: Rig, monkey
 
 
 async def test_current_returns_newest_revision_of_equal_bytes(rig: Rig) -> None:
-    """A read returns the newest revision, also if the cache has an earlier write of equal content."""
+    """A read returns the newest revision.
+
+    This holds also if the cache has an earlier write of equal content.
+    """
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     rig.etcd.hold()
     again = rig.etcd.put(rig.key("a"), body(n=1))
@@ -394,7 +407,10 @@ async def test_watch_before_the_ring_reads_history_from_etcd_once(rig: Rig, monk
 async def test_watches_from_several_past_revisions_get_each_event_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that waited for another reader's pages of history does not read them again, and evicts nothing."""
+    """A reader that waited for another reader's pages of history does not read them again.
+
+    It evicts nothing.
+    """
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
     sinks = [RecordingSink() for _ in range(3)]

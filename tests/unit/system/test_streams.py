@@ -68,7 +68,10 @@ def test_is_stream_accepts_pipes_and_devices_only(tmp_path: Path) -> None:
 
 
 def test_link_refused_by_the_kernel_is_no_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux with fs.protected_symlinks refuses links of other users in shared directories; our own check names them."""
+    """Linux with fs.protected_symlinks refuses links of other users in shared directories.
+
+    Our own check names them.
+    """
 
     def refuse(path: Path) -> bool:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))

@@ -34,7 +34,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def holder(*given: str) -> subprocess.Popen[str]:
-    """Start another process that has a directory; with "shared", a child process has it, too, until its input ends."""
+    """Start another process that has a directory.
+
+    With "shared", a child process has it, too, until its input ends.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", HOLD, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -1,4 +1,7 @@
-"""Deletes of an object that another client deletes and recreates, before the cache has the change."""
+"""Deletes of an object that another client deletes and recreates.
+
+This happens before the cache has the change.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -27,7 +30,10 @@ DEFINITION = "widgets.example.com"
 
 
 class World:
-    """A server with a namespace, a definition and objects that can be deleted and recreated with another uid."""
+    """A server with a namespace, a definition and objects that can be deleted and recreated.
+
+    A recreated object has another uid.
+    """
 
     def __init__(self, one: Server, etcd: FakeEtcd) -> None:
         self.client = Client(one)

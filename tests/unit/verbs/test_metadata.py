@@ -78,7 +78,10 @@ def test_deletion_mark_increments_generation_once() -> None:
     ],
 )
 def test_second_delete_corrects_future_deletion_timestamp(since: str, left: str) -> None:
-    """A later delete corrects a time in the future, set by a clock that was ahead (upstream: markAsDeleting)."""
+    """A later delete corrects a time in the future (upstream: markAsDeleting).
+
+    A clock that was ahead has set this time.
+    """
     document: dict[str, Any] = {"metadata": {"generation": 2, "deletionTimestamp": since}}
     metadata.mark_as_deleting(document, NOW)
     assert document["metadata"] == {"generation": 2, "deletionTimestamp": left, "deletionGracePeriodSeconds": 0}

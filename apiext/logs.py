@@ -1,7 +1,4 @@
-"""The log: all lines go to standard error, on a terminal as text, else as JSON.
-
-These forms are the defaults.
-"""
+"""The log: lines go to standard error, by default as text on a terminal, else as JSON."""
 
 import contextlib
 import json

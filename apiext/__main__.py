@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _open_streams() -> None:
     """Open /dev/null for closed standard streams.
 
-    Else the next files would get their descriptors.
+    Without this, the next opened files would get the descriptors of the closed streams.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:

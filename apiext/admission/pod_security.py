@@ -253,10 +253,7 @@ def _is_significant(new: View, old: View) -> bool:
 
 
 def _most_different(pods: Sequence[View]) -> list[View]:
-    """Return the pods in this order: one of each controller, and all without a controller.
-
-    Then the other pods.
-    """
+    """Return one pod of each controller and all pods without a controller, then the other pods."""
     first, more, seen = list[View](), list[View](), set[str]()
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or ()

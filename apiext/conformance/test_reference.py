@@ -18,10 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Create the missing namespaces of the selected scenarios.
-
-    Then play these scenarios, several at a time.
-    """
+    """Create missing namespaces for the selected scenarios; then play several scenarios at a time."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

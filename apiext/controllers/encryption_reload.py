@@ -104,7 +104,7 @@ class EncryptionReload:
     def uses_plugins(self) -> bool:
         """True if the current or a later configuration may have plug-ins.
 
-        Then health checks are necessary.
+        If it is true, the server needs health checks for plug-ins.
         """
         return self._follows_file or bool(self._loaded.services)
 

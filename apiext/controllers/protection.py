@@ -175,10 +175,9 @@ def _parsed(entry: Entry) -> dict[str, Any]:
 
 
 def _pod_uses(pod: View, claim: View) -> bool:
-    """Report whether a pod uses a claim.
+    """Report whether a pod names a claim, or owns it as the claim of an ephemeral volume.
 
-    It does if it names the claim, or owns it as the claim of an ephemeral volume. A pod that is not assigned to a node
-    uses no claim.
+    Return false for a pod that is not assigned to a node.
     """
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     if not spec.get("nodeName"):

@@ -67,9 +67,9 @@ def set_external_docs(message: Any, value: View) -> None:
 
 
 def set_keywords(message: Any, schema: View, nested: Keywords) -> None:
-    """Set the fields for the keywords of a schema.
+    """Set the fields of a message for the keywords of a schema.
 
-    These are keywords in PLAIN, and keywords with a setter in ``nested``.
+    The keywords are those in PLAIN, and those with a setter in ``nested``.
     """
     for keyword, value in schema.items():
         if keyword in PLAIN:

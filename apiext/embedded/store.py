@@ -142,7 +142,7 @@ class Store:
     def stuck(self) -> bool:
         """True if the disk needs more than limits.STUCK seconds for a batch.
 
-        Then reads succeed, but writes wait.
+        While it is true, reads succeed, but writes wait.
         """
         return self._writing and self._loop.time() - self._began > limits.STUCK
 

@@ -318,10 +318,7 @@ class Group:
         return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
-        """Write the frames of the pass to the synced watchers.
-
-        Then write these bytes, and end all watches.
-        """
+        """Write the frames of the pass to the synced watchers; write ``data``, and end all watches."""
         for watcher in list(self._synced):
             self.flush(watcher)
         self.end(data)

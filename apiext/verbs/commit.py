@@ -190,7 +190,7 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
 async def _reconsider(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
     """Return None if the store confirms the state and definition of a decision.
 
-    Else return the Decide to continue with.
+    If the store does not confirm them, return the Decide to continue with.
     """
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True

@@ -198,7 +198,7 @@ class ProxyConfig(Struct, frozen=True):
 
 
 class HeaderConfig(Struct, frozen=True):
-    """Headers of responses for browsers (LIM-005): allowed origins and Strict-Transport-Security."""
+    """Response headers for browsers: allowed origins, Strict-Transport-Security (LIM-005)."""
 
     cors_origins: tuple[str, ...] = ()
     hsts: tuple[str, ...] = ()
@@ -257,7 +257,10 @@ class StoreConfig(Struct, frozen=True):
         return 0 if self.kind == ETCD else self.quota
 
     def check(self, workers: int) -> None:
-        """Raise ConfigError with a remedy for invalid settings, or if ``workers`` processes cannot share this store."""
+        """Raise ConfigError with a remedy for invalid settings.
+
+        It is also raised if ``workers`` processes cannot share this store.
+        """
         self.etcd.check()
         if self.named not in ("", *STORES):
             raise ConfigError(f"--store {self.named}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
@@ -298,7 +301,10 @@ class Listening(Struct, frozen=True):
 
 
 class TlsConfig(Struct, frozen=True):
-    """The serving certificate: configured files, or a generated certificate with the further names ``sans``."""
+    """The serving certificate: configured files, or a generated certificate.
+
+    ``sans`` are further names in a generated certificate.
+    """
 
     cert_dir: str = ""
     cert_file: str = ""
@@ -347,7 +353,7 @@ class TokenConfig(Struct, frozen=True):
     longest: float = 0.0  # longest life of a requested token in seconds; 0: no limit
 
     def check(self) -> None:
-        """Raise ConfigError if there is no issuer, or if the URL of the public keys is not an https URL."""
+        """Raise ConfigError without an issuer, or for public keys whose URL is not an https URL."""
         if not self.issuers:
             raise ConfigError("--service-account-issuer is empty: tokens need an issuer")
         if self.keys_url and not self.keys_url.startswith("https://"):
@@ -355,7 +361,10 @@ class TokenConfig(Struct, frozen=True):
 
 
 class AdmissionConfig(Struct, frozen=True):
-    """The enabled admission plug-ins, and the addresses, credentials and denied networks of webhooks."""
+    """The enabled admission plug-ins, and the settings of webhooks.
+
+    The settings are addresses, credentials and denied networks.
+    """
 
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] = frozenset()

@@ -1,4 +1,7 @@
-"""Flags of kube-apiserver that apiext does not have: harmless flags cause a warning, refused flags end the start."""
+"""Flags of kube-apiserver that apiext does not have.
+
+A harmless flag causes a warning; a refused flag ends the start.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -1,4 +1,7 @@
-"""Report the start and the end of a server: ready file, log lines, systemd, and the reason of a failed start."""
+"""Report the start and the end of a server: ready file, log lines, notices to systemd.
+
+It also reports the reason of a failed start.
+"""
 
 import asyncio
 import contextlib
@@ -50,7 +53,10 @@ class Ready(Struct, frozen=True):
 
 
 def ending_signals() -> list[signal.Signals]:
-    """Return the signals that shut the server down; SIGHUP only if the parent does not ignore it (nohup)."""
+    """Return the signals that shut the server down.
+
+    SIGHUP is one of them only if the parent does not ignore it (nohup).
+    """
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
 
@@ -144,7 +150,10 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
 
 
 def announce(config: Config, ready: Ready) -> None:
-    """Write the ready file, notify systemd, and log the ready line with the next commands (not with --quiet)."""
+    """Write the ready file, notify systemd, and log the ready line with the next commands.
+
+    With --quiet, the line is not logged.
+    """
     facts = facts_of(config, ready)
     if config.output.ready_file:
         with file_of("ready-file", config.output.ready_file):
@@ -200,7 +209,10 @@ def prepare(config: Config) -> None:
 
 
 def _refuse_earlier_etcd(config: Config) -> None:
-    """Raise ConfigError if the store would be a file in a data directory in which an earlier release ran an etcd."""
+    """Raise ConfigError if an earlier release ran an etcd in the data directory of the store.
+
+    This concerns only stores in a file.
+    """
     before = config.data_dir / "etcd"
     if config.store_file is not None and before.is_dir():
         data = before / "data"
@@ -232,7 +244,10 @@ def remove_earlier_ready_file(config: Config) -> None:
 
 
 def retract(config: Config) -> None:
-    """Report that this server ends, and remove its ready file, which would announce the next server too early."""
+    """Report that this server ends, and remove its ready file.
+
+    The file would announce the next server too early.
+    """
     notify_systemd("STOPPING=1")
     if config.worker is None:
         log.info("stopping", extra=logs.fields(event="stopping", pid=os.getpid()))
@@ -245,7 +260,7 @@ def retract(config: Config) -> None:
 
 
 def _belongs_to_running(config: Config, ready: Mapping[str, Any]) -> bool:
-    """Report whether a ready file belongs to a running server with the same directory or address."""
+    """Report whether a running server with the same directory or address owns a ready file."""
     pid = ready.get("pid")
     if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not _is_running(pid):
         return False

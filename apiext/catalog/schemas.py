@@ -53,7 +53,10 @@ class LazySchema:
         self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
-        """Report whether work on an object of this size may take long, because of its schema, rules or defaults."""
+        """Report whether work on an object of this size may take long.
+
+        The schema, the rules or the defaults can be the reason.
+        """
         made = self._compiled
         if made is None or not made.warm or size >= self._long_from:
             return True

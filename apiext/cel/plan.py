@@ -33,7 +33,10 @@ from apiext.cel.values import (
 
 
 class Logic(Step):
-    """The operator ``&&`` or ``||``: an operand with the value ``decides`` takes precedence over a fault."""
+    """The operator ``&&`` or ``
+
+    |``.|An operand with the value ``decides`` takes precedence over a fault.
+    """
 
     __slots__ = ("decides", "terms")
 
@@ -380,14 +383,17 @@ def not_equal(one: Value, other: Value) -> Value:
 
 
 def unshared(value: Value) -> Value:
-    """Return a new object in place of an empty list or map, so that a loop may change it in place."""
+    """Return a new object for an empty list or map, so that a loop may change it in place."""
     if type(value) is list and not value:
         return []
     return Map() if type(value) is Map and not value.entries else value
 
 
 def grow_list(values: Value, more: Value) -> Value:
-    """Append elements to the list that a loop builds; the expansion of its macro created both lists."""
+    """Append elements to the list that a loop builds.
+
+    The expansion of the loop's macro created both lists.
+    """
     values.extend(more)
     return values
 

@@ -1,4 +1,7 @@
-"""Objects that a server creates itself: the service ``kubernetes``, and the system's priority classes."""
+"""Objects that a server creates itself.
+
+These are the service ``kubernetes`` and the priority classes of the system.
+"""
 
 from __future__ import annotations
 

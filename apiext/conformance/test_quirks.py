@@ -1,4 +1,7 @@
-"""Surprising behaviour of kube-apiserver; comments ``upstream:`` in these tests are the same as in the code."""
+"""Surprising behaviour of kube-apiserver.
+
+The comments ``upstream:`` in these tests are the same as in the code.
+"""
 
 from typing import Any
 

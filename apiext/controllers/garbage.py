@@ -280,7 +280,10 @@ class Garbage:
         self._events.warn(about, "OwnerRefInvalidNamespace", message)
 
     def _unserved_state(self, reference: Reference, namespace: str) -> Owner:
-        """Return the state of an owner whose kind is not served: ABSENT if this server received its deletion."""
+        """Return the state of an owner whose kind is not served.
+
+        The state is ABSENT if this server received the deletion of the owner.
+        """
         return Owner.ABSENT if self.dependents.was_deleted(reference, namespace) else Owner.UNKNOWN
 
     def _kind(self, reference: Reference) -> ServedResource | None:
@@ -309,7 +312,7 @@ class Garbage:
                 self.loop.add(key)
 
     async def _orphan(self, owner: _Object) -> None:
-        """Remove the references to the owner from all dependents, then remove the finalizer of the owner."""
+        """Remove the references to the owner from all dependents, then the owner's finalizer."""
         await self._wait_complete()
         todo = iter(self.dependents.of(owner.uid))
         edit = without_owners({owner.uid})
@@ -359,9 +362,10 @@ class Garbage:
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
-        """Edit the metadata of an object in the checked state; after a conflict, queue the object again.
+        """Edit the metadata of an object in the checked state.
 
-        If the object is being deleted and has no finalizers after the edit, delete it.
+        After a conflict, queue the object again. If the object is being deleted and has no finalizers after the edit,
+        delete it.
         """
         decision = self._edited(found, edit)
         if decision is None:
@@ -419,7 +423,7 @@ def _is_waiting(metadata: dict[str, Any]) -> bool:
 
 
 def _version_of(found: _Object) -> ServedVersion:
-    """Return the version in which the object is stored, so that no conversion is necessary to read it."""
+    """Return the version in which the object is stored; a read in it needs no conversion."""
     version = str(orjson.loads(found.entry.raw).get("apiVersion", "")).rpartition("/")[2]
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage

@@ -1,4 +1,4 @@
-"""Splits the JSON of a conversion response into its objects, so that each can be decoded separately."""
+"""Splits the JSON of a conversion response into objects, to decode each separately."""
 
 import json
 import re
@@ -13,9 +13,9 @@ _NEAR = 16 * 1024  # bytes of the first search for the next object; a search of 
 
 
 class Listed(NamedTuple):
-    """Objects in a JSON text: the offset of each object, and the number of bytes between two objects (``gap``).
+    """The objects in a JSON text: the offset of each object.
 
-    The end of the last object is unknown.
+    ``gap`` is the number of bytes between two objects. The end of the last object is unknown.
     """
 
     raw: bytes
@@ -28,11 +28,11 @@ class Listed(NamedTuple):
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return the response with only the last of its ``count`` objects, and the offsets of all objects.
+    """Return the response with only its last object, and the offsets of all objects.
 
-    Each object must begin with the same bytes as the first object, up to its metadata; else, or if the number of
-    objects is not ``count``, return None. If the shortened response and all separated objects are valid JSON, the
-    complete response is valid JSON with these objects.
+    ``count`` is the number of objects. Each object must begin with the same bytes as the first object, up to its
+    metadata; else, or if the number of objects is not ``count``, return None. If the shortened response and all
+    separated objects are valid JSON, the complete response is valid JSON with these objects.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None

@@ -23,9 +23,10 @@ from apiext.documents.encoding import encode_in_order
 
 
 class _Part(Struct):
-    """The part of the document for one served version: members of ``paths`` and ``definitions`` as JSON.
+    """The part of the document for one served version.
 
-    ``protobuf`` is set by the first request for the protobuf form.
+    It has members of ``paths`` and of ``definitions`` as JSON. ``protobuf`` is set by the first request for the
+    protobuf form.
     """
 
     paths: bytes
@@ -60,7 +61,7 @@ def tag(catalog: Catalog, version: str) -> str:
 
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
-    """Return name of the definition → fingerprints of its versions, for all definitions in the document."""
+    """Return name → fingerprints of the versions, for each definition in the document."""
     return published_parts(_everything(catalog))
 
 
@@ -116,7 +117,7 @@ def _models(catalog: Catalog) -> tuple[str, ...]:
 
 
 def _connects(catalog: Catalog) -> bool:
-    """Report whether a resource has an endpoint whose requests upstream forwards, such as exec or proxy."""
+    """Report whether a resource has an endpoint that upstream forwards, such as exec or proxy."""
     return any(endpoint.connects for one in _everything(catalog) for endpoint in one.version.endpoints.values())
 
 

@@ -117,7 +117,7 @@ class Backend(Protocol):
         """Read the values of rows: row → value. Rows that a compaction has deleted are missing."""
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Read changes of a range of keys, from the revision ``first`` to ``last`` or an earlier revision.
+        """Read changes of a range of keys, from the revision ``first`` to at most ``last``.
 
         The result contains all changes of each revision in it, and at least one revision.
         """

@@ -30,7 +30,7 @@ class Published(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Writes(Struct, frozen=True, forbid_unknown_fields=True):
-    """The changes that the server makes in a write to the main endpoint, and the kinds of writes that it accepts."""
+    """The writes that the main endpoint accepts, and the changes that the server makes in them."""
 
     defaults: str = ""
     drops: Mapping[str, str] = {}

@@ -45,9 +45,10 @@ _LONG_BYTES = 16
 
 
 class Prices(NamedTuple):
-    """Bytes of memory for each punctuation character of JSON (docs/decisions/0030), and for each node of YAML.
+    """Bytes of memory for each punctuation character of JSON, and for each node of YAML.
 
-    Two quotes stand for a string, a colon for a field, a bracket or brace for an array or object, a comma for a value.
+    See docs/decisions/0030. Two quotes stand for a string, a colon for a field, a bracket or brace for an array or
+    object, a comma for a value.
     """
 
     quote: int
@@ -75,9 +76,10 @@ class Holder(Protocol):
 
 
 async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
-    """Return an upper estimate of the memory in bytes to decode and validate a body, and to encode the response.
+    """Return an upper estimate of the bytes of memory for a body and its response.
 
-    ``prices`` is WHOLE for custom objects in which each list has one set of field managers: they need less memory.
+    It covers decoding and validation of the body, and encoding of the response. ``prices`` is WHOLE for custom objects
+    in which each list has one set of field managers: they need less memory.
     """
     if encoding == APPLY:  # an apply may record its manager for each list item
         prices = ITEMS

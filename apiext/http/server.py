@@ -144,7 +144,10 @@ class HttpServer:
         return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
-        """Listen; raise OSError for an unusable address, and RuntimeError if aiohttp has no C parser."""
+        """Listen on the address.
+
+        Raise OSError for an unusable address, and RuntimeError if aiohttp has no C parser.
+        """
         if not has_fast_parser():
             raise RuntimeError(
                 "aiohttp runs without its C parser, but the Python parser is slow, and unsafe against smuggling"
@@ -223,7 +226,10 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        """Wait for requests, and for clients to read their responses; cancel the remaining requests (504)."""
+        """Wait until requests end and clients have read their responses.
+
+        Cancel the remaining requests (504).
+        """
         in_flight = self.service.in_flight
         if await in_flight.ended(seconds):
             return

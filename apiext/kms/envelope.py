@@ -55,7 +55,10 @@ def digest_of(rest: bytes) -> bytes:
 
 
 def packed(data: bytes, rest: bytes) -> bytes:
-    """Return the stored form of encrypted data: the field of the data, and then ``rest``, the result of ``tail``."""
+    """Return the stored form of encrypted data: the field of the data, then ``rest``.
+
+    ``rest`` is the result of ``tail``.
+    """
     size, head = len(data), bytearray(_DATA)
     while size > 127:
         head.append(size & 127 | 128)
@@ -120,7 +123,10 @@ def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, by
 
 
 def key_id_fault(key_id: str) -> tuple[str, str]:
-    """Return upstream's error code and error text for the id of a key, two empty strings if it is valid."""
+    """Return upstream's error code and error text for the id of a key.
+
+    Both are empty if the id is valid.
+    """
     size = len(key_id.encode())
     if not size:
         return "empty", "keyID is empty"
@@ -138,7 +144,10 @@ def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
 
 
 def _domain_faults(name: str) -> list[Any]:
-    """Return the validation errors of the name of an annotation, which must be a fully qualified domain name."""
+    """Return the validation errors of the name of an annotation.
+
+    The name must be a fully qualified domain name.
+    """
     if not name:
         return [fields.required("annotations")]
     name = name.removesuffix(".")

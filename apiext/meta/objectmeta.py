@@ -31,10 +31,11 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
 class _Position:
-    """The position of a value in a document: Go's struct and dotted path for errors, a path for unknown fields.
+    """The position of a value in a document.
 
-    For an item of a list, ``above`` is the position of the list, and ``index`` is the index of the item. Paths are
-    joined only when they are printed.
+    Errors use Go's struct and the dotted path; reports of unknown fields use the other path. For an item of a list,
+    ``above`` is the position of the list, and ``index`` is the index of the item. Paths are joined only when they are
+    printed.
     """
 
     __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
@@ -279,7 +280,7 @@ def _check_times(members: View, position: _Position) -> None:
 
 
 def in_go_order(metadata: View) -> Document:
-    """Return metadata with the fields of metadata, owners and managers in the order of Go's structs."""
+    """Return metadata with fields in the order of Go's structs, also in owners and managers."""
     found = _ordered(metadata, _MEMBERS)
     for name, members in (("ownerReferences", _OWNER), ("managedFields", _MANAGED)):
         if name in found:
@@ -409,7 +410,7 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return the validation errors of the keys and values of labels, in the order of sorted keys."""
+    """Return the validation errors of labels: of keys and values, in the order of sorted keys."""
     found = Errors()
     for key in sorted(labels):
         if is_plain(key) and is_plain(labels[key]):
@@ -420,7 +421,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return the validation errors of annotations: of their keys in lower case, and of their total bytes."""
+    """Return the validation errors of annotations: of lower-case keys, and of the total size."""
     found = Errors(invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key)))
     size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
     if size * 4 > limits.MAX_ANNOTATIONS:  # a character has at most four bytes

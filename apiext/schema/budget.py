@@ -1,4 +1,7 @@
-"""Bound the work on one object: bytes of defaults, steps of junctors (allOf, anyOf, …), steps of patterns."""
+"""Bound the work on one object: bytes of defaults, steps of junctors and of patterns.
+
+Junctors are allOf, anyOf, oneOf and not.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -57,7 +60,10 @@ class Budget(threading.local):
 
     @property
     def spent(self) -> int:
-        """Return the amount subtracted since the last ``refill``; valid only if this restored the full allowance."""
+        """Return the amount subtracted since the last ``refill``.
+
+        It is valid only if this ``refill`` restored the full allowance.
+        """
         return self.full - self.left
 
 

@@ -19,7 +19,7 @@ Defaulter = Callable[[Any], bool]
 
 
 class Default:
-    """The prepared default of a node: pruned, and completed with the defaults of its inner fields.
+    """The prepared default of a node: pruned, and with the defaults of its inner fields.
 
     An object may get at most MAX_DEFAULTED bytes of defaults; each copy of ``value`` counts as ``size`` bytes.
     ``max_size`` is the maximal number of bytes of a copy after all inner defaults are filled in. Inner defaults can
@@ -60,7 +60,10 @@ class Default:
         self.max_size = self.size if self.fill_later is None else limits.MAX_DEFAULTED
 
     def for_metadata(self, node: Structural) -> "Default":
-        """Return this default for the metadata of an embedded resource: only with fields of ObjectMeta (DEF-005)."""
+        """Return this default with only the fields of ObjectMeta (DEF-005).
+
+        It is the default of the metadata of an embedded resource.
+        """
         made = copy(self)
         if isinstance(node.default, dict):
             made._keep(node, objectmeta.repair(node.default))
@@ -180,12 +183,18 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
 
 
 def growth(node: Structural) -> int:
-    """Return the maximal number of bytes that defaults add to one list item or map value that is not null."""
+    """Return the maximal number of bytes that defaults add to one list item or map value.
+
+    The item or value is not null.
+    """
     return _max_sizes(node)[1]
 
 
 def _max_sizes(node: Structural) -> tuple[int, int]:
-    """Return the maximal bytes of defaults: in the fields of a node, and in one list item or map value below it."""
+    """Return the maximal bytes of defaults in a node.
+
+    The result is (bytes in its fields, bytes in one list item or map value below it).
+    """
     found = node.compiled.get("default weights")
     if found is None:
         own = max_size = 0

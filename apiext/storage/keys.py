@@ -1,4 +1,7 @@
-"""Keys of objects in etcd, in the layout of kube-apiserver except for DIF-033, and the names in a key (ETC-001)."""
+"""Keys of objects in etcd, and the names in a key (ETC-001).
+
+The layout is that of kube-apiserver, except for DIF-033.
+"""
 
 from apiext.meta.names import GroupResource
 
@@ -13,9 +16,10 @@ class Keys:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
 
     def path(self, resource: GroupResource) -> str:
-        """Return the path of a collection below the root: ``<group>/<plural>``, or ``<plural>`` for the core group.
+        """Return the path of a collection below the root, such as ``<group>/<plural>``.
 
-        kube-apiserver omits the group also for the other built-in kinds (DIF-033).
+        In the core group, it is ``<plural>``. kube-apiserver omits the group also for the other built-in kinds
+        (DIF-033).
         """
         return f"{resource.group}/{resource.resource}" if resource.group else resource.resource
 
@@ -28,9 +32,10 @@ class Keys:
         return f"{self.collection(resource)}{relative(namespace, name)}"
 
     def guard(self, definition_name: str) -> str:
-        """Return the guard key of a CustomResourceDefinition: its value changes with the spec of the definition.
+        """Return the guard key of a CustomResourceDefinition.
 
-        Each put of an object of the definition compares the revision of this key in its transaction (decisions/0010).
+        Its value changes with the spec of the definition. Each put of an object of the definition compares the revision
+        of this key in its transaction (decisions/0010).
         """
         return f"{self.root}.apiext/guards/{definition_name}"
 
@@ -49,7 +54,7 @@ class Keys:
 
 
 def relative(namespace: str, name: str) -> str:
-    """Return an object's key within its collection: ``namespace/name``, or the name if there is no namespace."""
+    """Return an object's key within its collection: ``namespace/name``, or only the name."""
     return f"{namespace}/{name}" if namespace else name
 
 

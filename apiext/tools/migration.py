@@ -47,9 +47,10 @@ _PAUSE = 0.05  # seconds between reads of discovery while the server compiles a 
 
 
 class Settings(Struct, frozen=True):
-    """Settings of a migration: its rate, and whether objects may lose fields that the storage version lacks.
+    """Settings of a migration.
 
-    With ``rewrite``, rewrite objects even if all are in the storage version, to encrypt them with another key.
+    These are its rate, and whether objects may lose fields that the storage version lacks. With ``rewrite``, rewrite
+    objects even if all are in the storage version, to encrypt them with another key.
     """
 
     rate: float
@@ -66,7 +67,7 @@ class Tally(Struct):
 
 
 def path_of(plan: Plan, version: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of an object, or without a name the path of the collection in all namespaces."""
+    """Return the path of an object; without a name, that of the collection in all namespaces."""
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{plan.group}/{version}{inside}/{plan.plural}" + (f"/{name}" if name else "")
 
@@ -116,7 +117,10 @@ class Migration:
         raise MigrationError(f"{name} keeps changing")
 
     def _wait_for_storage_version(self, plan: Plan) -> None:
-        """Wait until discovery shows the hash of the plan's storage version: then the server stores in this version."""
+        """Wait until discovery shows the hash of the plan's storage version.
+
+        From then on, the server stores objects in this version.
+        """
         wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
         deadline = time.monotonic() + limits.TOOL_WAIT
         while True:

@@ -28,7 +28,10 @@ _LEAST = {"sinceSeconds": 1, "tailLines": 0, "limitBytes": 1}
 
 
 async def connect(verbs: Verbs, call: Call) -> None:
-    """Handle a request to an endpoint that connects: return for an empty log, else raise StatusError."""
+    """Handle a request to an endpoint that connects.
+
+    Return for an empty log, else raise StatusError.
+    """
     if call.endpoint.connects != "log":
         await _admit(verbs, call)
     await CONNECTS[call.endpoint.connects](verbs, call)
@@ -205,7 +208,10 @@ def _unreached_node(node: View) -> status.StatusError:
 
 
 def _check_container(pod: View, call: Call) -> None:
-    """Raise a 400 unless the query names a container of the pod, or names none and the pod has only one."""
+    """Raise a 400 unless the query selects one container of the pod.
+
+    Without a name in the query, the pod must have only one container.
+    """
     spec, wanted = pod.get("spec") or {}, first(call.query, "container")
     names = {field: [one.get("name") or "" for one in spec.get(field) or ()] for field in _CONTAINERS}
     if wanted:

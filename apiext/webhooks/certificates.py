@@ -122,7 +122,7 @@ def _not_among(names: list[str], noun: str, name: str) -> str:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Report whether a host matches a name of a certificate, whose first label may be an asterisk."""
+    """Report whether a host matches a name of a certificate; its first label may be ``*``."""
     wanted = name.lower().removesuffix(".").split(".")
     given = pattern.lower().split(".")
     if given[0] == "*" and len(given) > 1:

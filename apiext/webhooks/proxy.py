@@ -1,4 +1,7 @@
-"""The HTTP proxy for calls of webhooks: its configuration in the environment, and tunnels through it (VER-010)."""
+"""The HTTP proxy for calls of webhooks (VER-010).
+
+Its configuration is in the environment; calls use tunnels through the proxy.
+"""
 
 import asyncio
 import ipaddress
@@ -34,7 +37,10 @@ class Proxy(Struct, frozen=True):
     exceptions: str = ""
 
     def serves(self, host: str, port: int) -> bool:
-        """Report whether calls to a host use the proxy; localhost, loopback addresses and hosts of NO_PROXY do not."""
+        """Report whether calls to a host use the proxy.
+
+        Localhost, loopback addresses and hosts of NO_PROXY do not use it.
+        """
         address = _address(host)
         if host.lower() == "localhost" or (address is not None and address.is_loopback):
             return False

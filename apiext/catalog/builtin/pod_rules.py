@@ -395,7 +395,7 @@ def validate_ephemeral(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_resize(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a resize, which changes the resources of a pod's containers."""
+    """Return the validation errors of a resize, a change of the resources of a pod's containers."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     errors = Errors(spec_errors(spec, "spec"))
     quality = (new.get("status") or {}).get("qosClass") or quality_of(before)
@@ -430,7 +430,10 @@ def _removed(container: View, was: View, path: str) -> Iterator[FieldError]:
 
 
 def _unsized(spec: View) -> Document:
-    """Return a pod's spec without pod-level resources, and without the CPU and memory of its containers."""
+    """Return a pod's spec without the resources that a resize may change.
+
+    These are the pod-level resources, and the CPU and memory of its containers.
+    """
     found = _without(spec, "resources")
     for field in ("containers", "initContainers"):
         found[field] = [

@@ -215,7 +215,7 @@ def _user_name(name: str) -> Iterator[str]:
 
 
 def host_process_errors(spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of HostProcess containers, which run as processes on a Windows node."""
+    """Yield the validation errors of HostProcess containers (processes on a Windows node)."""
     of_pod = ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess")
     count = processes = 0
     for container, at in every_container(spec, path):

@@ -53,10 +53,11 @@ def differences(
     spared: Collection[int] = (),
     undecided: bool = False,
 ) -> dict[int, str]:
-    """Return step index → diff, for steps whose answers differ although the recording does not allow this.
+    """Return step index → diff, for steps whose answers differ.
 
-    Fields with a name in ``left_out`` and steps with an index in ``spared`` are not compared. With ``undecided``, the
-    server may also give the recorded answer to a step for which decided.yaml has another answer.
+    Steps with a difference that the recording allows are omitted. Fields with a name in ``left_out`` and steps with an
+    index in ``spared`` are not compared. With ``undecided``, the server may also give the recorded answer to a step for
+    which decided.yaml has another answer.
     """
     found = {}
     for index, step in enumerate(scenario.steps):
@@ -79,7 +80,7 @@ def _request(step: Mapping[str, Any]) -> str:
 
 
 class Player:
-    """Plays scenarios concurrently in a thread, so that the answers are ready when a test needs them."""
+    """Plays scenarios concurrently in a thread, before the tests need the answers."""
 
     def __init__(
         self,

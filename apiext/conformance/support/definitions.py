@@ -31,7 +31,10 @@ def fresh_group() -> str:
 
 
 def definition(group: str, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> dict[str, Any]:
-    """Return a definition with one version v1; ``version`` adds or replaces fields of the version."""
+    """Return a definition with one version, v1.
+
+    ``version`` adds or replaces fields of this version.
+    """
     singular = plural.removesuffix("s")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -96,7 +99,10 @@ class Resource:
     namespaced: bool = True
 
     def path(self, name: str = "", namespace: str | None = "default") -> str:
-        """Return the path of the collection or of an object; None as namespace stands for all namespaces."""
+        """Return the path of the collection or of an object.
+
+        The namespace None stands for all namespaces.
+        """
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"/apis/{self.group}/{self.version}{inside}/{self.plural}" + (f"/{name}" if name else "")
 

@@ -1,4 +1,4 @@
-"""Set up listener, credentials, certificates, health checks and kubeconfig from the configuration."""
+"""Set up listener, credentials, certificates, health checks and kubeconfig."""
 
 import ipaddress
 import logging
@@ -163,10 +163,10 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 
 
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
-    """Return (flag, file, loader) of the serving certificate: from flags, in --cert-dir, or the server's own.
+    """Return (flag, file, loader) of the serving certificate.
 
-    The caller's errors name the flag and the file. The server's own certificate is copied to --cert-dir, if this flag
-    is set.
+    The certificate is configured by flags, is in --cert-dir, or is the server's own. The caller's errors name the flag
+    and the file. The server's own certificate is copied to --cert-dir, if this flag is set.
     """
     from apiext.auth import certificates  # imports cryptography
 

@@ -25,6 +25,7 @@ from tests.support.plain_words import phrases
 from tests.support.shared import ROOT
 
 PACKAGE = ROOT / "apiext"
+FIRST_LINE = 90  # characters
 GENERATED = "pb"
 # A tag has several words; a single word is the name of an upstream constant.
 UPSTREAM = re.compile(r"# upstream: (\S+ .+)")
@@ -531,6 +532,17 @@ def test_prose_names_actors_and_nouns() -> None:
         if GENERATED not in Path(name).parts:
             found += [str(it) for it in phrases(ROOT / name)]
     assert not found
+
+
+def test_first_lines_of_docstrings_are_short() -> None:
+    long = []
+    for name in listed("*.py"):
+        for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                first = (ast.get_docstring(node) or "").partition("\n")[0]
+                if len(first) > FIRST_LINE:
+                    long.append(f"{name}:{getattr(node, 'lineno', 1)}: {first}")
+    assert not long
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,10 @@ class Wanted(Struct, frozen=True):
         return User(self.user, tuple(groups), self.uid, self.extra)
 
     def permissions(self, asking: User, path: str) -> Iterator[Attributes]:
-        """Yield the permissions that ``asking`` needs in the oldest mode: for user, uid, groups and extra values."""
+        """Yield the permissions that ``asking`` needs in the oldest mode.
+
+        They are permissions for the user, the uid, each group and each extra value.
+        """
         yield self._user(Attributes(asking, "impersonate", path, "", "v1", "users"))
         if self.uid:
             yield Attributes(asking, "impersonate", path, _GROUP, "v1", "uids", name=self.uid)
@@ -187,7 +190,7 @@ def _node_of(user: str) -> str:
 
 
 def _runs_on(asking: User, node: str) -> bool:
-    """Report whether a user is a service account whose token is bound to a node, or to a pod on it."""
+    """Report whether a service account's token is bound to a node, or to a pod on it."""
     return bool(node) and account_of(asking.name) is not None and dict(asking.extra).get(NODE_NAME) == (node,)
 
 
@@ -247,7 +250,10 @@ class Headers(Protocol):
 
 
 def is_requested(headers: Headers) -> bool:
-    """Report whether a request has impersonation headers; extras alone do not count, but an empty group does."""
+    """Report whether a request has impersonation headers.
+
+    Extras alone do not count, but an empty group does.
+    """
     get = headers.get
     return bool(get("Impersonate-User") or get("Impersonate-Uid") or get("Impersonate-Group", _NONE) != _NONE)
 

@@ -26,10 +26,16 @@ class ProxyError(ValueError):
 
 
 class Proxies:
-    """Trusted proxies: they have a certificate of the configured CA, with an allowed name if names are configured."""
+    """Trusted proxies: clients with a certificate of the configured CA.
+
+    If names are configured, the certificate must have one of them.
+    """
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
-        """Raise OSError for unreadable files, ValueError for invalid files, ProxyError for CAs that overlap."""
+        """Raise OSError for unreadable files, ValueError for invalid files.
+
+        Raise ProxyError for CAs that overlap.
+        """
         self._config = config
         self._own = _certificates(config.ca_file)
         self._clients = _certificates(client_ca) if client_ca else frozenset[bytes]()
@@ -90,7 +96,10 @@ def _values(headers: Sequence[tuple[str, str]], wanted: str) -> list[str]:
 
 
 def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
-    """Return the first value of the first wanted header whose first value is not empty, else an empty string."""
+    """Return the first value of the first wanted header whose first value is not empty.
+
+    Return an empty string if there is none.
+    """
     for header in wanted:
         found = _values(headers, header)
         if found and found[0]:

@@ -91,9 +91,10 @@ class ConversionCache:
         ]
 
     def request_if_recognized(self, raw: bytes, revision: int) -> None:
-        """Fast path: raise the request for stored bytes if it can be created without parsing the bytes.
+        """Fast path: create the conversion request for stored bytes without parsing, and raise it.
 
-        Do nothing if ``revision`` is 0, which callers pass for bytes that are not stored yet.
+        Do nothing if the request needs parsed bytes, or if ``revision`` is 0. Callers pass 0 for bytes that are not
+        stored yet.
         """
         request = self.request(raw) if revision else None
         if request is not None:
@@ -217,14 +218,18 @@ _METADATA = b',"metadata":'
 
 
 def _head_of(first: View) -> bytes:
-    """Return the bytes of an object up to its metadata, where ``first`` are the fields before the metadata."""
+    """Return the bytes of an object up to its metadata.
+
+    ``first`` are the fields before the metadata.
+    """
     return orjson.dumps(first, option=orjson.OPT_SORT_KEYS)[:-1] + _METADATA
 
 
 def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> tuple[bytes, int]:
-    """Return a converted object as JSON, pruned and coerced, and the offset for a resourceVersion (-1: unknown).
+    """Return a converted object as JSON, and the offset for a resourceVersion (-1: unknown).
 
-    ``metadata`` is the JSON of its metadata, to avoid encoding it again; empty if it is unknown.
+    The object is pruned and coerced. ``metadata`` is the JSON of its metadata, to avoid encoding it again; empty if it
+    is unknown.
     """
     shape, head = storage.shapes[version](), b""
     uid = answer["metadata"].get("uid")

@@ -1,4 +1,7 @@
-"""Decoded data that contains CEL values, such as a concatenation of a list of the evaluated object and a CEL list."""
+"""Decoded data that contains CEL values.
+
+An example is the concatenation of a list of the evaluated object and a CEL list.
+"""
 
 from typing import Any
 

@@ -91,7 +91,7 @@ class Writer:
         return kind if kind in KINDS else "any"
 
     def value(self, val: Val) -> Val:
-        """Return a value in the form that CEL functions accept: write code that wraps raw data in a view."""
+        """Write code that wraps raw data in a view, the form that CEL functions accept."""
         if val.kind != "raw":
             return val
         assert val.declared is not None

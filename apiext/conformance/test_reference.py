@@ -1,4 +1,7 @@
-"""Each recorded scenario of the reference server is one test: the server must give the same answers."""
+"""Each recorded scenario of the reference server is one test.
+
+The server must give the same answers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Create missing namespaces for the selected scenarios; then play several scenarios at a time."""
+    """Create missing namespaces for the selected scenarios; play several scenarios at a time."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

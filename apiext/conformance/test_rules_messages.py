@@ -1,4 +1,7 @@
-"""Rules that construct protobuf messages: errors of definitions and of objects; compared with kube-apiserver."""
+"""Rules that construct protobuf messages: errors of definitions and of objects.
+
+The errors were compared with those of kube-apiserver.
+"""
 
 from __future__ import annotations
 

@@ -47,16 +47,22 @@ class _NoResult(Exception):
 
 
 class _OverBudget(Exception):
-    """The error of a path that exceeds its budget or JSONPATH_VALUES; the path then finds no value."""
+    """The error of a path that exceeds its budget or JSONPATH_VALUES.
+
+    The path then finds no value.
+    """
 
 
 def is_simple(path: str) -> bool:
-    """Return whether a path consists only of field names, so that its work is the same for every document."""
+    """Return whether a path consists only of field names.
+
+    The work of such a path is the same for every document.
+    """
     return _SIMPLE.match(path) is not None
 
 
 def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
-    """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
+    """Return a function that finds the values of a path such as ``.spec.items[0].name``.
 
     ``work`` is the number of values that the steps of the path may visit. Raise JSONPathError for an invalid path. The
     function returns an empty list if the path exceeds ``work``, if a step finds more than limits.JSONPATH_VALUES
@@ -106,7 +112,10 @@ def _spend(left: Budget, count: int) -> None:
 
 
 def _bounded(found: list[Any]) -> None:
-    """Raise _OverBudget if a step has found too many values, since each step can multiply the values."""
+    """Raise _OverBudget if a step has found too many values.
+
+    Each step can multiply the number of values.
+    """
     if len(found) > limits.JSONPATH_VALUES:
         raise _OverBudget
 
@@ -245,7 +254,10 @@ def _for_each(value: Any) -> Step:
 
 
 def _unknown(values: list[Any], left: Budget) -> list[Any]:
-    """Raise _NoResult: as in upstream, an unknown word is an error of the evaluation, not of the parser."""
+    """Raise _NoResult.
+
+    As in upstream, an unknown word is an error of the evaluation, not of the parser.
+    """
     raise _NoResult(bool(values))
 
 

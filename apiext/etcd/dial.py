@@ -1,4 +1,7 @@
-"""Connections to an endpoint over HTTP/2: by TCP, TLS, or a unix socket (a path of any length, or ``@name``)."""
+"""Connections to an endpoint over HTTP/2: by TCP, TLS, or a unix socket.
+
+The socket has a path of any length, or an abstract name such as ``@name``.
+"""
 
 import asyncio
 import os

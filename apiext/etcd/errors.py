@@ -139,7 +139,7 @@ def is_transient(error: EtcdError) -> bool:
 
 
 def from_learner(error: EtcdError) -> bool:
-    """Report whether an error means that the member is still a learner, which refuses most requests."""
+    """Report whether an error means that the member is a learner, which refuses most requests."""
     # the text is compared, since etcd 3.6 uses another status than earlier versions
     return "not supported for learner" in error.message
 

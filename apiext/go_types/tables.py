@@ -1,6 +1,7 @@
-"""Types of built-in kinds, from types/*.yaml: Go type, OpenAPI schema, defaults and merge keys of each type.
+"""Types of built-in kinds, from types/*.yaml.
 
-The text of a field is ``<type><flags> = <number> | <description>``:
+Each has its Go type, OpenAPI schema, defaults and merge keys. The text of a field is ``<type><flags> = <number> |
+<description>``:
 
 - ``<type>`` is a scalar (SCALARS), or a type of the same file, of meta.yaml, or of a file in ``uses``. With ``[]`` at
   the end it is a list, with ``{}`` a map with string keys.
@@ -277,7 +278,10 @@ class Types:
         return found
 
     def shape(self, name: str) -> Document:
-        """Return the OpenAPI schema of a field's type, without the description and the list type of the field."""
+        """Return the OpenAPI schema of a field's type.
+
+        It lacks the description and the list type of the field.
+        """
         if name.endswith("[]"):
             return {"type": "array", "items": self.shape(name[:-2])}
         if name.endswith("{}"):
@@ -375,7 +379,10 @@ class Types:
 
 
 def _list_type(semantics: Mapping[str, Any]) -> Document:
-    """Return the OpenAPI extensions for list types and patch strategies, which kubectl uses to compute patches."""
+    """Return the OpenAPI extensions for list types and patch strategies.
+
+    kubectl computes patches with them.
+    """
     if semantics.get("keys"):
         found: Document = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(semantics["keys"])}
     else:

@@ -1,4 +1,4 @@
-"""Limits of all connections together: file descriptors, and memory of clients that have not authenticated yet.
+"""Limits of all connections together: descriptors, and memory of unauthenticated clients.
 
 Without the limit of file descriptors, the event loop would accept and drop connections silently once no descriptor is
 left. Connections to etcd and webhooks would fail, too, and files could not be opened.
@@ -56,7 +56,7 @@ def raise_limit() -> int:
 
 
 def reserve(limit: int) -> int:
-    """Return the number of descriptors that are reserved for other uses than clients: an eighth, within bounds."""
+    """Return the number of descriptors for other uses than clients: an eighth, within bounds."""
     return max(FILES_RESERVED, min(limit // 8, limits.FILES_RESERVED_AT_MOST))
 
 
@@ -121,7 +121,10 @@ class Refusal(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait a short time for the request: some clients ignore a response that arrives before their request."""
+        """Wait a short time for the request.
+
+        Some clients ignore a response that arrives before their request is sent.
+        """
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not of this class
         self._timer = asyncio.get_running_loop().call_later(limits.REFUSAL_WAIT, self._transport.abort)
 
@@ -152,9 +155,9 @@ class Pending(Protocol):
 
 
 class Unauthenticated:
-    """The connections without an authenticated request, oldest first, and the connections with an unfinished head.
+    """The connections without an authenticated request, and those with an unfinished head.
 
-    ``memory`` is the memory of the control group or the machine, in bytes.
+    The former are in order, oldest first. ``memory`` is the memory of the control group or the machine, in bytes.
     """
 
     __slots__ = ("_heads", "_most", "_pending", "_total")

@@ -30,9 +30,10 @@ _INTERNAL = "Internal error occurred: "
 
 
 class Subject(Struct, frozen=True):
-    """The representation of an object or a list: served version, endpoint, requested form, includeObject of a Table.
+    """The representation of an object or a list.
 
-    ``clock`` returns the current time in seconds since the epoch. The ages in a Table are computed from it.
+    It consists of the served version, the endpoint, the requested form, and includeObject of a Table. ``clock`` returns
+    the current time in seconds since the epoch. The ages in a Table are computed from it.
     """
 
     served: ServedVersion
@@ -52,7 +53,10 @@ class Subject(Struct, frozen=True):
         return self.wanted.kind == "Table" and any(column.shows_age for column in self.columns)
 
     def ages(self) -> Ages:
-        """Return a function that formats ages at the current time, for one response or one event of a watch."""
+        """Return a function that formats ages at the current time.
+
+        It serves for one response or one event of a watch.
+        """
         return Ages(self.clock())
 
 
@@ -117,7 +121,10 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 
 def is_small(document: View) -> bool:
-    """Report whether a document has few fields and list items, so that encoding is fast; true for each Status."""
+    """Report whether a document has few fields and list items, so that encoding is fast.
+
+    This is true for each Status.
+    """
     if status.is_status(document):
         return True
     left, stack = limits.MEMBERS_INLINE, list[object]([document])
@@ -133,9 +140,9 @@ def is_small(document: View) -> bool:
 
 
 def written(wanted: Wanted, document: View) -> bytes:
-    """Return a document in the requested encoding; JSON ends with a newline unless it is indented.
+    """Return a document in the requested encoding.
 
-    Raise a 406 for a kind that has no protobuf message.
+    JSON ends with a newline unless it is indented. Raise a 406 for a kind that has no protobuf message.
     """
     if wanted.encoding == negotiation.YAML:
         return encode_yaml(document)

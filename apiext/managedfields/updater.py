@@ -165,7 +165,10 @@ def _has_lost(before: FieldSet, now: FieldSet) -> bool:
 
 
 def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
-    """Adapt the sets of managers to the current schemas; omit managers of versions that no longer exist."""
+    """Adapt the sets of managers to the current schemas.
+
+    Omit managers of versions that no longer exist.
+    """
     found: Managers = {}
     for manager, owned in managers.items():
         try:
@@ -244,9 +247,10 @@ def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
-    """Return the merged object without fields that the applier no longer applies, unless another manager owns them.
+    """Return the merged object without fields that the applier no longer applies.
 
-    Return it unchanged if the version of ``last``, the applier's last entry, no longer exists.
+    A field that another manager owns stays. Return it unchanged if the version of ``last``, the applier's last entry,
+    no longer exists.
     """
     versions = write.versions
     try:
@@ -262,7 +266,10 @@ def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View
 
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
-    """Restore in the pruned object those fields of the merged object that a manager owns, version by version."""
+    """Restore in the pruned object those fields of the merged object that a manager owns.
+
+    Do this for one version after the other.
+    """
     sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
         sets.setdefault(one.api_version, []).append(one.fields)

@@ -1,4 +1,4 @@
-"""Compile the schema of one version of a definition into functions on objects of this version."""
+"""Compile the schema of a version of a definition into functions on objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -69,9 +69,10 @@ class CompiledSchema:
         return self._root
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile all functions that convert a stored object; with ``quickly`` also compile ``is_normal``.
+        """Compile all functions that convert a stored object.
 
-        If the schema prunes no field or declares an embedded resource, ``is_normal`` still always returns False.
+        With ``quickly``, also compile ``is_normal``. If the schema prunes no field or declares an embedded resource,
+        ``is_normal`` still always returns False.
         """
         root = self.root
         if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
@@ -84,7 +85,10 @@ class CompiledSchema:
 
     @property
     def coerces(self) -> bool:
-        """Return whether the schema declares an embedded resource, so that ``coerce_embedded`` is necessary."""
+        """Return whether the schema declares an embedded resource.
+
+        Then ``coerce_embedded`` is necessary.
+        """
         return coerce.applies_to(self.root)
 
     def prune(self, document: Document) -> list[str]:
@@ -215,9 +219,10 @@ class CompiledSchema:
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
-        """Return the errors of a status write: of values in the status, and of list types in the whole object.
+        """Return the errors of a status write.
 
-        Errors are omitted as by ``validate``.
+        These are errors of values in the status, and of list types in the whole object. Errors are omitted as by
+        ``validate``.
         """
         root = self.root
         refill()

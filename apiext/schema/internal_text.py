@@ -21,7 +21,10 @@ _BEHIND = {"nullable": "type"}
 
 
 def internal(name: str, value: View) -> dict[str, Any]:
-    """Return a value of the type ``name`` with all fields of the internal type, under their Go names."""
+    """Return a value of the type ``name`` with all fields of the internal type.
+
+    The fields have their Go names.
+    """
     return {go: show(value.get(field)) for go, field, show in _fields(name)}
 
 
@@ -60,10 +63,10 @@ def _render(name: str, flags: str = "") -> Render:
 
 
 def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (Go name, value) of each field of a union type: ``schema``, and the alternative to a schema.
+    """Yield (Go name, value) of each field of a union type.
 
-    For example, the alternative in JSONSchemaPropsOrArray is an array of schemas. A JSONSchemaPropsOrBool with a schema
-    also has ``allows: true``.
+    The fields are ``schema`` and the alternative to a schema. For example, the alternative in JSONSchemaPropsOrArray is
+    an array of schemas. A JSONSchemaPropsOrBool with a schema also has ``allows: true``.
     """
     for go, field, show in _fields(name):
         if field == "schema":

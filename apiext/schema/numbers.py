@@ -19,7 +19,10 @@ _INTEGERS = {"int32": (-(2**31), 2**31 - 1)}
 
 
 def to_int64(value: float) -> int:
-    """Convert a float to an int64 as Go does on amd64: a float out of range gives the smallest int64."""
+    """Convert a float to an int64 as Go does on amd64.
+
+    A float out of range gives the smallest int64.
+    """
     if not -9.3e18 < value < 9.3e18:
         return _MIN_INT64
     cut = int(value)
@@ -46,7 +49,10 @@ def is_json_integer(value: float) -> bool:
 
 
 def _number_type(node: Structural) -> tuple[str, str]:
-    """Return the type and format that determine the range of valid numbers, or two empty strings for no range."""
+    """Return the type and format that determine the range of valid numbers.
+
+    Both are empty if there is no range.
+    """
     kind = node.type if not node.int_or_string else ""
     if kind == "integer":
         return kind, node.format if node.format in ("int32", "int64") else ""

@@ -1,4 +1,7 @@
-"""Options for the checks of a definition: an update skips checks that the stored definition fails (UPD-002)."""
+"""Options for the checks of a definition (UPD-002).
+
+An update skips checks that the stored definition fails.
+"""
 
 from collections.abc import Iterable
 

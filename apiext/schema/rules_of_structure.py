@@ -125,7 +125,10 @@ _HELD = frozenset((
 
 
 def _has_effect(name: str, value: Any) -> bool:
-    """Return whether a keyword affects the structural form; some keywords do so even if they are empty."""
+    """Return whether a keyword affects the structural form.
+
+    Some keywords do so even if they are empty.
+    """
     return is_set(value) or name == "additionalProperties" or (name in _HELD and value is not None)
 
 
@@ -216,7 +219,7 @@ def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
 
 
 def _completeness(node: View, outside: View, path: str, junctor: str) -> Iterator[FieldError]:
-    """Yield an error for each field or ``items`` inside junctors that is missing outside of them (STR-006)."""
+    """Yield an error for each field or ``items`` that exists only inside junctors (STR-006)."""
     for name, index, branch in _branches(node):
         where = child(junctor, name) if index is None else item(child(junctor, name), index)
         yield from _covered(branch, outside, path, where)

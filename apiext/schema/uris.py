@@ -17,7 +17,10 @@ _PLAIN_HOST_CHAR = re.compile(rf"[{_HOST_CHARS} %]")
 
 
 def request_uri(text: str) -> bool:
-    """Return whether Go's url.ParseRequestURI accepts the text: an absolute URI, an absolute path, or ``*``."""
+    """Return whether Go's url.ParseRequestURI accepts the text.
+
+    It accepts an absolute URI, an absolute path, and ``*``.
+    """
     if not text or _CONTROL.search(text):
         return False
     if text == "*":
@@ -53,7 +56,10 @@ def _host(scheme: str, host: str) -> bool:
 
 
 def _plain(host: str) -> bool:
-    """Return whether a host has only allowed characters; escapes may only encode ``%`` and non-ASCII bytes."""
+    """Return whether a host has only allowed characters.
+
+    Escapes may only encode ``%`` and non-ASCII bytes.
+    """
     return _HOST.match(host) is not None and _BAD_ESCAPE.search(host) is None and _ASCII_ESCAPE.search(host) is None
 
 

@@ -1,4 +1,7 @@
-"""Compaction of etcd, shared by all servers that use it (OPS-002), and recovery of a store that is out of space."""
+"""Compaction of etcd (OPS-002), and recovery of a store that is out of space.
+
+All servers that use the etcd share its compactions.
+"""
 
 import asyncio
 import logging

@@ -46,7 +46,10 @@ class JoinedViews:
         return self.text[start:end]
 
     def stored(self, key: str, revision: int) -> bytes:
-        """Return the stored bytes of the entry with this key and revision: the view without the resourceVersion."""
+        """Return the stored bytes of the entry with this key and revision.
+
+        They are the view without the resourceVersion.
+        """
         last, raw = self._last
         if last == key:
             return raw
@@ -69,6 +72,9 @@ class JoinedViews:
 
 
 def can_be_cut_out(raw: bytes, view: bytes, revision: int) -> bool:
-    """Report whether the stored bytes are the view without its resourceVersion, with a newline at the end."""
+    """Report whether the stored bytes are the view without its resourceVersion.
+
+    The stored bytes have a newline at the end.
+    """
     head, found, tail = view.partition(_FIELD % revision)
     return bool(found) and raw == b"%b%b\n" % (head, tail)

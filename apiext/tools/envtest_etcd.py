@@ -1,7 +1,7 @@
-"""The ``etcd`` in a directory for KUBEBUILDER_ASSETS: it answers envtest's health check, and stores nothing.
+"""The ``etcd`` in a directory for KUBEBUILDER_ASSETS.
 
-The server in the same directory keeps objects in memory. Python runs this file by its path, so it uses only the
-standard library.
+It answers envtest's health check, and stores nothing. The server in the same directory keeps objects in memory. Python
+runs this file by its path, so it uses only the standard library.
 """
 
 import signal

@@ -1,4 +1,7 @@
-"""``apiext crd lint``: report the errors and warnings that creating a definition would cause, without a server."""
+"""``apiext crd lint``: report the errors and warnings of definitions without a server.
+
+They are those of a create of the definition.
+"""
 
 import argparse
 import json
@@ -55,9 +58,10 @@ class Verdict(Struct, frozen=True):
 
 
 def validate(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
-    """Return the errors and warnings of creating a definition; an error without a field concerns the whole body.
+    """Return the errors and warnings of creating a definition.
 
-    ``mode`` is the fieldValidation parameter of the request. The function changes the document.
+    An error without a field concerns the whole body. ``mode`` is the fieldValidation parameter of the request. The
+    function changes the document.
     """
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     served = definitions_resource(v1beta1=True).versions.get(version)
@@ -90,7 +94,7 @@ def _validated(served: ServedVersion, decoded: Document, warnings: list[str]) ->
 
 
 def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
-    """Yield the findings about the definitions in a text, and the name of each definition without errors."""
+    """Yield the findings about definitions in a text, and the names of those without errors."""
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
@@ -126,7 +130,10 @@ def _no_list(document: Any) -> str:
 
 
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
-    """Yield (path, definition) for each definition: the document itself, or items of the document if it is a list."""
+    """Yield (path, definition) for each definition.
+
+    This is the document itself, or each definition in it if it is a list.
+    """
     if not isinstance(document, dict):
         return
     if document.get("kind") == KIND:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """The connection of a client, with the future that a write uses while it waits for other writers."""
+    """The connection of a client.
+
+    ``waiting`` is the future with which a write waits for other writers.
+    """
 
     waiting: asyncio.Future[None] | None  # gets an exception when the client disconnects
 
@@ -78,15 +81,18 @@ class Call(Struct):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """The audit annotations, which admission may extend (ADM-013); not used if the request is not audited."""
+        """The audit annotations, which admission may extend (ADM-013).
+
+        They are not used if the request is not audited.
+        """
         return self.trail.annotations if self.trail is not None else {}
 
 
 class Body(Struct):
-    """A decoded request body: the document, notes about duplicate keys, the media type, and the sent bytes.
+    """A decoded request body.
 
-    ``decode(raw)`` returns (document, notes). ``beyond`` is an error text if the document has a number over the range
-    of float64.
+    It has the document, notes about duplicate keys, the media type, and the sent bytes. ``decode(raw)`` returns
+    (document, notes). ``beyond`` is an error text if the document has a number over the range of float64.
     """
 
     document: Document
@@ -116,10 +122,11 @@ class Outcome(Struct):
 
 
 class Page(Struct):
-    """The response to a list: either ``segments`` of the cache, as joined bytes, or ``entries`` in key order.
+    """The response to a list.
 
-    ``remaining`` is None for the last page, and for a list with a selector. ``convert`` converts the entries of the
-    segments, and raises StatusError if the webhook fails. It is None if no webhook is needed.
+    It has either ``segments`` of the cache, as joined bytes, or ``entries`` in key order. ``remaining`` is None for the
+    last page, and for a list with a selector. ``convert`` converts the entries of the segments, and raises StatusError
+    if the webhook fails. It is None if no webhook is needed.
     """
 
     revision: int
@@ -160,7 +167,7 @@ class Definitions(Protocol):
         """
 
     def holds(self, resource: ServedResource) -> bool:
-        """Return whether the cached guard of the definition still has the revision that ``resource`` has."""
+        """Return whether the cached guard of the definition has the revision of ``resource``."""
 
     async def fresh(self) -> int:
         """Wait until the cache has the newest definitions, and return its revision."""
@@ -177,9 +184,10 @@ class Definitions(Protocol):
         """Return whether other workers serve the same port."""
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the configuration of this worker, up to storage_limits.FRESH_WAIT.
+        """Wait until the other workers, if any, use the configuration of this worker.
 
-        ``written`` is the resource of a written object: do not wait if it is not configuration.
+        Wait at most storage_limits.FRESH_WAIT seconds. ``written`` is the resource of a written object: do not wait if
+        it is not configuration.
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:

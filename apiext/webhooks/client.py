@@ -1,4 +1,7 @@
-"""The client that calls webhooks: pooled HTTP/1.1 connections, TLS, and limits for responses (ADM-008, VER-009)."""
+"""The client that calls webhooks (ADM-008, VER-009).
+
+It has pooled HTTP/1.1 connections, TLS, and limits for responses.
+"""
 
 import asyncio
 import json
@@ -327,7 +330,10 @@ async def _refused(error: Exception, address: str, port: int, name: str) -> Untr
 
 
 def refusal(answer: Answer) -> Refused:
-    """Return the error of an unsuccessful response: from its Status, else Go's text for the status code."""
+    """Return the error of an unsuccessful response.
+
+    The text is that of its Status, else Go's text for the status code.
+    """
     found = _status_of(answer.body)
     if found is not None:
         return Refused(str(found.get("message") or "unknown"), _code_of(found, answer.status))

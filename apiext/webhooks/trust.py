@@ -1,4 +1,7 @@
-"""TLS contexts for webhooks, by CA bundle and client certificate; Go's texts for failed connections."""
+"""TLS contexts for webhooks, by CA bundle and client certificate.
+
+The module also has Go's texts for failed connections.
+"""
 
 import asyncio
 import ssl

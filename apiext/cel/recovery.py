@@ -394,12 +394,12 @@ class _Parser:
     def close(self, configs: list[Any], decision: State) -> list[Any]:
         """Return the configurations that can be reached without consuming a token.
 
-        Return at most limits.MAX_LOOKAHEAD of them. In the loop of a left-recursive rule, alternative 0 continues the
-        loop. Omit configurations of other alternatives that alternative 0 reaches, too, except at the end of a rule.
-
         A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
         the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls
-        the rule.
+        the rule. Return at most limits.MAX_LOOKAHEAD configurations.
+
+        In the loop of a left-recursive rule, alternative 0 continues the loop and takes precedence: if it has a
+        configuration, omit that of another alternative with the same state and open calls, except at the end of a rule.
         """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))
@@ -408,7 +408,7 @@ class _Parser:
             config = waiting.pop()
             state, number, stack, out = config
             key = (state, number, stack)
-            if key in found or len(found) > limits.MAX_LOOKAHEAD:
+            if key in found or len(found) >= limits.MAX_LOOKAHEAD:
                 continue
             found[key] = config
             if state.kind == "stop":

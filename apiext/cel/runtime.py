@@ -27,7 +27,10 @@ class Unhandled(Exception):
 
 
 class Reached(Exception):
-    """The error of an evaluation that has reached its limit; ``cost`` is the cost so far."""
+    """The error of an evaluation that has reached its limit or was cancelled.
+
+    ``cost`` is the cost so far.
+    """
 
     def __init__(self, cost: int) -> None:
         super().__init__(cost)

@@ -161,7 +161,7 @@ class Special:
     type_name = ""
     go_type = ""
     hashed = True
-    tells_type = True  # if false, CEL's ``type(value)`` is ``type(T)`` instead of the type T of the value
+    tells_type = True  # if false, CEL's ``type(value)`` is not the type T of the value, but the type of T
 
     def same(self, other: Value) -> "bool | Fault":
         """Return whether another value is equal, or a fault if the values cannot be compared."""
@@ -385,7 +385,8 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
     """Return whether two values are equal, as upstream's Equal of the first value decides.
 
-    Unlike ``equal``, this calls the method ``same`` of a View or Special for null, too; it may return a fault.
+    For null, ``equal`` returns False. If ``one`` is a View or Special, this function calls ``one.same(None)`` instead,
+    which may return a fault.
     """
     if type(one) is Fault:
         return one

@@ -1,6 +1,7 @@
 """The fields that a write changes, and the fields that its writer then owns.
 
-The tests cover each kind, endpoint and method. The expected fields in reset_fields.yaml are those of kube-apiserver.
+The tests cover custom objects, namespaces and services, each endpoint, and each method. The expected fields in
+reset_fields.yaml are those of kube-apiserver.
 """
 
 from __future__ import annotations

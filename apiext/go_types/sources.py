@@ -16,7 +16,11 @@ import orjson
 
 ROWS = "rows"
 KIND = "kind"
-"""Key of a type that is a kind. Its value is the row, or ``{}`` if the file has no row for it, as for Eviction."""
+"""The entry of a type has this key if the type is a kind.
+
+In YAML, its value is the row, or ``{}`` if the file has no row for the kind, as for Eviction. In compiled files, it is
+true.
+"""
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
 """Name of the compiled file with: published OpenAPI model → file of its type."""

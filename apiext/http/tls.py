@@ -71,9 +71,9 @@ class LoggedHandshake(ssl.SSLObject):
         return made
 
     def do_handshake(self) -> None:
-        """Continue the handshake; for a failure with bytes for the client.
+        """Continue the handshake.
 
-        Raise SSLWantReadError once.
+        If it fails and there are bytes for the client, first raise SSLWantReadError once, so that asyncio writes them.
         """
         try:
             super().do_handshake()

@@ -116,7 +116,10 @@ def validate_list(call: Call) -> ListOptions:
 
 
 def validate_watch(call: Call) -> None:
-    """Raise the 400 or 422 of a watch with invalid options or selectors."""
+    """Raise the error of a watch with invalid options or selectors.
+
+    It is a 400 or 422, or a 500 for a resourceVersion that is not a number.
+    """
     read.parse_revision(validate_list(call).resource_version)
 
 
@@ -262,7 +265,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     parsed(options)
     wanted = delete_options(call, document)
     # upstream: the list of a deletecollection always has a limit, which makes its resourceVersion an exact revision
-    # so a request without a limit gets the largest one here
+    # Here, a request without a limit gets the largest possible limit, with the same effect.
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 

@@ -21,7 +21,7 @@ class Target(Struct, frozen=True):
 
     - ``service``: ``name.namespace`` if the clientConfig has a service; a Resolver may map the service to an address.
     - ``authority``: host and port in ASCII, for headers. ``shown`` is their form in errors.
-    - ``host``: a DNS name or an address. If the host is not ASCII, it has no DNS name.
+    - ``host``: the DNS name in ASCII (IDNA), or an address. A host without such a name stays as it is.
     - ``plain``: true for a URL without TLS; only a kubeconfig can have such a URL.
     """
 

@@ -33,9 +33,9 @@ from apiext.cel.values import (
 
 
 class Logic(Step):
-    """The operator ``&&`` or ``
+    """The operator ``&&`` or ``||``.
 
-    |``.|An operand with the value ``decides`` takes precedence over a fault.
+    An operand with the value ``decides`` takes precedence over a fault.
     """
 
     __slots__ = ("decides", "terms")

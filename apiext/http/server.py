@@ -228,7 +228,7 @@ class HttpServer:
     async def _drained(self, seconds: float) -> None:
         """Wait until requests end and clients have read their responses.
 
-        Cancel the remaining requests (504).
+        After ``seconds``, cancel the remaining requests (504).
         """
         in_flight = self.service.in_flight
         if await in_flight.ended(seconds):

@@ -16,7 +16,7 @@ class Keys:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
 
     def path(self, resource: GroupResource) -> str:
-        """Return the path of a collection below the root, such as ``<group>/<plural>``.
+        """Return the path of a collection below the root, ``<group>/<plural>``.
 
         In the core group, it is ``<plural>``. kube-apiserver omits the group also for the other built-in kinds
         (DIF-033).
@@ -54,7 +54,7 @@ class Keys:
 
 
 def relative(namespace: str, name: str) -> str:
-    """Return an object's key within its collection: ``namespace/name``, or only the name."""
+    """Return an object's key within its collection: ``namespace/name``, or ``name``."""
     return f"{namespace}/{name}" if namespace else name
 
 

@@ -279,7 +279,7 @@ async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLo
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Deny a change of certificate or conditions to a user without permission for the signer.
+    """Deny a change of certificate or conditions, unless the user may sign for the signer.
 
     This is the permission to sign for the signer of the request.
     """

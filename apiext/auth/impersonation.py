@@ -102,8 +102,8 @@ class Mode(Struct, frozen=True):
 
     ``fits`` reports whether the mode applies to a wanted user and a requesting user. If ``groups`` are not empty, the
     impersonated user gets these groups. If ``own_node`` is true, ``fits`` compares the node of the requesting user with
-    the wanted node. The required permission is then that for all nodes, and the authorizer receives only the names of
-    the requesting user's extras.
+    the wanted node. Then the user needs permission for the node name ``*``, and the authorizer gets the requesting user
+    with one extra, whose values are the keys of the user's extras.
     """
 
     name: str

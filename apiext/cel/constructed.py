@@ -97,14 +97,14 @@ class Patch(Constructed):
         return Fault(f"unsupported indexer: {_as_text(key)}")
 
     def has(self, key: Value) -> bool | Fault:
-        """Return whether a field is set; an empty string counts as not set."""
+        """Return whether a field is set; an empty op, path or from counts as not set."""
         if type(key) is str and key in _PATCH_FIELDS:
             return key in self.fields if key == "value" else bool(self.fields[key])
         return Fault(f"unsupported field: {_as_text(key)}")
 
 
 class Joined(View):
-    """The concatenation of two lists, where expressions may construct open objects.
+    """The concatenation of two lists, where open objects can be constructed in expressions.
 
     As in upstream, ``alike`` and the operator ``in`` use the two lists one by one.
     """

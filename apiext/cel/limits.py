@@ -34,7 +34,7 @@ MAX_RECOVERIES = 30
 # Configurations (see recovery.py) that the parser tries for one token of a decision after a syntax error. Beyond: the
 # parser ignores the rest.
 MAX_LOOKAHEAD = 100_000
-# Nested grammar rules in one decision after a syntax error. Beyond: the decision ignores them.
+# Nested grammar rules that the parser follows to choose an alternative after a syntax error. Beyond: it ignores them.
 MAX_STACK = 40
 # Types that one type contains, at all depths. Beyond: 422.
 MAX_PARTS = 20_000

@@ -105,7 +105,7 @@ def _scan(raw: bytes) -> None:
 
 
 def _member(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read the end of an object, or a field (as far as ``_value`` reads); return the next index.
+    """Read the end of an object, or a key and the begin of its value; return the next index.
 
     ``at`` is the index after the value of a field.
     """

@@ -7,10 +7,10 @@ MAX_LINE = 65_536
 # Entries of each of three caches: decoded namespaces for admission, guards of namespaces, and validated names. Beyond:
 # the first cache is cleared; the other two evict the least recently used entry.
 NAMESPACES_SEEN = 256
-# Causes (field errors) in one Status. Beyond: one more is shown, and the rest is left out.
+# Causes (field errors) in one Status. Beyond: the first further cause is still shown, and the rest is left out.
 MAX_FIELD_ERRORS = 1_000
-# Characters of the causes in one Status. Beyond: one more is shown if it fits into twice this number, and the rest is
-# left out.
+# Characters of the causes in one Status. Beyond: the first further cause is still shown if all causes together have at
+# most twice this number, and the rest is left out.
 MAX_FIELD_ERROR_BYTES = 1024 * 1024
 # Parsed field selectors in a cache, and label names in another cache. Beyond: the least recently used is evicted.
 SELECTORS_SEEN = 64

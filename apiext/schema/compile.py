@@ -1,4 +1,4 @@
-"""Compile the schema of a version of a definition into functions on objects."""
+"""Compile the schema of a version of a definition into functions on its objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal

@@ -16,7 +16,7 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is not an unsigned integer of 64 bits (400).
+    """A resourceVersion that is no unsigned integer of 64 bits (lists: 400, gets: 500).
 
     It has upstream's inner error text.
     """

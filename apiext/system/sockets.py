@@ -1,6 +1,6 @@
 """Listening sockets and addresses.
 
-For all addresses of a machine, one socket serves IPv4 and IPv6, as in Go.
+A server that listens on all addresses of the machine has one socket for IPv4 and IPv6, as in Go.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """``apiext crd lint``: report the errors and warnings of definitions without a server.
 
-They are those of a create of the definition.
+They are the errors and warnings that creating the definition would cause.
 """
 
 import argparse
@@ -132,7 +132,7 @@ def _no_list(document: Any) -> str:
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
     """Yield (path, definition) for each definition.
 
-    This is the document itself, or each definition in it if it is a list.
+    A definition is the document itself, or an item of a document that is a list.
     """
     if not isinstance(document, dict):
         return

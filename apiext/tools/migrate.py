@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return 1 after a failure or an interrupt, 2 for usage errors."""
+    """Run the command; return 1 after a failure or an interrupt. Usage errors exit with 2."""
     found = parser()
     options = found.parse_args(list(arguments))
     if bool(options.resources) == options.all:

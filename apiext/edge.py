@@ -1,4 +1,4 @@
-"""Set up listener, credentials, certificates, health checks and kubeconfig."""
+"""Set up listener, credentials, certificates, health checks and kubeconfig as configured."""
 
 import ipaddress
 import logging

@@ -40,7 +40,7 @@ _REVIEWS = review_types(KIND, "AdmissionResponse", _RESPONSE)
 class BadReview(ValueError):
     """The error of a response that is no valid AdmissionReview.
 
-    Also the error of a webhook that accepts no review version of this server.
+    It is also the error of a webhook that accepts no review version of this server.
     """
 
 

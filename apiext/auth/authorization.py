@@ -101,7 +101,7 @@ EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
 def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
     """Return the permissions of a user in a namespace.
 
-    Return none if the authorizer cannot list permissions.
+    The result is empty if the authorizer cannot list permissions.
     """
     if authorizer is always_allow:
         return EVERYTHING

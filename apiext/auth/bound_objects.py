@@ -1,6 +1,6 @@
 """The service account and the object to which a token is bound.
 
-Also the type of the function that finds them.
+The module also has the type of the function that finds them.
 """
 
 from collections.abc import Callable, Mapping

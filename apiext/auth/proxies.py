@@ -32,9 +32,9 @@ class Proxies:
     """
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
-        """Raise OSError for unreadable files, ValueError for invalid files.
+        """Read the certificates of the CAs.
 
-        Raise ProxyError for CAs that overlap.
+        Raise OSError for unreadable files, ValueError for invalid files, and ProxyError for CAs that overlap.
         """
         self._config = config
         self._own = _certificates(config.ca_file)

@@ -496,7 +496,7 @@ def _refusal(absent: list[Reference]) -> Decision:
 def _tokens_of(subject: Subject) -> tuple[str, ...]:
     """Return the index keys of a subject, such as ``User/alice``.
 
-    Return none for a subject that no user can match.
+    The result is empty for a subject that no user can match.
     """
     if subject.kind in (USER, USERS):
         return (f"{subject.kind}/{subject.name}",)

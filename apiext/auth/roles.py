@@ -149,7 +149,7 @@ class _Followed:
     def made(self, entry: Entry) -> Callable[[], None] | Exception:
         """Decode an object; return the function that applies it to the policy, or the error.
 
-        May run in a thread.
+        The decoding may run in a thread.
         """
         try:
             return self._read(entry.namespace, entry.name, orjson.loads(entry.raw))

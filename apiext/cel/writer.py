@@ -91,7 +91,10 @@ class Writer:
         return kind if kind in KINDS else "any"
 
     def value(self, val: Val) -> Val:
-        """Write code that wraps raw data in a view, the form that CEL functions accept."""
+        """Return a value in the form that CEL functions accept.
+
+        For raw data, write code that wraps the data in a view. Return other values unchanged.
+        """
         if val.kind != "raw":
             return val
         assert val.declared is not None

@@ -1,6 +1,6 @@
 """Decisions where Kubernetes' documents and kube-apiserver disagree (DIS rows).
 
-Also other decisions about answers.
+The module also tests other decisions about answers.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Order:
     def part(self, start: bytes, end: bytes) -> list[bytes]:
         """Return the first keys of the range, at most those of one run.
 
-        Empty if the range contains no key.
+        The result is empty if the range contains no key.
         """
         at = max(bisect_right(self._firsts, start) - 1, 0)
         while at < len(self._runs):

@@ -23,7 +23,7 @@ class RateLimitedLog:
     def warning(self, text: str, *arguments: object) -> None:
         """Log a warning, at most one in limits.LOG_EVERY seconds.
 
-        Only count the other warnings; the next logged warning has their number.
+        Count the warnings between; the next logged warning has their number.
         """
         now = asyncio.get_running_loop().time()
         if now < self._due:

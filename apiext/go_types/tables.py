@@ -1,7 +1,8 @@
 """Types of built-in kinds, from types/*.yaml.
 
-Each has its Go type, OpenAPI schema, defaults and merge keys. The text of a field is ``<type><flags> = <number> |
-<description>``:
+Each has its Go type, OpenAPI schema, defaults and merge keys.
+
+The text of a field is ``<type><flags> = <number> | <description>``:
 
 - ``<type>`` is a scalar (SCALARS), or a type of the same file, of meta.yaml, or of a file in ``uses``. With ``[]`` at
   the end it is a list, with ``{}`` a map with string keys.

@@ -114,7 +114,8 @@ class History:
         All changes but the last may also be dropped if other histories need the memory.
         """
         self._pinned = False
-        HISTORIES.trim_others(self)
+        if self.end > self.first:  # ``reset`` may have dropped the changes, and removed the history from HISTORIES
+            HISTORIES.trim_others(self)
 
     def _count(self, size: int) -> None:
         self._bytes += size

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from apiext.cel import recovery
 from apiext.cel.ast import Entry, Node
 from apiext.cel.base import base
 from apiext.conformance.support.cases import Case, case_name, load
@@ -34,6 +35,24 @@ def syntax_errors(text: str) -> str:
     parsed, issues = parse_text(text, MACROS)
     assert (parsed is None) == bool(issues)
     return issues.text()
+
+
+def test_lookahead_after_a_syntax_error_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    close = recovery._Parser.close
+
+    def noted(self: recovery._Parser, configs: list[Any], decision: recovery.State) -> list[Any]:
+        found = close(self, configs, decision)
+        sizes.append(len(found))
+        return found
+
+    monkeypatch.setattr(recovery._Parser, "close", noted)
+    assert syntax_errors("a{b: [c.d")
+    assert max(sizes) > 5
+    monkeypatch.setattr("apiext.cel.limits.MAX_LOOKAHEAD", 5)
+    sizes.clear()
+    assert syntax_errors("a{b: [c.d")
+    assert max(sizes) == 5
 
 
 def test_syntax_errors_equal_recorded_messages() -> None:

@@ -147,6 +147,16 @@ def test_histories_are_bounded_after_a_backfill(monkeypatch: pytest.MonkeyPatch)
     assert (filled.end - filled.first, history_module.HISTORIES.bytes <= 100_000) == (1, True)
 
 
+def test_dropped_history_is_not_listed_again_after_its_backfill(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history_module, "HISTORIES", history_module._Histories())
+    history = History(0)
+    history.append(change(1))
+    history.pin()
+    history.reset(1)
+    history.unpin()
+    assert not history_module.HISTORIES._histories
+
+
 def test_aged_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENTS_KEPT_BYTES", 25_000)
     large, small = History(0), History(0)

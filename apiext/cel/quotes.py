@@ -1,7 +1,7 @@
 """Quote strings as Go does, and count the work against the limit of the evaluation."""
 
 from apiext.cel.effort import spend_text, take_time
-from apiext.text.quotes import go_quote as quoted
+from apiext.text import quotes
 
 
 def go_quote(text: str) -> str:
@@ -9,6 +9,19 @@ def go_quote(text: str) -> str:
 
     Raise Cancelled if it exceeds the limit.
     """
+    _count(text)
+    return quotes.go_quote(text)
+
+
+def time_quote(text: str) -> str:
+    """Quote a text as Go's time package does in errors, and count the work.
+
+    Raise Cancelled if it exceeds the limit.
+    """
+    _count(text)
+    return quotes.time_quote(text)
+
+
+def _count(text: str) -> None:
     spend_text(len(text))
     take_time(len(text) * 2)
-    return quoted(text)

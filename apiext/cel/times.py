@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from apiext.cel.effort import spend_text, take_time
-from apiext.cel.quotes import go_quote
+from apiext.cel.effort import take_time
+from apiext.cel.quotes import go_quote, time_quote
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
 _RFC3339 = re.compile(
@@ -321,19 +321,3 @@ def _offset_of_name(seconds: int, zone: str) -> int | str:
     offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=known)).astimezone(found).utcoffset()
     assert offset is not None
     return offset // timedelta(seconds=1)
-
-
-def time_quote(text: str) -> str:
-    """Quote a text as Go's time package does in errors.
-
-    Bytes below 0x20 and above 0x7f become hex escapes.
-    """
-    spend_text(len(text))
-    take_time(len(text) * 2)
-    return '"' + "".join(map(_time_character, text)) + '"'
-
-
-def _time_character(char: str) -> str:
-    if char in '"\\':
-        return f"\\{char}"
-    return char if " " <= char <= "\x7f" else "".join(f"\\x{byte:02x}" for byte in char.encode(errors="replace"))

@@ -87,7 +87,7 @@ class Caller:
                 if now() + pause > deadline:
                     raise Unavailable(UNAVAILABLE, f"etcd does not respond: {error.message}") from error
             await asyncio.sleep(jittered(pause))
-            pause = min(pause * 2, 1.0)
+            pause = min(pause * 2, limits.LAST_RETRY)
             began = now()
 
     async def recover(self, transport: Transport, error: EtcdError, began: float) -> None:

@@ -40,6 +40,8 @@ PING_WAIT = 5.0
 FIRST_PAUSE = 0.02
 # Seconds of the longest pause between two attempts to connect or to open a watch. Beyond: the pause grows no more.
 LAST_PAUSE = 2.0
+# Seconds of the longest pause before a retry of a call. Beyond: the pause grows no more.
+LAST_RETRY = 1.0
 # Seconds of a connection or watch that ended so early that it counts as failed. Beyond: the next pause is FIRST_PAUSE
 # again.
 SHORT_LIFE = 1.0

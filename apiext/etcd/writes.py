@@ -121,7 +121,7 @@ class Writer:
                 if now() + pause > deadline:
                     raise self._final_error(attempt, error)
                 await asyncio.sleep(jittered(pause))
-                pause = min(pause * 2, 1.0)
+                pause = min(pause * 2, limits.LAST_RETRY)
             try:
                 transport = await self._caller.channel.connection(deadline)
             except EtcdError as failure:

@@ -157,7 +157,7 @@ def test_decisions_are_numbered_and_state_their_price() -> None:
             assert heading in text, f"{page.name} has no {heading}"
 
 
-@pytest.mark.parametrize("name", ["gen-proto", "gen-limits", "gen-reference"])
+@pytest.mark.parametrize("name", ["gen_proto.py", "gen_limits.py", "gen_reference.py"])
 def test_generated_files_are_fresh(name: str) -> None:
     script = ROOT / "scripts" / name
     told = subprocess.run(

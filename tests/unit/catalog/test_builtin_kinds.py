@@ -382,7 +382,7 @@ def test_new_kind_needs_one_yaml_file(tmp_path: Path) -> None:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    written = run("scripts/gen-proto")
+    written = run("scripts/gen_proto.py")
     assert [line.partition(":")[0] for line in written.splitlines()] == [
         "apiext/go_types/compiled/rows.json",
         "apiext/go_types/compiled/ranking.json",

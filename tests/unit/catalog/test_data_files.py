@@ -5,7 +5,6 @@ A report names the file and the type. If there are errors, the script writes no 
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import re
 from pathlib import Path
@@ -126,11 +125,11 @@ def test_an_unknown_key_of_a_row_is_reported_with_file_and_kind() -> None:
 
 
 def gen_proto() -> ModuleType:
-    loader = importlib.machinery.SourceFileLoader("gen_proto", str(ROOT / "scripts" / "gen-proto"))
-    spec = importlib.util.spec_from_loader("gen_proto", loader)
+    spec = importlib.util.spec_from_file_location("gen_proto", ROOT / "scripts" / "gen_proto.py")
     assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

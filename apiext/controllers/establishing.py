@@ -1,6 +1,6 @@
-"""The controller of the condition Established.
+"""The controller of the condition Established (CND-004, CRD-037).
 
-It waits until the catalog has the resource (CND-004, CRD-037).
+The controller sets the condition of a definition only after the catalog has the resource of the definition.
 """
 
 import asyncio

@@ -7,7 +7,7 @@ from apiext.text.quotes import go_quote as quoted
 def go_quote(text: str) -> str:
     """Return a quoted string with Go's escapes, and count the work.
 
-    Raise Cancelled if it exceeds the limit.
+    Raise Cancelled if the work exceeds the limit.
     """
     spend_text(len(text))
     take_time(len(text) * 2)

@@ -34,7 +34,10 @@ class Establishing:
         clock: Callable[[], str],
         everywhere: Callable[[], Awaitable[None]],
     ) -> None:
-        """``everywhere()`` waits until all workers behind the port serve the same definitions."""
+        """``everywhere()`` waits until all workers behind the port serve the same definitions.
+
+        It waits at most storage_limits.FRESH_WAIT seconds (``Peers.everywhere``).
+        """
         self._live = live
         self._definitions = definitions
         self._statuses = statuses

@@ -95,8 +95,8 @@ def is_empty(document: View) -> bool:
 class ConvertedObjects(Sequence[Any]):
     """The objects of a response.
 
-    Either all are decoded at once, or each object is decoded when it is used. ``listed`` has the JSON of all objects
-    except the last. It is None if the complete response is decoded at once.
+    For a split response, the last object is decoded at once, and ``listed`` has the JSON of the other objects. Each of
+    these is decoded when it is used. If the complete response is decoded at once, ``listed`` is None.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")

@@ -64,7 +64,7 @@ def _item_message(api_version: str, kind: str) -> str | None:
 def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     """Decode an object in an envelope; raise DecodeError.
 
-    ``wanted`` is (apiVersion, kind); the result gets those that the envelope lacks.
+    ``wanted`` is (apiVersion, kind): the values for an envelope that lacks them.
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]

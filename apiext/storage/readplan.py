@@ -16,9 +16,9 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is no unsigned integer of 64 bits (lists: 400, gets: 500).
+    """A resourceVersion that is no unsigned integer of 64 bits.
 
-    It has upstream's inner error text.
+    The text is upstream's inner error. The server responds with 400 to a list, and with 500 to a get or a watch.
     """
 
     def __init__(self, text: str, why: str = "invalid syntax") -> None:

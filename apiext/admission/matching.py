@@ -47,7 +47,7 @@ class Rule(Struct, frozen=True):
     def may_match(self, operation: str, resource: GroupResource, subresource: str) -> bool:
         """Report whether the rule can match a write to a resource.
 
-        Ignore its versions, scope and names.
+        The versions, the scope and the names of the rule are ignored.
         """
         return (
             not self.operations.isdisjoint((operation, "*"))
@@ -82,7 +82,9 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
 class Criteria(Struct, frozen=True):
     """The matching part of a hook.
 
-    In place of an invalid selector, it has the text of the error. Criteria without rules match all writes if
+    The hook does not match a write that a rule of ``excluded`` matches. If ``equivalent`` is true, rules are also
+    compared with the other versions of the resource and the equivalent resources. A selector (``by_namespace``,
+    ``by_object``) that is invalid is the text of its error. Criteria without rules match all writes if
     ``any_resource`` is true; otherwise they match no write.
     """
 
@@ -104,7 +106,7 @@ class Criteria(Struct, frozen=True):
     def may_match(self, attributes: Attributes) -> bool:
         """Report whether a write with this operation and resource may match.
 
-        Ignore exclusions and selectors.
+        ``excluded`` and the selectors are ignored.
         """
         if self.any_resource and not self.rules:
             return True

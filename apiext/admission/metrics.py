@@ -71,9 +71,9 @@ class Metrics:
         )
 
     def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
-        """Delete the metrics of a webhook of this type after its removal.
+        """From now on, delete the metrics of a webhook of this type after its removal.
 
-        ``names`` returns the configured webhooks. Upstream never deletes these metrics.
+        ``names`` returns the names of the configured webhooks. Upstream never deletes these metrics.
         """
         self._configured[type] = names
 
@@ -98,9 +98,9 @@ class Metrics:
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the distributions of allowed writes for plug-ins in a phase.
+        """Return the distribution of the durations of allowed writes, for each plug-in in a phase.
 
-        With ``whole``, add that of the phase.
+        With ``whole``, the distribution of the whole phase comes first.
         """
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
@@ -123,9 +123,10 @@ class Metrics:
         self._open.slot(name, type).add(1)
 
     def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:
-        """Observe the match conditions of a webhook or policy.
+        """Observe an evaluation of the match conditions of a webhook or policy.
 
-        ``labels`` are name, kind, type and operation.
+        ``labels`` are name, kind, type and operation. ``excluded`` is true if a condition was false. ``faults`` is the
+        number of conditions that failed with an error.
         """
         self._conditions.slot(*labels).observe(seconds)
         if excluded:

@@ -1,8 +1,8 @@
 """PodSecurity: evaluate pods at the levels that the labels of their namespace set.
 
 Upstream: k8s.io/pod-security-admission. The plug-in denies a pod that violates the level of ``enforce``. Violations of
-``audit`` become audit annotations, and violations of ``warn`` become warnings. These two modes also evaluate templates
-of pods.
+``audit`` become audit annotations, and violations of ``warn`` become warnings. For ``audit`` and ``warn``, the plug-in
+also evaluates templates of pods.
 """
 
 import re
@@ -240,7 +240,7 @@ def _template(document: View, path: Sequence[str]) -> View | None:
 
 
 def _is_significant(new: View, old: View) -> bool:
-    """Report whether an update of a pod changes an image, or adds a container."""
+    """Report whether an update of a pod changes an image, or adds or removes a container."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     for field in ("containers", "initContainers"):
         if [one.get("image") for one in spec.get(field) or ()] != [one.get("image") for one in before.get(field) or ()]:

@@ -1,7 +1,8 @@
 """Evaluators of the quota usage of pods, services and claims, beyond the number of objects.
 
 Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. For all other resources, a quota limits only the
-number of objects, as ``count/<resource>.<group>`` (some core resources: also ``<resource>``).
+number of objects, as ``count/<resource>.<group>`` (some core resources: also ``<resource>``). ``hard`` means the field
+spec.hard of a quota: the names of the limited amounts, with their limits.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -136,7 +137,10 @@ _COMPUTED = frozenset(
     )
 )  # fmt: skip
 _DEMANDED = frozenset(("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"))
-"""Amounts that each container must specify if a quota limits them and the pod itself has no resources."""
+"""Amounts that each container must specify if a quota limits them.
+
+A pod that itself specifies cpu, memory or huge pages is an exception.
+"""
 _NATIVE = "kubernetes.io/"
 
 

@@ -114,9 +114,10 @@ def environment(
 ) -> Environment:
     """Return the environment of admission expressions.
 
-    ``variables`` is name → type of spec.variables, None for objects without this field. ``version`` is "stored" for all
-    functions, or "new" for the functions that new expressions may use. With ``patches``, expressions may construct
-    objects and patches: only the expressions of spec.mutations may do this (upstream: HasPatchTypes).
+    ``params`` and ``authorizer`` are true if expressions may use the variables of these names. ``variables`` is name →
+    type of spec.variables, None for objects without this field. ``version`` is "stored" for all functions, or "new" for
+    the functions that new expressions may use. With ``patches``, expressions may construct objects and patches: only
+    the expressions of spec.mutations may do this (upstream: HasPatchTypes).
     """
     if variables is None:
         return _plain(params, authorizer, version, patches)

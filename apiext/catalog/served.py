@@ -206,9 +206,9 @@ class Codec(Struct, frozen=True):
       ``encode`` for documents whose metadata comes from ``decode`` or ``normalize``.
     - ``converts``: ``view``, ``decode``, ``encode`` and ``to_store`` may raise NeedsConversion.
     - ``encode_as_is(document)`` never raises NeedsConversion: it returns the bytes of a document in this version, even
-      if this is not the storage version. None: ``encode`` does the same.
-    - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields. None: the
-      caller must use ``decode``.
+      if this is not the storage version. If it is None, ``encode`` does the same.
+    - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields. If it
+      returns None, the caller must use ``decode``.
     - ``is_normalized(raw)`` reports that ``normalize`` would not change the decoded object; False means "unknown".
     - ``evict(raw)`` evicts cached data about bytes that are no longer stored.
     """
@@ -250,10 +250,10 @@ class Shaping(Struct, frozen=True):
 class Validation(Struct, frozen=True):
     """Validation of a new or changed object; ``old`` is None on create.
 
-    If apiVersion or kind of the new object are not those of the endpoint, ``structure(new, old, endpoint)``, a part of
-    ``validate``, replaces ``validate``. ``rules(new, old, errors)`` evaluates CEL rules after all other validation;
-    ``errors`` are the errors so far. It returns further errors, and warnings. ``names(name)`` returns the errors of a
-    name. ``metadata`` is additional validation of the metadata of this kind.
+    ``structure(new, old, endpoint)`` is a part of ``validate``. It runs instead of ``validate`` if the new object does
+    not have the apiVersion and kind of the endpoint. ``rules(new, old, errors)`` evaluates CEL rules after all other
+    validation; ``errors`` are the errors so far. It returns (further errors, warnings). ``names(name)`` returns the
+    errors of a name. ``metadata`` is additional validation of the metadata of this kind.
     """
 
     validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []

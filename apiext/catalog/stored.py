@@ -22,16 +22,19 @@ class Shape(Protocol):
     """The part of a version's schema that codecs use (apiext.schema.compile.CompiledSchema)."""
 
     def from_storage(self, document: Document) -> bool:
-        """Prune and default a stored object in place, and drop its nulls; report whether it changed."""
+        """Prune and default a stored object in place, and drop its nulls.
+
+        Return False only if the object has certainly not changed.
+        """
 
     def prune(self, document: Document) -> list[str]:
-        """Drop unknown fields in place."""
+        """Drop unknown fields in place; return their paths."""
 
     def drop_nulls(self, document: Document) -> object:
         """Drop nulls in place, except where the schema has ``nullable``."""
 
     def default(self, document: Document) -> bool:
-        """Set defaults in place; report whether any default was missing."""
+        """Set defaults in place; report whether the document changed."""
 
     @property
     def is_normal(self) -> Callable[[Any], bool]:
@@ -71,7 +74,8 @@ class Storage(Struct, frozen=True):
 
     ``shapes`` is version → schema. ``written`` is the storage version. ``webhook`` is true if a webhook converts
     objects. The codec of each version adds its entry to ``texts`` and ``splices``. ``texts`` is version → the function
-    that returns a stored object as the webhook receives it.
+    that returns a stored object as the webhook receives it. ``splices`` is version → the cached offsets for the
+    resourceVersion in stored JSON.
     """
 
     group: str

@@ -1,8 +1,8 @@
 """Create nodes from an incomplete syntax tree.
 
-They are for the errors that upstream reports after a syntax error. ``recovery.py`` builds the tree; each of its
-nodes is a ``Context``. This module makes the nodes of ``ast.py`` from it. A part that is missing in the tree
-becomes a node ``Broken``.
+After a syntax error, upstream still reports other errors of the expression, so this server does the same.
+``recovery.py`` builds the incomplete tree; each of its nodes is a ``Context``. This module makes the nodes of
+``ast.py`` from this tree. A part that is missing in the tree becomes a node ``Broken``.
 """
 
 from typing import Any

@@ -1,4 +1,7 @@
-"""Convert CEL values between types; parse and print numbers and times as Go does."""
+"""Convert CEL values between types; parse and print numbers and times as Go does.
+
+A function ``to_…`` returns a Fault for a value that it cannot convert.
+"""
 
 import math
 import re
@@ -169,9 +172,9 @@ _TYPES: dict[type, Type] = {
 
 
 def type_of_value(value: Value) -> Value:
-    """Return the type of a value, or a fault for preserved data.
+    """Return the type of a value, or a fault for data without a declared type.
 
-    Data is preserved by x-kubernetes-preserve-unknown-fields.
+    An object has such data where its schema has x-kubernetes-preserve-unknown-fields.
     """
     known = _TYPES.get(type(value))
     if known is not None:
@@ -188,7 +191,7 @@ TYPE_VALUE = make("type", "type")
 
 
 def size_of(value: Value) -> Value:
-    """Return the size of a string, bytes, a list or a map."""
+    """Return the size of a string, bytes, a list or a map; return a fault for other values."""
     # values of library types have a size only for the calculation of costs
     found = None if isinstance(value, Special) else size(value)
     return unlike(value, "size") if found is None else found

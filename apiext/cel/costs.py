@@ -161,10 +161,7 @@ def list_made(factor: float, size: int) -> int:
 
 
 def list_made_estimated(factor: float, size: Range) -> CallCost:
-    """Return the cost of a new list for a range of sizes.
-
-    The range is also the size of the list.
-    """
+    """Return (range of the cost, ``size``) of a new list; ``size`` is the range of its size."""
     return add(add(scale(size, factor), ONE), (LIST_COST, LIST_COST)), size
 
 

@@ -332,9 +332,9 @@ def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def entry(values: Value, key: Value) -> Value:
-    """Return the value of a key that ``elements`` returns, or a fault.
+    """Return the value of a key of a map or an object; ``key`` is one of ``elements(values)``.
 
-    A null field counts as missing.
+    Return a fault if the value is invalid, or if it is a null field of an object, which counts as missing.
     """
     found = values.find(key)
     if type(found) is Fault:
@@ -390,9 +390,9 @@ def unshared(value: Value) -> Value:
 
 
 def grow_list(values: Value, more: Value) -> Value:
-    """Append elements to the list that a loop builds.
+    """Append elements to the list that a loop builds; this changes the list in place.
 
-    The expansion of the loop's macro created both lists.
+    The expansion of the loop's macro has created the list, so no other value refers to it.
     """
     values.extend(more)
     return values
@@ -409,7 +409,7 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 def grow_map_by(into: Value, entries: Value) -> Value:
     """Add the entries of a map to the map that a loop builds.
 
-    Return the fault of the first entry that fails.
+    Return the fault of the first entry that fails. Raise Broken where upstream panics.
     """
     if not is_map(entries):
         return Fault(f"no such overload: cel.@mapInsert(map, {type_name(entries)})")

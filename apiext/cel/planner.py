@@ -266,7 +266,8 @@ def gather(step: Step, accu: str) -> None:
 def guarded(overload: Overload) -> Implement:
     """Return a function that checks its arguments' types and calls the overload's function.
 
-    For other types, it returns upstream's fault. Return an operator's function unchanged: it checks the types itself.
+    For other types, the returned function returns upstream's fault. The function of an operator is returned unchanged,
+    since it checks the types itself.
     """
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":
@@ -281,7 +282,7 @@ def guarded(overload: Overload) -> Implement:
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
     """Return a function that selects the overload by the types of its arguments.
 
-    An operator has only one function.
+    For an operator, return the function of the first overload, since all its overloads have this function.
     """
     if overloads and name[0] in "_-!@":
         return overloads[0].implement
@@ -296,9 +297,9 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return a function that calls ``run`` for strings.
+    """Return a function that calls ``run`` if its first argument is a string.
 
-    Strings in data without a declared type count, too.
+    For another argument, the function returns a fault. A string in data without a declared type counts as a string.
     """
 
     def call(text: Value, *rest: Value) -> Value:

@@ -7,7 +7,7 @@ from apiext.text import quotes
 def go_quote(text: str) -> str:
     """Return a quoted string with Go's escapes, and count the work.
 
-    Raise Cancelled if it exceeds the limit.
+    Raise Cancelled if the work exceeds the limit.
     """
     _count(text)
     return quotes.go_quote(text)

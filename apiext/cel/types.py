@@ -220,8 +220,8 @@ class Substitution:
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
         """Return whether a type can substitute a parameter, and whether a substitute was known.
 
-        If it can, record the type, or keep the more general of the two types. Both values are true for the parameter
-        itself.
+        If the type can, record it as the substitute, or keep the known substitute if that is more general. Both values
+        are true for the parameter itself.
         """
         if type == param:
             return True, True

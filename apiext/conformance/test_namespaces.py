@@ -1,4 +1,4 @@
-"""Namespaces: initial ones, creates in a missing one, conditions, deletion with all objects."""
+"""Namespaces: initial namespaces, defaults, conditions, deletion with all objects."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def test_errors_of_patches_quote_the_object_or_the_patch(api: Client, widgets: R
 )
 def test_dropped_fields_may_have_numbers_beyond_floats(api: Client, widgets: Resource, of: str, patch: str) -> None:
     # upstream: the whole text is decoded before any field is validated
-    # The fields with these numbers are dropped: a duplicate ``z`` and unknown fields. So the patches change nothing.
+    # The decoder drops the fields with these numbers: a duplicate ``z`` and unknown fields. So the numbers cause no
+    # error, and the patches change nothing.
     path = widgets.path("a") if of == "object" else f"{DEFINITIONS}/widgets.{widgets.group}"
     headers = {"Content-Type": "application/merge-patch+json"}
     before = api.request("GET", path).expect(200)["metadata"]

@@ -1,6 +1,6 @@
-"""The controller of the condition Established.
+"""The controller of the condition Established (CND-004, CRD-037).
 
-It waits until the catalog has the resource (CND-004, CRD-037).
+The controller sets the condition of a definition only after the catalog has the resource of the definition.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ class Establishing:
         clock: Callable[[], str],
         everywhere: Callable[[], Awaitable[None]],
     ) -> None:
-        """``everywhere()`` waits until all workers behind the port serve the same definitions."""
+        """``everywhere()`` waits until all workers behind the port serve the same definitions.
+
+        It waits at most storage_limits.FRESH_WAIT seconds (``Peers.everywhere``).
+        """
         self._live = live
         self._definitions = definitions
         self._statuses = statuses

@@ -1,7 +1,7 @@
 """The deletion of a definition: change its guard, delete its objects, remove its finalizer.
 
 See CND-009, DEL-001…005. The guard is a key in the store that each put of an object compares (see ``guards``). After
-its change, no server can create further objects.
+the change of the guard, no server can create further objects.
 """
 
 import asyncio
@@ -37,10 +37,7 @@ STUCK = condition(
 
 
 class Finalizing:
-    """The controller that deletes the objects of a deleted definition.
-
-    It then removes the finalizer of the definition.
-    """
+    """The controller that deletes the objects of a deleted definition, then its finalizer."""
 
     def __init__(
         self,
@@ -123,7 +120,7 @@ class Finalizing:
         return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
 
     def _is_ending(self, facts: Facts) -> bool:
-        """Report whether the definition with this uid is still being deleted."""
+        """Report whether the definition still exists with the same uid and is being deleted."""
         now = self._definitions.get(facts.name)
         return now is not None and now.uid == facts.uid and now.deleting
 

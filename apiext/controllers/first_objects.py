@@ -49,8 +49,8 @@ log = logging.getLogger(__name__)
 class FirstObjects:
     """Creates missing objects at the start; updates existing ones except the priority classes.
 
-    If the service, its endpoints or the configmap are deleted later, creates the deleted object again. After any other
-    change of the configmap, adds missing data of this server.
+    If the service, its endpoints or the configmap are deleted later, the controller creates the deleted object again.
+    After any other change of the configmap, it adds missing data of this server.
 
     ``clock()`` returns the current time in the format of metadata.
 
@@ -185,7 +185,7 @@ class FirstObjects:
         return {**found, "spec": spec, "status": {"loadBalancer": {}}}
 
     def _moved(self, service: Document) -> Document | None:
-        """Return the service with the port of this server; None if the service has this port."""
+        """Return the service with the port of this server; None if it already has this port."""
         if service["spec"]["ports"] == self._ports():
             return None
         return {**service, "spec": {**service["spec"], "ports": self._ports()}}

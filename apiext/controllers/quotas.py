@@ -2,9 +2,9 @@
 
 Upstream: pkg/controller/resourcequota. Admission only adds the usage of each write (its "charge"). This controller
 counts the usage again after a deletion, the end of a pod, an update that uses less, a write that failed after its
-charge, and a change of a quota. It adds the charges of running writes, so that the new count includes them. It does not
-know the charges of other servers over the same store, so it lowers the usage only if their charges are older than
-QUOTA_SETTLES seconds.
+charge, and a change of the limits of a quota. It adds the charges of running writes, so that the new count includes
+them. It does not know the charges of other servers over the same store, so it lowers the usage only if their charges
+are older than QUOTA_SETTLES seconds.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Quotas:
         self._plugin = next((one for one in verbs.admission.plugins if isinstance(one, ResourceQuota)), None)
         self._loop = Loop("quotas", self._reconcile, width=2)
         self._followed: dict[GroupResource, Callable[[], None]] = {}
-        # namespace/name → (revision, time) of the newest changes
+        # namespace/name of a quota → (revision, event loop time) of its changes in the last QUOTA_SETTLES seconds
         self._changes: dict[str, list[tuple[int, float]]] = {}
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -90,9 +90,9 @@ class Quotas:
         return [one for one in self._changes.get(key, ()) if one[1] > now - QUOTA_SETTLES]
 
     def _unsettled(self, key: str) -> float:
-        """Return the seconds until the charges of other servers are older than QUOTA_SETTLES.
+        """Return the seconds until all charges of other servers are older than QUOTA_SETTLES.
 
-        Return 0 if there are none.
+        Return 0 if other servers have charged nothing in this time.
         """
         if self._plugin is None:
             return 0.0
@@ -211,7 +211,7 @@ def _parsed(raw: bytes) -> dict[str, Any]:
 def _uses_less(change: Change) -> bool:
     """Report whether a changed object may use less of a quota than before.
 
-    It may if its spec, status.phase or status.allocatedResources differ. Return True if the earlier state is unknown.
+    Return True if its spec, status.phase or status.allocatedResources have changed, or if the earlier state is unknown.
     """
     if change.previous is None:
         return True

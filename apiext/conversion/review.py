@@ -61,7 +61,7 @@ def review_version(supported: Sequence[str]) -> str:
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
     """Return the JSON of the review that requests the conversion of several objects.
 
-    As upstream, it contains an empty response, since some webhooks fill it in.
+    As upstream, the review contains an empty response, since some webhooks fill it in.
     """
     content = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
     empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": content})
@@ -77,9 +77,9 @@ def kind_of(document: View) -> str:
 
 
 def failure_text(document: View, text: object) -> str:
-    """Return the message about a failed call.
+    """Return the message about a failed call; ``document`` is the first object.
 
-    It contains the kind of the first object (VER-008).
+    The message contains the kind of this object (VER-008).
     """
     return f"conversion webhook for {kind_of(document)} failed: {text}"
 
@@ -95,8 +95,8 @@ def is_empty(document: View) -> bool:
 class ConvertedObjects(Sequence[Any]):
     """The objects of a response.
 
-    Either all are decoded at once, or each object is decoded when it is used. ``listed`` has the JSON of all objects
-    except the last. It is None if the complete response is decoded at once.
+    For a split response, the last object is decoded at once, and ``listed`` has the JSON of the other objects. Each of
+    these is decoded when it is used. If the complete response is decoded at once, ``listed`` is None.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
@@ -197,7 +197,8 @@ def listed_objects(
 def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> ConvertedObjects:
     """Decode all objects of a response, without validation of the objects (VER-005).
 
-    Raises ConversionError if the response reports a failure, or if it has another number of objects than the request.
+    Raise ConversionError if the response is malformed, if it reports a failure, or if it has another number of objects
+    than the request.
     """
     return ConvertedObjects(raw, _decoded(version, uid, needs, raw))
 
@@ -289,7 +290,7 @@ def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, inde
 
     Return (object, JSON of the metadata); the JSON is b"" if the webhook may have changed the metadata. Raise
     ConversionError if the object is invalid. ``index`` is the position of the object in the review, -1 in a review of
-    one object. It is part of error messages (VER-006, VER-007).
+    one object. Error messages contain this position (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged_metadata(given)):

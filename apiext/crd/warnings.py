@@ -9,7 +9,7 @@ from apiext.schema.definitions import format_warnings, rule_warnings, set_warnin
 def warnings(new: View, old: View | None) -> list[str]:
     """Return the warnings about a v1 definition.
 
-    On update, return only warnings that ``old`` does not cause.
+    On update, omit warnings about formats and sets that are also in ``old``, and about the rules of unchanged schemas.
     """
     return stored_form_warnings(to_storage(new), to_storage(old) if old is not None else None)
 

@@ -9,7 +9,7 @@ from apiext.documents.document import View
 
 _PREFIX = b"k8s\x00"
 _GO_LISTS: Mapping[tuple[str, str], str] = {("APIResource", "verbs"): "items"}
-"""(message, field) whose type is a message that only wraps a list → the wrapped field."""
+"""(message, field) whose value is a message with a single field, a list → the name of this single field."""
 
 
 def encode(document: View) -> bytes:

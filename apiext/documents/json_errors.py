@@ -105,7 +105,7 @@ def _scan(raw: bytes) -> None:
 
 
 def _member(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read the end of an object, or a key and the begin of its value; return the next index.
+    """Read the end of an object, or a key and the beginning of its value; return the next index.
 
     ``at`` is the index after the value of a field.
     """
@@ -141,7 +141,7 @@ def _key(raw: bytes, at: int, stack: list[int]) -> int:
 def _value(raw: bytes, at: int, stack: list[int]) -> int:
     """Read a value as far as its first scalar or empty container; return the next index.
 
-    Push the brackets that open before it on the stack.
+    Push the brackets that enclose this scalar or container on the stack.
     """
     while True:
         char = _char(raw, at)

@@ -43,9 +43,9 @@ FORMAT = 1  # the format of the file, in SQLite's user_version
 APPLICATION = 0x61706578  # "apex", in SQLite's application_id
 INSERTED = 64  # maximum number of changes of one INSERT
 SELECTED = 250  # maximum number of rows of one SELECT or DELETE
-HISTORY = 200  # number of changes after which a read of changes ends, at the next revision
-HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends, at the next revision
-MEASURE_EVERY = 256 << 10  # bytes that are written between two measurements of the file
+HISTORY = 200  # number of changes after which a read of changes ends before the next revision
+HISTORY_BYTES = 2 << 20  # bytes of values after which a read of changes ends before the next revision
+MEASURE_EVERY = 256 << 10  # written bytes (estimated) after which the size of the file is measured again
 LOG = 1001 * 4120  # bytes of the write-ahead log between two checkpoints: 1,001 pages with their headers
 VACUUMED = 128  # maximum number of pages that one statement releases
 FREE_KEPT = 4  # ``shrink`` leaves a quarter of the pages free for new values, unless it must release all free pages
@@ -89,7 +89,7 @@ class SqliteBackend:
     def load(self) -> StoredContent:
         """Lock the file, create or check its tables, and return the stored content.
 
-        Raises StoreFault, and OSError if the disk is full.
+        Raise StoreFault, or OSError if the disk is full while the files are created.
         """
         try:
             self._take_file()
@@ -340,9 +340,9 @@ class SqliteBackend:
         self._size, self._unmeasured = Size(pages * page, (pages - free) * page), 0
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Release free pages, some at a time, so that writes need not wait.
+        """Release free pages, some at a time, so that writes need not wait; then call ``done``.
 
-        Then create the reserve file again if it is missing.
+        At the end, create the reserve file again if it is missing.
         """
 
         def part() -> bool:
@@ -442,9 +442,9 @@ def _allocate(descriptor: int, size: int) -> None:
 
 
 class _transaction:  # noqa: N801 - used like a function
-    """One transaction, as a context manager.
+    """A context manager that commits a transaction at the end of its block.
 
-    It is committed at the end of the block, or rolled back after an exception.
+    After an exception, it rolls the transaction back.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:

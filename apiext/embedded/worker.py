@@ -19,7 +19,7 @@ class Worker:
     def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Run a job in the thread.
 
-        ``done`` is called on the event loop with its result or its exception.
+        ``done`` is called on the event loop, with the result or the exception of the job.
         """
         self._jobs.put((job, done))
 

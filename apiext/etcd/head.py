@@ -48,17 +48,17 @@ class HeadProbe:
 
     @property
     def answering(self) -> bool:
-        """True if the last completed probe did not fail, and no probe runs for too long.
+        """True if the last completed probe did not fail, and no running probe is late.
 
-        Too long is limits.PROBE_TIMEOUT.
+        A probe is late after limits.PROBE_TIMEOUT seconds.
         """
         is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.PROBE_TIMEOUT
         return not (self._failed or is_late)
 
     async def revision(self) -> int:
-        """Return the head revision at the time of this call or later.
+        """Return the head revision at the time of this call or later; raise EtcdError.
 
-        Callers that wait share the next probe.
+        Callers that wait at the same time share the next probe.
         """
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._waiting.append((waiter, self._loop.time()))

@@ -17,7 +17,7 @@ Guards = Sequence[tuple[bytes, int]]
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
 _OF_MOD_REVISION, _COMPARED_KEY, _MOD_REVISION = b"\x10\x02", b"\x1a", b"\x30"  # of Compare: result EQUAL, target MOD
 _RANGE, _PUT, _DELETE = b"\x0a", b"\x12", b"\x1a"  # of RequestOp
-_KEY, _VALUE, _LEASE = b"\x0a", b"\x12", b"\x18"  # of PutRequest, RangeRequest and DeleteRangeRequest
+_KEY, _VALUE, _LEASE = b"\x0a", b"\x12", b"\x18"  # of PutRequest; _KEY also of RangeRequest and DeleteRangeRequest
 _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of RangeRequest
 
 

@@ -46,9 +46,9 @@ _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
 
 
 class _Certificate:
-    """The client certificate of a connection: its holder, and the time of its validity.
+    """The client certificate of a connection: its holder, and when it is valid.
 
-    The bounds of this time are Unix times.
+    ``_valid`` is (first Unix time, last Unix time).
     """
 
     __slots__ = ("_holder", "_valid")
@@ -100,15 +100,15 @@ class ApiHandler(Incoming):
         chain = verified_chain(found) if found is not None else ()
         if found is not None and chain:
             self._certificate = _Certificate(found, chain, self._service.proxies)
-        # With this option, Linux also closes connections whose client acknowledges but does not read. So the limit is
-        # minutes.
+        # With this option, Linux closes the connection if the client does not acknowledge sent bytes for this time, or
+        # acknowledges them but reads nothing. So the time must be minutes.
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         self.close_within(limits.HEAD_TIMEOUT)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the resources of this connection later.
+        """Release the resources of this connection.
 
-        Many connections may be lost at the same time.
+        If many connections are lost at the same time, this happens in later iterations of the event loop.
         """
         self._service.lost_connections.put(lambda: self._lost(exc))
 
@@ -346,8 +346,8 @@ class ApiHandler(Incoming):
     ) -> WatchSink:
         """Return the sink of a watch on this connection.
 
-        Its buffers are small, so that a slow client is noticed early. ``unread`` is the number of unread bytes that
-        pauses the watch.
+        The connection gets small buffers, so that the server notices a slow client early. ``unread`` is the number of
+        unread bytes that pauses the watch. Raise ConnectionResetError if the client is gone.
         """
         transport = self.transport
         if transport is None:
@@ -364,7 +364,7 @@ class ApiHandler(Incoming):
     # --- failures outside of handlers ---
 
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Write the error for a request that ``answer`` did not handle, such as an invalid head.
+        """Write the error for a request that no handler receives, such as one with an invalid head.
 
         Raise ConnectionResetError if the client is gone. The caller closes the connection.
         """

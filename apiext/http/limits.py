@@ -1,7 +1,7 @@
 """Limits of connections, requests and responses."""
 
-# Bytes by which a body of declared size exceeds its limit and is still read and discarded. Beyond: the connection is
-# closed, as by Go.
+# Bytes by which a body of declared size may exceed its size limit, so that the server still reads and discards it.
+# Beyond: the connection is closed, as by Go.
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
@@ -37,10 +37,11 @@ LISTS_AT_ONCE = 4
 # Bytes of a body or stored object for which no memory is reserved. Beyond: the request reserves memory, and gets a 429
 # if memory is scarce.
 UNWEIGHED = 4 * 1024
-# Bytes of a response that does not count for the memory of its user. Beyond: its bytes count until the client has read
-# them.
+# Bytes of a response to a GET that does not count for the memory budget of its user. Beyond: the bytes count until the
+# server has sent them.
 ANSWER_UNWEIGHED = 64 * 1024
-# Bytes of a response that is sent uncompressed. Beyond: it is compressed. Upstream: defaultGzipThresholdBytes.
+# Bytes of a response that is sent uncompressed. Beyond: it is compressed if the client accepts gzip. Upstream:
+# defaultGzipThresholdBytes.
 GZIP_FROM = 128 * 1024
 # Bytes compressed on the event loop. Beyond: a thread compresses them.
 GZIP_INLINE = 256 * 1024
@@ -60,7 +61,8 @@ UNREAD_OF_A_USER = 64 * 1024 * 1024
 WEBSOCKET_INPUT = 64 * 1024
 # Subprotocols that a client offers. Beyond: 400.
 WEBSOCKET_PROTOCOLS = 100
-# Characters of all warnings of a response. Beyond: each warning is truncated.
+# Characters of all warnings of a response. Beyond: each warning is truncated to MAX_WARNING characters; if this is not
+# enough, the last warnings are omitted.
 MAX_WARNINGS = 4_096
 # Characters of each warning if all warnings exceed MAX_WARNINGS. Beyond: the warning is truncated.
 MAX_WARNING = 256
@@ -74,8 +76,8 @@ FILES_RESERVED_AT_MOST = 1_024
 REFUSAL_WAIT = 1.0
 # Characters of an Origin header that a response repeats. Beyond: the response has no CORS headers.
 MAX_ORIGIN = 1_024
-# Bytes of an object whose Table row is computed on the event loop, multiplied by the number of columns whose JSONPath
-# searches the object. Beyond: a thread computes it.
+# Bytes of an object, multiplied by the number of its Table columns whose JSONPath searches the object. Below this
+# number, the event loop computes the Table row. Beyond: a thread computes it.
 ROW_SEARCHED = 32 * 1024
 # Fields and list items of a document encoded on the event loop. Beyond: a thread encodes it.
 MEMBERS_INLINE = 1_000
@@ -95,7 +97,8 @@ BUILD_INLINE = 64
 WALKED_FIELDS = 2_000
 # Nesting of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
 WALKED_DEPTH = 100
-# Documents of OpenAPI and aggregated discovery whose last change is cached. Beyond: the cache is cleared.
+# Documents of OpenAPI and aggregated discovery in each of two caches: of the times of their last change, and of their
+# last content. Beyond: the cache is cleared.
 PUBLISHED_PATHS = 16_384
 # Characters of a User-Agent in an audit event. Beyond: it is truncated. Upstream: maxUserAgentLength.
 AUDIT_AGENT = 1024

@@ -64,7 +64,7 @@ def _item_message(api_version: str, kind: str) -> str | None:
 def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
     """Decode an object in an envelope; raise DecodeError.
 
-    ``wanted`` is (apiVersion, kind); the result gets those that the envelope lacks.
+    ``wanted`` is (apiVersion, kind): the values for an envelope that lacks them.
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
@@ -89,7 +89,7 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
 def _read(name: str, raw: bytes) -> Document:
     """Return the document of a message.
 
-    Raises DecodeError, also for JSON within it that is nested too deeply.
+    Raise DecodeError if the message is malformed, or nested too deeply, also in a field that contains JSON.
     """
     found: Document = document(parse(name, raw))
     try:
@@ -100,10 +100,10 @@ def _read(name: str, raw: bytes) -> Document:
 
 
 def decode_delete_options(raw: bytes) -> Document:
-    """Decode DeleteOptions, which clients send with any apiVersion.
+    """Decode DeleteOptions, which clients send with any apiVersion; raise DecodeError.
 
-    An empty message has no options. An empty kind means DeleteOptions. For another kind, the document has only
-    apiVersion and kind, so that the caller can reject it.
+    An empty kind means DeleteOptions. For another kind, the document has only apiVersion and kind, so that the caller
+    can reject it.
     """
     unknown = _open(raw)
     kind = unknown.typeMeta.kind or "DeleteOptions"
@@ -187,9 +187,9 @@ def _type_of(api_version: str, kind: str) -> bytes:
 
 
 def encode_event(kind: str, raw: bytes) -> bytes:
-    """Return a watch event that contains an object in an envelope, preceded by its length.
+    """Return a watch event of type ``kind``, preceded by the length of the event (RV-010).
 
-    See RV-010.
+    ``raw`` is the object of the event, in an envelope.
     """
     event = message_class("WatchEvent")(type=kind)
     event.object.raw = raw

@@ -55,9 +55,9 @@ _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first ev
 
 
 class Target(Struct, frozen=True):
-    """The resource of a URL.
+    """The resource and the endpoint of a URL.
 
-    ``typed`` is true if it has a protobuf message, ``tables`` if it has a Table.
+    ``typed`` is true if the kind of the endpoint has a Go type and a protobuf message, ``tables`` if it has a Table.
     """
 
     resource: ServedResource
@@ -189,7 +189,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
-        # Events contain objects, not lists.
+        # Events contain objects, so a client that requests the form of a list gets an empty response.
         # upstream: a watch of lists ends at once
         return Reply(200, streams.content_type(subject, transport.form(wanted)))
     form = transport.form(wanted)
@@ -299,8 +299,8 @@ def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
 def _seconds(exchange: Exchange) -> float:
     """Return timeoutSeconds, at most MAX_WATCH_TIMEOUT.
 
-    Return 0 if it is absent, or malformed and rejected later. As upstream, a negative time ends the watch after the
-    first events.
+    Return 0 if it is absent or begins with a plus sign. As upstream, a negative time ends the watch after the first
+    events.
     """
     text = exchange.value("timeoutSeconds")
     if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
@@ -375,7 +375,7 @@ VERBS: Mapping[str, VerbHandler] = {
 
 
 def _subject(resources: Resources, exchange: Exchange, target: Target, *, validate_include: bool = True) -> Subject:
-    """Return the requested form.
+    """Return the Subject of a request: the requested representation of an object.
 
     Gets and lists validate includeObject later, after the read of the store.
     """

@@ -302,9 +302,10 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
 
 
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
-    """Return the target of a resource URL, or the 404 page; raise a Status as upstream does.
+    """Return the target of a resource URL, or the 404 in plain text.
 
-    See SRV-001…003. The warning about a deprecated version is added to ``warnings``, even if an error follows.
+    See SRV-001…003. Where upstream responds with a Status, raise it: a 404, 405 or 500. The warning about a deprecated
+    version is added to ``warnings``, even if an error follows.
     """
     resource = catalog.resource(info.group, info.resource)
     served = resource.versions.get(info.version) if resource is not None else None

@@ -1,6 +1,6 @@
 """WebSockets (RFC 6455) for watches: the handshake, and frames to and from the client.
 
-A client may send only a few frames.
+A client may send only limits.WEBSOCKET_INPUT bytes between two pings of the server.
 """
 
 import asyncio
@@ -80,9 +80,9 @@ def _size_of_key(key: str) -> int:
 
 
 def authorization(headers: Headers) -> str:
-    """Return the Authorization header, or the token in the subprotocol.
+    """Return the Authorization header, or "" if the client sends no credentials.
 
-    Browsers send the token in the subprotocol instead of the header.
+    Browsers send a token in the subprotocol instead of the header. Then return the header with this token.
     """
     given = headers.get("Authorization", "")
     if given:
@@ -222,7 +222,7 @@ class WebSocketSink(WatchSink):
 class Receiver:
     """Reads the frames of a client: responds to pings and ends the watch at a close frame.
 
-    Other frames are skipped.
+    An invalid frame also ends the watch. Other frames are skipped.
     """
 
     __slots__ = ("_at", "_buffer", "_pongs", "_sink", "_skip", "_within")

@@ -123,9 +123,10 @@ class Plugin:
             metrics.CALLS.observe(perf_counter() - began, self.name, path, status)
 
     async def _answer(self, path: str, request: bytes) -> bytes:
-        """Call the plug-in. If the connection is lost, repeat the call until the timeout.
+        """Call the plug-in; raise PluginError.
 
-        Raise the error of the second call if the plug-in may have received two calls in succession.
+        If the connection is lost, repeat the call until the timeout. Raise the error if two calls in succession were
+        sent before the connection was lost, since the plug-in may have received both.
         """
         sent = received = False
         try:

@@ -48,8 +48,8 @@ class FieldError(Struct, frozen=True):
 class Errors(list[FieldError]):
     """A list of field errors that stops growing after the first error over the response limits.
 
-    Then ``+=`` takes at most one more error from a generator. A body can have a million errors, and each error may need
-    more memory than its value.
+    Once the list is full, ``+=`` takes only one error from a generator, and drops it. A body can have a million errors,
+    and each error may need more memory than its value.
     """
 
     _size = 0
@@ -110,7 +110,7 @@ def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
 
 
 def first_shown(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
-    """Return the errors that fit into a response, at least one, and whether they are all errors."""
+    """Return (the first errors that fit into a response, whether these are all errors)."""
     found: list[FieldError] = []
     size = 0
     for error in errors:
@@ -143,7 +143,7 @@ def item(path: str, key: str | int) -> str:
 def field_path(path: Path, begin: str = "") -> str:
     """Return a path as errors print it, such as ``spec.labels[app]``.
 
-    It is appended to the path ``begin``.
+    The result begins with the path ``begin``.
     """
     for step in steps(path):
         begin = child(begin, step) if step.__class__ is str else item(begin, step)

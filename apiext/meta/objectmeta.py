@@ -33,9 +33,9 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 class _Position:
     """The position of a value in a document.
 
-    Errors use Go's struct and the dotted path; reports of unknown fields use the other path. For an item of a list,
-    ``above`` is the position of the list, and ``index`` is the index of the item. Paths are joined only when they are
-    printed.
+    Errors contain ``struct``, the name of the Go struct, and ``go_path``. Reports of unknown fields contain ``path``.
+    For an item of a list, ``above`` is the position of the list, and ``index`` is the index of the item. Paths are
+    joined only when they are printed.
     """
 
     __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
@@ -259,7 +259,8 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, position)
     except DecodeError:
-        # Report upstream's error instead of this one.
+        # Raise the error that upstream reports: of the first invalid time, else of the first invalid field. For custom
+        # objects, the first field is that in sorted order.
         # upstream: decodes custom objects in sorted order and reports the first error, but first an invalid time
         members = metadata if go_path else orjson.loads(encode(metadata))
         _check_times(members, position)
@@ -347,8 +348,8 @@ def validate_update(
 
     As in upstream, the common validation runs first, and then each validation of the kind. So most errors occur several
     times. ``kind_validations`` lists the validations of the kind, in their order: CHANGE validates changes, WHOLE
-    validates as on create. The list is empty if the object has another kind than the endpoint. ``own(new)`` returns the
-    errors that are specific to the kind; each validation of the kind appends them.
+    validates as on create. For an object that has another kind than the endpoint, the caller passes an empty list.
+    ``own(new)`` returns the errors that are specific to the kind; each validation of the kind appends them.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)

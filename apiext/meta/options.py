@@ -113,8 +113,8 @@ class ListOptions(Struct, frozen=True):
     def begins_with_state(self) -> bool:
         """Return whether a watch begins with the current objects.
 
-        This is the value of sendInitialEvents. Without it, this is true for a watch without resourceVersionMatch whose
-        revision is absent or 0.
+        If sendInitialEvents is set, it decides. Otherwise, a watch begins with the current objects if it has no
+        resourceVersionMatch, and its resourceVersion is absent or "0".
         """
         if self.send_initial_events is None:
             return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
@@ -158,7 +158,7 @@ class ListOptions(Struct, frozen=True):
             found.append(forbidden(where, text))
         if match and match != "NotOlderThan":
             found.append(not_supported(where, match, ("NotOlderThan",)))
-        # true if upstream itself sets sendInitialEvents, and with it resourceVersionMatch
+        # ``given`` is true if upstream itself sets sendInitialEvents and resourceVersionMatch.
         # upstream: sets sendInitialEvents of a watch without a revision or from 0 before the validation
         given = self.send_initial_events is None and self.resource_version in ("", "0")
         if self.continue_token and (match or given):

@@ -11,9 +11,9 @@ from apiext import limits
 class Slices:
     """Calls functions, and limits their work in one iteration of the event loop.
 
-    The first ``at_once`` functions of an iteration are called immediately. Further functions are queued for later
-    iterations, and each of these calls functions of the queue for half of LOOP_BUDGET. While the queue is not empty,
-    all new functions are queued.
+    The first ``at_once`` functions of an iteration are called immediately. Further functions are queued. Each later
+    iteration calls queued functions for half of LOOP_BUDGET. While the queue is not empty, all new functions are
+    queued.
     """
 
     __slots__ = ("_at_once", "_left", "_now")

@@ -37,8 +37,8 @@ class Budget(threading.local):
     def spend(self, amount: int) -> None:
         """Subtract an amount.
 
-        On the event loop, raise BudgetExhausted if the work exceeds ``brief``: the caller starts it again in a thread,
-        with the full allowance. Raise OverBudget if the work exceeds ``full``.
+        On the event loop, raise BudgetExhausted if the work exceeds ``brief``: the caller starts the work again in a
+        thread, with the full allowance. Raise OverBudget if the work exceeds ``full``.
         """
         self.left -= amount
         if self.left < 0:
@@ -62,7 +62,7 @@ class Budget(threading.local):
     def spent(self) -> int:
         """Return the amount subtracted since the last ``refill``.
 
-        It is valid only if this ``refill`` restored the full allowance.
+        The result is wrong if this ``refill`` restored only the smaller allowance ``brief``.
         """
         return self.full - self.left
 

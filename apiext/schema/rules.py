@@ -63,14 +63,15 @@ Version = Callable[[str], str]
 
 
 def latest(expression: str) -> str:
-    """Return the environment of stored expressions, which has all functions (UPD-003)."""
+    """Return "stored": the environment of stored expressions has all functions (UPD-003)."""
     return "stored"
 
 
 class Compiled(Struct):
     """A rule with its programs, or with the error of its compilation.
 
-    A rule with an empty expression has neither a program nor an error.
+    A rule with an empty expression has neither a program nor an error. ``message`` is the program of the
+    messageExpression. ``field`` is the fieldPath as errors append it to the path of the node.
     """
 
     rule: Rule
@@ -164,7 +165,7 @@ class Scope:
 
     @property
     def declared(self) -> Declared | None:
-        """Return the type of ``self`` in rules of this node, or None if the node has no type."""
+        """Return the type of the variable ``self`` in the rules of this node, None without a type."""
         if isinstance(self._declared, bool):
             self._declared = self._from_parent() or self.types.declare(self.type_source or self.node, root=self.root)
         return self._declared
@@ -186,7 +187,7 @@ class Scope:
     def compiled(self, version: Version = latest) -> list[Compiled]:
         """Return the rules of this node, compiled at the first call.
 
-        No rules if the node has no CEL type.
+        Return an empty list if the node has no CEL type.
         """
         if self._compiled is None:
             began = perf_counter()
@@ -396,7 +397,7 @@ class Run:
     def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
-            old = None  # as upstream: if no rule of the node uses oldSelf, its messageExpressions do not get it, either
+            old = None  # as upstream: messageExpressions get oldSelf only if a rule of the node uses oldSelf
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.work.evaluate(program, given)
         if found.cost > self.budget:

@@ -17,9 +17,9 @@ _NONCE, _TAG = 12, 16
 
 
 def in_pieces(function: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
-    """Apply a function to each limits.ENCRYPTED_AT_ONCE bytes of the data.
+    """Yield the results of a function for each piece of the data.
 
-    Other threads can run between two calls.
+    A piece has limits.ENCRYPTED_AT_ONCE bytes. Other threads can run between two calls of the function.
     """
     return (function(data[at : at + limits.ENCRYPTED_AT_ONCE]) for at in range(0, len(data), limits.ENCRYPTED_AT_ONCE))
 

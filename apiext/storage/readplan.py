@@ -16,9 +16,9 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is no unsigned integer of 64 bits (lists: 400, gets: 500).
+    """A resourceVersion that is no unsigned integer of 64 bits.
 
-    It has upstream's inner error text.
+    The text is upstream's inner error. The server responds with 400 to a list, and with 500 to a get or a watch.
     """
 
     def __init__(self, text: str, why: str = "invalid syntax") -> None:
@@ -49,9 +49,9 @@ class ListQuery(Struct, frozen=True):
 class ReadPlan(Struct, frozen=True):
     """The source of a list.
 
-    ``cache`` reads the cache without waiting, ``fresh`` after CachedStore.fresh, and ``at_least`` after
-    CachedStore.at_least. ``exact`` calls CachedStore.at_revision. The list begins at the key ``after``. It is empty if
-    the list begins at the first key.
+    ``cache`` means to read the cache without waiting, ``fresh`` to read it after CachedStore.fresh, and ``at_least`` to
+    read it after CachedStore.at_least. ``exact`` means to read the objects at exactly ``revision``
+    (CachedStore.at_revision). ``after`` is the key at which the list begins, or "" for the first key.
     """
 
     source: Source

@@ -1,4 +1,7 @@
-"""Find the server for a command, from its flags or from a kubeconfig as kubectl reads it."""
+"""Find the server for a command, from its flags or from a kubeconfig.
+
+Of several files in KUBECONFIG, only the first existing file is used; kubectl merges all of them.
+"""
 
 import argparse
 import base64
@@ -67,7 +70,7 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
 def _bearer(what: str, token: str) -> dict[str, str]:
     """Return the header for a token, empty for an empty token.
 
-    Raise AccessError if a character is not printable ASCII. The text does not show the token.
+    Raise AccessError if a character is not printable ASCII. The text of the error does not show the token.
     """
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"{what} has characters that an HTTP header cannot contain")
@@ -85,7 +88,7 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 def from_kubeconfig(file: Path, context: str = "") -> Access:
     """Return the access of a context in a kubeconfig, by default its current context.
 
-    Raise AccessError.
+    If there is no current context, return the access to the URL INSECURE. Raise AccessError.
     """
     try:
         raw = file.read_bytes()

@@ -31,7 +31,7 @@ def address_of(arguments: list[str]) -> tuple[str, int]:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answer each request, one connection after the other."""
+    """Answer one request on each connection, one connection after the other."""
     while True:
         connection, _ = listening.accept()
         with connection:

@@ -31,7 +31,7 @@ class _Request(NamedTuple):
 
 
 def allocate(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
-    """Allocate the missing addresses and ports of a service, in place.
+    """Allocate the missing addresses and ports of a service, in place; return the service.
 
     ``old`` is None on create. Raise a 422 for an address or port that the service cannot have, and a 500 if none is
     free. A dry run does not report ports outside the range: in a dry run, upstream's portallocator checks only whether
@@ -64,7 +64,7 @@ def _refuse(name: str, faults: Sequence[FieldError]) -> None:
 def _is_unchanged(spec: View, had: View) -> bool:
     """Return whether a write with the policy PreferDualStack leaves the addresses unchanged.
 
-    It must change no type, policy, address or family.
+    Such a write changes no type, policy, address or family.
     """
     compared = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
     return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in compared)
@@ -73,7 +73,7 @@ def _is_unchanged(spec: View, had: View) -> bool:
 def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _Request:
     """Return the addresses that a service requests, with their families.
 
-    A service that changes to a single family loses its second address, unless the write changes addresses, too.
+    A service that changes to a single family loses its second address, unless the same write changes the addresses.
     """
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
     policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
@@ -143,8 +143,8 @@ def _set_addresses(spec: Document, request: _Request, had: View, name: str, free
 def _set_ports(spec: View, before: View | None, free: Addresses) -> list[FieldError]:
     """Set the missing node ports; return the errors of requested node ports.
 
-    In a new service, ports with the same number share a node port, for UDP and TCP. As upstream, this does not apply to
-    an update.
+    In a new service, ports with the same number share a node port, such as a UDP port and a TCP port. As upstream, this
+    does not apply to an update.
     """
     if not services.is_outside(spec):
         return []

@@ -111,7 +111,7 @@ class Namespaces:
 def conversion(converter: Converter) -> Convert:
     """Return the function that converts an object to another version.
 
-    It uses the definition's webhook, if there is one.
+    The function calls the conversion webhook of the definition, if there is one.
     """
 
     async def convert(resource: ServedResource, document: View, api_version: str) -> Document:
@@ -131,9 +131,9 @@ def conversion(converter: Converter) -> Convert:
 
 
 def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
-    """Return (allowed, reason) of the authorizer for a user.
+    """Return (allowed, reason) of the authorizer for the question of an expression.
 
-    If an expression names a service account, the user is that account.
+    The question is about ``user``, or about the service account that the expression names (``asked.user``).
     """
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:

@@ -52,7 +52,7 @@ class Needed(NeedsConversion):
 class FailedConversion(status.StatusError):
     """The error for an object that a write has read but cannot convert.
 
-    ``raw`` are its stored bytes.
+    ``raw`` are the stored bytes of the object.
     """
 
     __slots__ = ("raw",)
@@ -67,8 +67,8 @@ def undecodable(
 ) -> Exception:
     """Return the error of a read of stored objects that cannot be decoded or converted.
 
-    If the error is not about one of the entries, but about an object to store, or a definition, return the error
-    itself, or a 500 for a ConversionError.
+    The error may also be about an object to store or about a definition, instead of one of the entries. Then return a
+    500 for a ConversionError, and any other error unchanged.
     """
     if isinstance(error, FailedConversion):
         raw = error.raw
@@ -111,7 +111,7 @@ def _identity(document: View) -> tuple[Any, Any, Any]:
 async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
     """Return the error of a list with objects that cannot be decoded.
 
-    It names the objects, up to a limit.
+    The error names at most storage_limits.ERRORS_LISTED objects.
     """
     found, loop_budget = list[Fault](), LoopBudget()
     for entry in entries:
@@ -132,7 +132,10 @@ async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], e
 
 @contextmanager
 def explained(doing: str = "") -> Iterator[None]:
-    """Turn a failed conversion into a 500 without a reason, as kube-apiserver does."""
+    """Turn a failed conversion into a 500 without a reason, as kube-apiserver does.
+
+    ``doing`` is the beginning of the message.
+    """
     try:
         yield
     except (ConversionError, WrongVersion) as error:
@@ -160,7 +163,10 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
 
 
 async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[ViewSource]:
-    """Return the objects of entries in the call's version; raise a 500 if the webhook fails."""
+    """Return the objects of entries in the call's version.
+
+    Raise a 500 if the webhook fails, or if an object cannot be decoded.
+    """
     assert verbs.converter is not None
     try:
         return await verbs.converter.made(call.resource, call.served.codec.view, entries)
@@ -173,17 +179,14 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
 
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
-    """Return the entries with their objects in the call's version.
-
-    Raise a 500 if the webhook fails.
-    """
+    """Return the entries with their objects in the call's version; raise the errors of ``made``."""
     if not call.served.codec.converts or verbs.converter is None:
         return entries
     return with_views(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
-    """Return the entry with its object in the call's version; raise a 500 if the webhook fails."""
+    """Return the entry with its object in the call's version; raise the errors of ``made``."""
     return (await shown(verbs, call, (entry,), listed=False))[0]
 
 

@@ -50,8 +50,9 @@ class Creation:
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the create.
 
-        ``entry`` is the object that already has the name of the last attempt, or None. Raise a 409 if no attempts
-        remain, and a 403 if the definition is terminating (DEL-004).
+        ``entry`` is the object that already has the name of the last attempt, or None. Raise a 409 if there is such an
+        object and no attempt remains. Raise a 403 if the definition is terminating (DEL-004), and the errors of
+        admission and validation.
         """
         call = self._call
         if entry is not None and not self._attempts:
@@ -97,11 +98,10 @@ async def decide_at(verbs: Verbs, call: Call, document: Document, options: Write
 
 
 async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
-    """Run the mutating half of a create.
+    """Run the mutating half of a create: mutating plug-ins, system metadata, Endpoint.prepare.
 
-    These are the mutating plug-ins, the system metadata and ``Endpoint.prepare``. ``place`` is the name in the URL of
-    an apply or a PUT, empty for a POST. For an apply or a PUT, the system metadata that the client sent is deleted
-    after admission (upstream: Store.Update). For a POST it was deleted before.
+    ``place`` is the name in the URL of an apply or a PUT, empty for a POST. For an apply or a PUT, the system metadata
+    that the client sent is deleted after admission (upstream: Store.Update). A POST deletes it before.
     """
     owned = document
     document = await verbs.admission.mutate(attributes, document)
@@ -153,7 +153,7 @@ def _created(entry: Entry) -> Outcome:
 
 
 async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, str]) -> Unconfirmed:
-    """Return the response to a dry run; raise KeyExists if an object with this name exists."""
+    """Return the decision of a dry run; raise KeyExists if an object with this name exists."""
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)

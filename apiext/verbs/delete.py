@@ -1,7 +1,7 @@
 """Delete objects and collections, with preconditions, finalizers and propagation.
 
-Some kinds have their own deletion. To mark an object is to set its deletionTimestamp, because finalizers or its kind
-delay the deletion. The marker of a kind is the function that marks its objects (``MARKERS``; for most kinds ``_mark``).
+If the finalizers or the kind of an object delay its deletion, a delete only marks the object: it sets the
+deletionTimestamp. The marker of a kind is the function that marks its objects (``MARKERS``; for most kinds ``_mark``).
 """
 
 import logging
@@ -92,7 +92,8 @@ class Deletion:
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the delete of an object in this state.
 
-        After a conflict, ``_pin`` checks the preconditions first. Raise a 404 if ``entry`` is None.
+        After a conflict, ``_pin`` checks the preconditions first. Raise a 404 if ``entry`` is None, a 409 if a
+        precondition fails, and the errors of admission.
         """
         call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
@@ -165,7 +166,7 @@ class Deletion:
                 raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _metadata_only(self, entry: Entry) -> Document | None:
-        """Return only the metadata, without managedFields, or None if the delete needs the object.
+        """Return only the metadata (without managedFields), or None if the delete needs more.
 
         The metadata is enough for a custom object whose metadata ``decode_metadata`` can read, if no admission plug-in
         applies, and the object has no finalizers after this delete.
@@ -252,7 +253,7 @@ async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
 
 
 def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
-    """Return the options with the uid of this object as a precondition."""
+    """Return the options with the uid of this object as a precondition, unless they have a uid."""
     # upstream: definitions and namespaces are deleted with the uid of the object that was read
     return options if options.uid is not None else replace(options, uid=old["metadata"].get("uid", ""))
 
@@ -315,11 +316,14 @@ def _fault(old: View, options: DeleteOptions) -> str:
 
 Marked = tuple[Document | None, Guard | None]
 Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
-"""Returns (object with its deletionTimestamp, or None to delete it now; guard of the write, None for the usual one)."""
+"""Returns a pair: the object with its deletionTimestamp, or None to delete it now; and the guard of the write.
+
+If the guard is None, the write has the usual guards (``guards_of``).
+"""
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Set the deletionTimestamp; return None if no finalizer remains (WRI-017, WRI-018)."""
+    """Set the deletionTimestamp; return (None, None) if no finalizer remains (WRI-017, WRI-018)."""
     wanted = _new_finalizers(call, document, options)
     if not wanted:
         return None, None

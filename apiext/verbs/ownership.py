@@ -151,7 +151,7 @@ def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
 def _printable(agent: str) -> str:
     """Return the name of a manager from a User-Agent (SSA-005).
 
-    The name has its printable characters, at most 128 bytes.
+    The name consists of the printable characters of the User-Agent, at most 128 bytes.
     """
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
@@ -164,7 +164,7 @@ _MAX_NAME = 128
 
 
 def claim_posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
-    """Delete the fields that only the server sets from a posted object, and set managedFields."""
+    """In a posted object, delete the fields that only the server sets, and set managedFields."""
     if not call.endpoint.name:  # the body of a subresource, such as a TokenRequest, keeps its metadata
         wipe(document)
     claim(call, document, options, now)
@@ -332,7 +332,10 @@ class Application:
             )
 
     def change(self, live: View) -> Document:
-        """Return the live object with the configuration applied, with defaults and managedFields."""
+        """Return the live object with the configuration applied, with defaults and managedFields.
+
+        Raise a 400 for an invalid configuration, a 409 for conflicts, and a 500 for other errors of the apply.
+        """
         if self._fault is not None:
             raise self._fault
         found = self._scaled(live) if self._call.endpoint.partial else self._applied(live)
@@ -340,9 +343,9 @@ class Application:
         return self._finish(found)
 
     def creation(self) -> Document:
-        """Return the object to create.
+        """Return the object to create; raise the errors of ``change``.
 
-        Raise a 409 if the configuration has a uid, since it is then for an existing object.
+        Also raise a 409 if the configuration has a uid, since it is then for an existing object.
         """
         call = self._call
         if self._fault is not None:
@@ -443,7 +446,7 @@ _NOT_SHOWN = "too many conflicts: the rest is not shown"
 def _message(found: list[FieldError], count: int) -> str:
     """Return the text of ``count`` conflicts.
 
-    It shows the fields ``found`` with their owners.
+    The text shows the fields ``found`` with their owners.
     """
     if count == 1:
         return f"Apply failed with 1 conflict: conflict with {found[0].body}: {found[0].field}"

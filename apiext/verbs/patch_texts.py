@@ -55,7 +55,7 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
 def _as_printed(call: Call, shown: View) -> Document:
     """Return an object with its fields in Go's order.
 
-    It is the order of the struct for a built-in kind, else the fields are sorted.
+    For a built-in kind, this is the order of the fields in the Go struct. For a custom object, the fields are sorted.
     """
     if not call.endpoint.model.typed:
         document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
@@ -118,9 +118,9 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
-    """Record the objects and arrays on the path of a pointer.
+    """Record the objects and arrays on the path of a pointer in ``opened``.
 
-    Return the value at its end, or None if it is missing.
+    Return the value to which the pointer leads, or None if the value is missing.
     """
     for part in json_patch.parts(pointer) if isinstance(pointer, str) else ():
         opened[id(value)] = value

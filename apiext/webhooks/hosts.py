@@ -40,7 +40,7 @@ def shown(authority: str) -> str:
 def in_dns(host: str) -> str:
     """Return the DNS name of a host (UTS 46, non-transitional).
 
-    Return the host unchanged if it has no DNS name.
+    Return the host unchanged if it is ASCII, or if it has no DNS name.
     """
     if host.isascii():
         return host

@@ -20,8 +20,9 @@ class Target(Struct, frozen=True):
     """The target of POST requests.
 
     - ``service``: ``name.namespace`` if the clientConfig has a service; a Resolver may map the service to an address.
-    - ``authority``: host and port in ASCII, for headers. ``shown`` is their form in errors.
-    - ``host``: the DNS name in ASCII (IDNA), or an address. A host without such a name stays as it is.
+    - ``host``: the DNS name in its ASCII form (IDNA), or an address. A name without an ASCII form stays unchanged.
+    - ``server_name``: the name that the certificate of the server must have.
+    - ``authority``: ``host`` and the port, for headers. ``shown`` is the form of host and port in errors.
     - ``plain``: true for a URL without TLS; only a kubeconfig can have such a URL.
     """
 
@@ -110,4 +111,5 @@ def _of_url(url: str, ca: bytes) -> Target:
 def _path(path: str) -> str:
     """Return the normalized and percent-encoded path for the request."""
     # upstream: normalizes a path before the request, such as that of envtest with its two slashes
+    # So ``//convert`` becomes ``/convert``.
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

@@ -1,6 +1,6 @@
 """Validation of parts that webhook configurations and admission policies share.
 
-These parts are rules, selectors and conditions. Texts and their order are those of k8s
+These parts are rules, CEL expressions and match conditions. Texts and their order are those of k8s
 pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
 """
 
@@ -40,10 +40,7 @@ def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterato
 
 
 def rule_errors(rule: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of a rule.
-
-    They are those of its operations, groups, versions, resources and scope.
-    """
+    """Yield the errors of the operations, groups, versions, resources and scope of a rule."""
     operations = rule.get("operations") or ()
     yield from _wildcard_errors(operations, child(path, "operations"), "operations")
     for index, operation in enumerate(operations):
@@ -126,7 +123,7 @@ def condition_errors(
     """Yield the errors of matchConditions.
 
     ``stored`` are the expressions of the stored object: an update may keep them even if they use functions that new
-    expressions may not use (ADM-006).
+    expressions may not use (ADM-006). If ``params`` is true, expressions may use the variable ``params``.
     """
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:

@@ -27,9 +27,9 @@ def validate_claim(new: View, old: View | None) -> list[FieldError]:
 def claim_errors(spec: View, path: str, *, groups: bool = True, template: bool = False) -> Iterator[FieldError]:
     """Yield the validation errors of the spec of a claim.
 
-    With ``groups``, validate the API groups of data sources. With ``template``, which means the template of a claim,
-    validate the namespace of dataSourceRef. For a claim itself, the server drops such a dataSourceRef
-    before the validation, as upstream (see workloads.py).
+    If ``groups`` is true, validate the API groups of data sources. If ``template`` is true, the spec is that of the
+    template of a claim, and the namespace of its dataSourceRef is validated. A new claim itself has no such namespace:
+    as upstream, the server drops a dataSourceRef with a namespace before the validation (workloads.py).
     """
     modes = spec.get("accessModes") or ()
     if not modes:

@@ -1,7 +1,7 @@
 """Compile the validation rules of kinds and types.
 
-They are ``rules`` in data files, see go_types/types/README.md. A row of ``rules`` is a mapping: ``path``, and the
-rules for the values at this path.
+They are the lists ``rules`` in the data files (see go_types/types/README.md). Each row of such a list is a mapping with
+``path`` and the rules for the values at this path.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

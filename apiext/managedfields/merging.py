@@ -25,8 +25,8 @@ _PLAIN = frozenset((str, int, float, bool))
 def merge(type_: Type, live: Any, applied: Any) -> Any:
     """Return the live value merged with the applied value.
 
-    Both must fit the type; the function changes neither. Return MISSING if both are MISSING. A merged list has the
-    applied items in their order, and the other live items between them.
+    Both values must fit the type; the function changes neither. If one value is MISSING, return the other. A merged
+    list has the applied items in their order, and the other live items between them.
     """
     if applied is MISSING:
         return live
@@ -56,7 +56,8 @@ def _merge_maps(type_: MapType, live: dict[str, Any], applied: dict[str, Any]) -
 def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
-    An item of both lists occurs once, in the applied order. The other live items keep their order.
+    The applied items are in their order. An item of both lists occurs once, merged. The other live items keep their
+    order.
     """
     left, right = [item_element(type_, item) for item in live], [item_element(type_, item) for item in applied]
     times = Counter(left)
@@ -95,7 +96,7 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
 
 
 def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
-    """Return the value without these paths.
+    """Return the value without the paths in ``deleted``.
 
     As upstream, null replaces a map or list if nothing remains in it, or if it is atomic and ``deleted`` has a path
     below it.

@@ -2,8 +2,9 @@
 
 A provider has a current data key and the data keys of stored values. A plug-in encrypts data keys with its own key,
 which has an id. A stored value consists of the encrypted data and a tail: the encrypted data key, the id of the
-plug-in's key, and annotations. Values with the same data key have the same tail. A data key of the kind KEY encrypts
-values. A data key of the kind SEED is a seed from which the key of each value is derived. New data keys are seeds.
+plug-in's key, and annotations. Usually, values with the same data key have the same tail. A data key of the kind KEY
+encrypts values. A data key of the kind SEED is a seed from which the key of each value is derived. New data keys are
+seeds.
 """
 
 import asyncio
@@ -245,7 +246,8 @@ class Provider:
 
         If the current data key has this key id, extend its validity. Otherwise generate a data key, and call the
         plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return "", or the
-        error if the plug-in does not encrypt the new data key. Then the last data key is used until it expires.
+        error if the plug-in does not encrypt the new data key with this key. Then the last data key is used until it
+        expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current

@@ -41,7 +41,7 @@ def unwarned() -> Iterator[None]:
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Parse a certificate (DER); raise ValueError if ``cryptography`` cannot parse it."""
+    """Parse a certificate (DER); raise ValueError or x509.InvalidVersion for an invalid one."""
     from cryptography import x509
 
     with unwarned():

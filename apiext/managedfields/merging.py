@@ -111,9 +111,9 @@ def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
 def with_emptied(type_: Type, config: Any, pruned: Any) -> Any:
     """Return the pruned value, with empty maps and lists in place of nulls of ``remove``.
 
-    ``config`` is the applied configuration. Where it has a granular map or list, and the pruned value has null or
-    nothing, the result has an empty map or list. Null items of lists stay. Upstream leaves all nulls. Most schemas
-    refuse null, so an applier could not empty a map or list that no other manager owns.
+    ``pruned`` is a result of ``remove``, ``config`` is the applied configuration. Where ``config`` has a granular map
+    or list, and ``pruned`` has null or nothing, the result has an empty map or list. Null items of lists stay. Upstream
+    leaves all nulls. Most schemas refuse null, so an applier could not empty a map or list that no other manager owns.
     """
     if config.__class__ is dict and type_.map is not None and type_.map.granular:
         found = {} if pruned is None or pruned is MISSING else pruned

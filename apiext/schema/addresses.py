@@ -63,7 +63,7 @@ def ipv4(text: str) -> bool:
 def ipv6(text: str) -> bool:
     """Return whether the text is an IPv6 address without a zone.
 
-    If it ends with an IPv4 address, the numbers of this must not have leading zeros.
+    If the text ends with an IPv4 address, the numbers of this address must not have leading zeros.
     """
     return ":" in text and _first_sign(text) == ":" and _ipv6(text, sloppy=False)
 

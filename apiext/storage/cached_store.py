@@ -219,7 +219,7 @@ class CachedStore:
     async def unchanged(self, col: Collection, revision: int) -> bool:
         """Report whether the cache still has the state at a revision.
 
-        As ``at_revision``, wait for a future revision, and raise Compacted, FutureRevision, Unavailable.
+        Like ``at_revision``, wait for a future revision, and raise Compacted, FutureRevision, Unavailable.
         """
         await self.at_least(revision, col)
         if col.unchanged_since(revision):

@@ -253,7 +253,7 @@ def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
 def _with_whole_numbers(value: Any) -> Any:
     """Return a document with integral floats as integers; the same document if it has none.
 
-    As upstream, integral floats are converted where an integer is required, and printed as integers elsewhere.
+    Upstream converts such floats where a field needs an integer, and prints them as integers in other fields.
     """
     if value.__class__ is float:
         return int(value) if abs(value) < _INT64 and value.is_integer() else value

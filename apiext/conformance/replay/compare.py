@@ -53,8 +53,8 @@ def differences(
     """Return step index → diff, for steps whose answers differ.
 
     Steps with a difference that the recording allows are omitted. Fields with a name in ``left_out`` and steps with an
-    index in ``spared`` are not compared. With ``undecided``, the server may also give the recorded answer to a step for
-    which decided.yaml has another answer.
+    index in ``spared`` are not compared. If decided.yaml has another answer to a step, this answer is compared. If
+    ``undecided`` is true, the server may give either the recorded answer or that of decided.yaml.
     """
     found = {}
     for index, step in enumerate(scenario.steps):

@@ -60,10 +60,10 @@ class Identity(Struct, frozen=True):
 
 
 def identity(config: Config, find: Find) -> Identity:
-    """Create or load certificates and tokens.
+    """Create or load certificates and tokens; raise ConfigError for unusable files.
 
-    With --insecure, only the keys of service account tokens. ``find`` finds service accounts and the objects that their
-    tokens are bound to.
+    With --insecure, the server needs only the keys of service account tokens. ``find`` finds service accounts and the
+    objects that their tokens are bound to.
     """
     key = Path(config.tokens.signing_key_file or config.data_dir / "pki" / "service-accounts.key")
     former = [key for file in config.tokens.key_files for key in _verifiers(file)]
@@ -287,7 +287,10 @@ def _endpoints_of(check: str) -> Sequence[str]:
 
 
 def write_kubeconfig(config: Config, identity: Identity, url: str) -> Path:
-    """Write the admin kubeconfig, readable by its owner only."""
+    """Write the admin kubeconfig, readable by its owner only, and return its path.
+
+    Raise ConfigError if it cannot be written.
+    """
     path = Path(config.output.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     with launch.file_of("kubeconfig", config.output.kubeconfig or path):
         if config.output.kubeconfig:

@@ -1,6 +1,7 @@
 """``apiext serve --workers N``: a process that starts N servers on one port.
 
-It restarts them (decisions/0024). This process reserves the port and writes the ready file, but handles no requests.
+The process, the supervisor, restarts workers (servers) that have ended (decisions/0024). The supervisor reserves the
+port and writes the ready file, but handles no requests.
 """
 
 import asyncio
@@ -78,7 +79,8 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
-            launch.remove_earlier_ready_file(config)  # call it again: with the port, this start has succeeded
+            # ``launch.prepare`` has called this before. Now this process has the port, so no other server uses it.
+            launch.remove_earlier_ready_file(config)
             if not self._stop.is_set():
                 await self._work(port)
         if self._code or self._served:
@@ -225,7 +227,7 @@ class Slot:
             self._process.send_signal(how)
 
     async def _run(self) -> int:
-        """Run one worker to its end; return its exit code. Its channel closes when it ends."""
+        """Run one worker to its end; return its exit code. The channel closes when the worker ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -255,8 +257,8 @@ class Slot:
     async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         """Kill the worker if it hangs.
 
-        Its clients would wait without end, and it would get new connections. Missed heartbeats are counted, not
-        seconds, so that a supervisor that was itself suspended kills no worker.
+        The clients of a worker that hangs would wait without end, and it would get new connections. Missed heartbeats
+        are counted, not seconds, so that a supervisor that was itself suspended kills no worker.
         """
         before, missed = 0, 0
         while missed < limits.WORKER_BEATS_MISSED:
@@ -283,8 +285,8 @@ class Slot:
 def share(config: Config, port: int, worker: Worker) -> Config:
     """Return the configuration of one worker.
 
-    It contains the worker's share of the limits of concurrent requests. Only the first worker runs controllers and the
-    compaction of etcd.
+    The limits of concurrent requests are divided by the number of workers. Only the first worker runs controllers and
+    the compaction of etcd.
     """
     first, requests = worker.number == 1, config.requests
     return replace(
@@ -325,8 +327,8 @@ def reserved(listening: Listening) -> Iterator[int]:
 def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
     """Bind a name that only one process of this user can have.
 
-    Raise OSError if another process of this user has it. Any user can bind such a name. If a process of another user
-    has bound the name, the next name is tried. If none of limits.WORKER_NAMES names is free, no name is bound.
+    Raise OSError if another process of this user has the name. A process of any user can bind such a name. If a process
+    of another user has it, try the next name. If none of limits.WORKER_NAMES names is free, bind no name.
     """
     for number in range(limits.WORKER_NAMES):
         held = stack.enter_context(socket.socket(socket.AF_UNIX))

@@ -1,6 +1,6 @@
 """One call of one webhook: matching, request, and handling of its response or failure.
 
-See ADM-005…012. A Form (attributes.py) is the group and version in which a plug-in receives a write.
+See ADM-005…012. A Form (attributes.py) is the group, version and kind in which a plug-in receives a write.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Rejected(Exception):
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
     """Report whether a plug-in skips the write, since the object configures plug-ins (ADM-002).
 
-    ``kinds`` are the configuring kinds that this plug-in skips.
+    ``kinds`` are the kinds of configurations that this plug-in skips.
     """
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
@@ -84,8 +84,9 @@ def is_review(attributes: Attributes) -> bool:
 async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
     """Return the labels to which namespaceSelectors apply.
 
-    Raise 404 for a missing namespace, 500 without a name.
+    Raise a 404 if the namespace does not exist, and a 500 if the write has no namespace.
     """
+    # The group of the resource is not compared.
     # upstream: a custom resource with the plural name "namespaces" is selected by its own labels, too
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)

@@ -33,9 +33,10 @@ class OutOfBudget(Exception):
 def expression_variables(
     attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
 ) -> dict[str, Any]:
-    """Return the variables of expressions for a write in a Form.
+    """Return the variables of expressions for a write.
 
-    The caller adds params and the namespace.
+    ``form`` is the Form (group, version and kind) that the webhook or policy matches. The caller adds params, and
+    replaces ``namespaceObject``, which is None here.
     """
     asked = Question(
         group=attributes.resource.group,
@@ -109,11 +110,10 @@ def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Map
 
 
 class Budget:
-    """The remaining budget that several expressions share.
+    """The remaining budget of several expressions, such as the match conditions of one webhook.
 
-    These are, for example, the match conditions of one webhook or policy. ``left`` is in CEL cost units. ``effort`` is
-    the number of elements that the expressions may still read or create. In a thread, ``longest`` limits the elements
-    that they may still visit without allocating memory.
+    ``left`` is in CEL cost units. ``effort`` is the number of elements that the expressions may still read or create.
+    ``longest`` is the number of elements that evaluations in a thread may still visit without allocating memory.
     """
 
     __slots__ = ("effort", "left", "longest")
@@ -184,8 +184,9 @@ class Conditions:
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Report whether all conditions hold.
 
-        Raise ConditionError for errors that the failurePolicy does not ignore. A false condition excludes the write,
-        even if an earlier condition failed with an error. If the failurePolicy ignores the errors, the result is false.
+        If a condition is false, return False, even if an earlier condition failed with an error. If conditions failed
+        and none is false, return False if the failurePolicy ignores errors, else raise ConditionError.
+
         In conditions, namespaceObject is null. ``request.resource`` is the resource of the request. Objects and
         ``request.kind`` are in the version that the webhook or policy matches (upstream:
         plugin/webhook/matchconditions).

@@ -15,20 +15,20 @@ from apiext.storage.store import Entry, StoreError
 
 
 class ConfigurationError(Exception):
-    """A policy or binding that cannot be used.
+    """The error of a policy or binding that cannot be used.
 
-    Its failurePolicy decides whether this denies the write.
+    The failurePolicy of the policy decides whether this error denies the write.
     """
 
 
 class UnknownKind(ConfigurationError):
-    """A policy whose paramKind is not served."""
+    """The error of a policy whose paramKind is not served."""
 
 
 class Params:
     """Finds parameters in the cache of their resource.
 
-    If a named parameter is missing there, in the store.
+    If the cache lacks a parameter that a binding names, read it from the store.
     """
 
     __slots__ = ("_catalog", "_services", "_store")
@@ -121,7 +121,7 @@ _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
 def without_type_and_managers(document: View) -> Document:
     """Return an object without apiVersion, kind and managedFields.
 
-    Upstream decodes it so into a Go type.
+    In upstream, the Go objects of built-in kinds lack these fields.
     """
     found = {name: value for name, value in document.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata") or {}

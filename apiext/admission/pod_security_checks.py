@@ -32,7 +32,7 @@ Check = Callable[[View, View], Violation | None]
 class Since(NamedTuple):
     """A check that applies from a minor version on.
 
-    At the level restricted, it replaces the baseline check that ``overrides`` names.
+    At the level restricted, the check replaces the baseline check that ``overrides`` names.
     """
 
     minor: int

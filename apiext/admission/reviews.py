@@ -106,7 +106,7 @@ def _only_allows(raw: bytes, version: str, uid: str) -> bool:
 
     Most responses do.
     """
-    # with more objects or an array, the response has more fields than uid and allowed
+    # A response with more than two objects, or with an array, has more fields than uid and allowed.
     if raw.count(b"{") != 2 or b"[" in raw:
         return False
     try:

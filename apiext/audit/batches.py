@@ -24,7 +24,7 @@ Deliver = Callable[[Sequence[Event]], Awaitable[object]]
 class Batches:
     """A buffer of events, and the task that sends them.
 
-    It sends at most ``parallel`` batches concurrently.
+    The task sends at most ``parallel`` batches concurrently.
     """
 
     __slots__ = (

@@ -33,13 +33,16 @@ _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), (b"\xe2\
 """(character, escape): further escapes of Go's JSON encoder. JSON contains these characters only in strings."""
 
 Read = Callable[[], bytes]
-"""Returns the JSON of an object, empty if it cannot be encoded; a thread calls this function."""
+"""Returns the JSON of an object, empty if there is none. A thread calls this function.
+
+Raises TypeError or ValueError if the object cannot be encoded.
+"""
 
 
 class Annotations(dict[str, str]):
     """Annotations of an event; a later value of the same annotation is ignored.
 
-    Below level Request, annotations with patches of webhooks are omitted.
+    At audit levels below Request, annotations that contain patches of webhooks are ignored.
     """
 
     __slots__ = ("_level",)
@@ -49,7 +52,7 @@ class Annotations(dict[str, str]):
         self._level = level
 
     def __setitem__(self, name: str, value: str) -> None:
-        """Set an annotation, unless the event has it already."""
+        """Set an annotation, unless the event has it already or its level excludes it."""
         if name not in self and (self._level >= REQUEST or not name.startswith(_PATCH)):
             super().__setitem__(name, value)
 
@@ -92,7 +95,7 @@ class RequestAttributes(Struct, frozen=True):
 class Event(Struct):
     """A complete event; the backends encode it in a thread.
 
-    ``at`` is a Unix time. ``size`` is the approximate memory of the event in bytes.
+    ``at`` is the Unix time of the stage. ``size`` is the approximate memory of the event in bytes.
     """
 
     verdict: Verdict
@@ -307,7 +310,11 @@ class Trail:
         response: Read | None = None,
         size: int = 0,
     ) -> Event:
-        """Return the event of a stage; ``size`` is the number of bytes of the response."""
+        """Return the event of a stage; ``size`` is the number of bytes of the response.
+
+        ``at`` is the Unix time of the stage. For the stage RequestReceived, the time when the request arrived replaces
+        ``at``.
+        """
         annotations = dict(self.annotations)
         if stage == RECEIVED:
             at = self.attributes.received

@@ -1,4 +1,4 @@
 """The served resources as frozen values.
 
-They contain the endpoints, codecs, validation and columns of each version.
+A served resource contains the endpoints, codecs, validation and columns of each of its versions.
 """

@@ -1,6 +1,6 @@
 """Split an expression into tokens.
 
-Their numbers and names are those of upstream's grammar, for its error texts.
+The numbers and names of the kinds of tokens are those of upstream's grammar, since its error texts depend on them.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Parse a CEL expression to nodes (ast.py) in one pass.
 
 This parser stops at the first syntax error. Then ``recovery.py`` parses the expression again as upstream's generated
-parser does, and reports the syntax errors. A node gets a new id for each part of the text, in upstream's order.
+parser does, and reports the syntax errors. The ids of nodes are numbered in upstream's order.
 """
 
 from apiext.cel import lexer as t

@@ -5,7 +5,7 @@ a missing token, and continues. This module does the same with the same grammar 
 
 - A rule of the grammar is a sequence of tokens, calls of rules, and choices between alternatives.
 - A state is a place in a rule. A decision is a state at which the parser chooses an alternative.
-- A context is a node of the syntax tree; one run of a rule creates it.
+- A context is a node of the syntax tree; a run of a rule creates it.
 """
 
 from collections.abc import Generator
@@ -30,8 +30,8 @@ class _Stop(Exception):
 class _Fault(Exception):
     """The error of a rule that cannot continue.
 
-    ``kind`` selects the error text: "mismatched" or "no viable". The text shows the tokens from index ``first`` to
-    index ``offending``, or only the latter.
+    ``kind`` selects the error text. "no viable" shows the tokens from index ``first`` to index ``offending``;
+    "mismatched" shows only the token at ``offending``.
     """
 
     def __init__(self, kind: str, state: State, offending: int, first: int = 0) -> None:
@@ -43,11 +43,14 @@ class _Fault(Exception):
 
 
 Steps = Generator[tuple[str, int, State], Context, None]
-"""The run of a rule: yields (name, precedence, state of the call) of a rule to call, and is sent its Context."""
+"""A run of a rule. For each rule that it calls, it yields (name, precedence, state of the call).
+
+Then it receives the Context of the called rule.
+"""
 
 
 def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
-    """Report the syntax errors of an expression; ``tokens`` are all its valid tokens."""
+    """Report the syntax errors of an expression, which consists of ``tokens``."""
     parser = _Parser(tokens, issues)
     try:
         root = parser.run()
@@ -323,7 +326,7 @@ class _Parser:
     def expected_at(self, state: State) -> set[int]:
         """Return the tokens that a state accepts.
 
-        If the current rule may end there, these include the tokens that its callers accept afterwards.
+        If the current rule may end there, add the tokens that its callers accept afterwards.
         """
         following = self.net.following(state)
         if EPSILON not in following:
@@ -392,14 +395,15 @@ class _Parser:
         ]
 
     def close(self, configs: list[Any], decision: State) -> list[Any]:
-        """Return the configurations that can be reached without consuming a token.
+        """Return the configurations that the parser can reach without consuming a token.
 
         A configuration is (state, index of the alternative, states to which the open calls return, whether the rule of
         the decision has ended). If a rule ends and no call is open, continue after each place of the grammar that calls
         the rule. Return at most limits.MAX_LOOKAHEAD configurations.
 
-        In the loop of a left-recursive rule, alternative 0 continues the loop and takes precedence: if it has a
-        configuration, omit that of another alternative with the same state and open calls, except at the end of a rule.
+        In the loop of a left-recursive rule, alternative 0 continues the loop and has priority. If alternative 0 has a
+        configuration, omit those of other alternatives with the same state and open calls, unless the state is the end
+        of a rule.
         """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))

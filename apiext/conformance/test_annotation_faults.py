@@ -1,6 +1,6 @@
 """Validated annotations of pods, templates and nodes, and updates of pods.
 
-A table contains kube-apiserver's answers.
+annotation_faults.yaml contains kube-apiserver's answers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Order of an apply's conflicts: by values of list keys and set items, not by JSON."""
+"""Order of an apply's conflicts in list items: by the values of the keys, not by their JSON."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def lists(api: Client) -> Resource:
 
 
 # upstream: the keys of list items in managedFields are decoded from JSON, with all numbers as floats
+#
 # So the conflicts are sorted by these floats, and their fields show ports as Go prints floats: 1.234567e+06.
 @pytest.mark.rows("SSA-008")
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def written(widgets: Resource, name: str, given: dict[str, Any]) -> tuple[Answer
 def judged(case: dict[str, Any]) -> list[pytest.MarkDecorator]:
     """Return the marks of an example for pytest.
 
-    They are the behaviour rows that it shows, and the reason if kube-apiserver differs.
+    The marks are the behaviour rows that the example tests, and the reason if kube-apiserver differs.
     """
     marks = [pytest.mark.rows(*case["rows"])]
     return [*marks, pytest.mark.differs(case["differs"])] if "differs" in case else marks

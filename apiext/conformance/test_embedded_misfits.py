@@ -29,7 +29,7 @@ def holders(request: pytest.FixtureRequest) -> Resource:
 
 
 def told(answer: Answer) -> dict[str, Any]:
-    """Return an answer in the form of a row."""
+    """Return an answer in the form of a row of embedded_misfits.yaml."""
     found: dict[str, Any] = {"code": answer.status}
     if answer.status == 422:
         found["causes"] = sorted([cause["field"], cause["message"]] for cause in answer.json["details"]["causes"])

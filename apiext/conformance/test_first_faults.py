@@ -1,6 +1,6 @@
 """Requests with several errors: the error that the server reports, and its text.
 
-They are compared with kube-apiserver.
+The expected errors are those of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -217,6 +217,7 @@ def test_an_apply_owns_fields_that_are_pruned(api: Client) -> None:
 @pytest.mark.rows("SSA-013")
 def test_a_put_in_v1_drops_the_owner_of_the_status_in_v2(api: Client) -> None:
     # upstream: reset fields of custom objects (here: the status) are known only for the version of the request
+    #
     # This PUT is in v1, and its body has no status. For the manager that applied the status in v2, the missing status
     # counts as a removal: this manager no longer owns the status. The stored status itself does not change.
     wanted = definition(fresh_group(), subresources={"status": {}})

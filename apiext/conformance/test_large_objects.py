@@ -28,13 +28,13 @@ def wide(request: pytest.FixtureRequest) -> Resource:
 def members(count: int) -> dict[str, str]:
     """Return fields with long names.
 
-    managedFields repeats the names, so it is about as large as the fields.
+    managedFields contains these names, so it is about as large as the fields.
     """
     return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
 
 
-# An object with MUCH fields has less than 1.5 MiB (the limit of etcd) without managedFields, and more with them, but
-# less than 2 MiB (the limit of gRPC). An object with LITTLE fields keeps its managedFields.
+# Without managedFields, an object with MUCH fields is smaller than 1.5 MiB, the limit of etcd. With managedFields it is
+# larger, but smaller than 2 MiB, the limit of gRPC. An object with LITTLE fields keeps its managedFields.
 MUCH, LITTLE = 12_000, 4_000
 
 

@@ -1,7 +1,7 @@
 """The fields that a write changes, and the fields that its writer then owns.
 
-The tests cover custom objects, namespaces and services, each endpoint, and each method. The expected fields in
-reset_fields.yaml are those of kube-apiserver.
+The tests cover custom objects, namespaces and services, with the endpoints status and scale, by PUT, JSON patch, merge
+patch and (except for scale) apply. The expected fields in reset_fields.yaml are those of kube-apiserver.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
 def parts_of(*documents: dict[str, Any]) -> list[str]:
     """Return names of parts, such as metadata.labels, spec.n and extra.
 
-    They are the fields of METADATA, metadata.generation, the fields of each other top-level object, and the other
+    The parts are the fields of METADATA, metadata.generation, the fields of each other top-level object, and the other
     top-level fields except apiVersion and kind.
     """
     names = {f"metadata.{name}" for name in (*METADATA, "generation")}

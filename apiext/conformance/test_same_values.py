@@ -1,4 +1,4 @@
-"""Values that are equal in Python but not in JSON, such as 1 and true, always differ."""
+"""Values that are equal in Python but not in JSON, such as 1 and true, count as different."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class Aggregation:
     async def _selected_rules(self, name: str, role: _Role) -> tuple[Rule, ...]:
         """Return the rules of all selected roles without duplicates.
 
-        They are in the order of the selectors, then of the role names.
+        The rules are in the order of the selectors, then of the role names.
         """
         found: dict[Rule, None] = {}
         for selector in role.selectors:

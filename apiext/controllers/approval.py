@@ -16,7 +16,7 @@ from apiext.documents.document import Document
 
 
 class Approval:
-    """The controller. It writes the approval condition of each definition in a protected group."""
+    """The controller that writes the approval condition of each definition in a protected group."""
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions

@@ -21,9 +21,9 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A stored guard: uid and generation of the definition.
+    """A stored guard: uid and generation of the definition, and the state.
 
-    Each put of an object compares its ``revision``.
+    Each put of an object compares the ``revision`` of the guard.
     """
 
     uid: str
@@ -55,9 +55,9 @@ class Guards:
         return parse(entry.raw, entry.revision) if entry is not None else None
 
     def matching(self, facts: Facts) -> Permit | None:
-        """Return the cached guard of a definition if its facts match, else None.
+        """Return the cached guard of a definition if it matches ``facts``, else None.
 
-        The uid, the generation and the state must match ``facts``.
+        Facts are properties of the definition (definitions.py). The uid, the generation and the state must match.
         """
         found = self.cached(facts.name)
         return found if found is not None and self._fits(found, facts) else None
@@ -111,8 +111,8 @@ class Guards:
     async def terminate(self, name: str, uid: str) -> Guard:
         """Set the guard to terminating, and return it for the next write of the caller.
 
-        Raise StoreErrors. If neither the guard nor the stored definition has this uid, raise RevisionChanged. The guard
-        stays unchanged.
+        Raise StoreErrors. If neither the guard nor the stored definition has this uid, leave the guard unchanged, and
+        raise RevisionChanged.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)

@@ -88,7 +88,7 @@ class Namespaces:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     async def create_missing(self) -> None:
-        """Create the initial namespaces, as far as they are missing; raise StoreErrors."""
+        """Create those of the initial namespaces that are missing; raise StoreErrors."""
         served = self._live.current.lookup("", "v1", "namespaces")
         assert served is not None
         for name in ALWAYS:
@@ -118,7 +118,7 @@ class Namespaces:
     async def reconcile(self, name: str) -> None:
         """Continue the deletion of a namespace as far as possible.
 
-        Later changes of its objects start another run.
+        Later changes of its objects start another run. Raise a StoreError if the deletion of objects failed.
         """
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}

@@ -13,7 +13,7 @@ _NEAR = 16 * 1024  # bytes of the first search for the next object; a search of 
 
 
 class Listed(NamedTuple):
-    """The objects in a JSON text: the offset of each object.
+    """A JSON text with objects, and the offsets at which these begin.
 
     ``gap`` is the number of bytes between two objects. The end of the last object is unknown.
     """

@@ -52,8 +52,8 @@ class Poster(Protocol):
 class _Hook(Struct):
     """The configured webhook of a definition.
 
-    ``waiting`` is the number of requests that wait for it. ``owner`` is the key of its circuit breaker in the HTTP
-    client.
+    ``waiting`` is the number of requests that wait for the webhook. ``owner`` is the key of its circuit breaker in the
+    HTTP client. ``place`` is the target, None before its first use.
     """
 
     settings: View
@@ -384,7 +384,8 @@ def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Conv
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
     """Split objects into reviews. All objects of a review have the same ``batch_key``.
 
-    A review has at most limits.REVIEW_OBJECTS objects, and limits.REVIEW_BYTES bytes or one larger object.
+    A review has at most limits.REVIEW_OBJECTS objects. It has at most limits.REVIEW_BYTES bytes, unless it has only one
+    object.
     """
     begin = 0
     while begin < len(needs):

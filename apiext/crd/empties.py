@@ -1,6 +1,6 @@
 """Delete empty lists and maps in versions, schemas and conversions.
 
-Go omits them from JSON (omitempty). The server deletes them after validation.
+Go omits such lists and maps from JSON (omitempty). The server deletes them after validation.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def may_hold_empty(raw: bytes) -> bool:
 def without_empty(document: View) -> Document:
     """Return a v1 or v1beta1 definition without empty lists and maps.
 
-    They are deleted in its versions, schemas and conversion.
+    Those in its versions, schemas and conversion are deleted.
     """
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
@@ -54,9 +54,9 @@ def _clean_conversion(conversion: View) -> Document:
 
 
 def clean_holder(holder: View) -> Document:
-    """Return a ``schema`` or ``validation`` without empty lists and maps.
+    """Return the field ``schema`` of a version, or ``validation``, without empty lists and maps.
 
-    ``schema`` is that of a version. They are deleted in its openAPIV3Schema.
+    Those in its openAPIV3Schema are deleted.
     """
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)

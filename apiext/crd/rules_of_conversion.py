@@ -33,7 +33,7 @@ def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bu
     """Yield the errors of ``spec.conversion`` in the stored form.
 
     The stored form is v1beta1, with ``webhookClientConfig``. If ``recognized`` is true, the server must support at
-    least one review version. If ``check_bundle`` is true, the CA bundle must be valid.
+    least one of the review versions. If ``check_bundle`` is true, the CA bundle must be valid.
     """
     strategy = conversion.get("strategy") or ""
     if not strategy:
@@ -80,8 +80,8 @@ def review_errors(
 ) -> Iterator[FieldError]:
     """Yield the errors of a webhook's review versions.
 
-    ``missing`` is the error text for an empty list. If ``recognized`` is true, the server must support at least one
-    review version.
+    ``missing`` is the error text for an empty list. If ``recognized`` is true, the server must support at least one of
+    the review versions.
     """
     if not reviews:
         yield required(path, missing)
@@ -106,7 +106,7 @@ def recognizes(reviews: Sequence[str]) -> bool:
 def _url_errors(url: str, path: str) -> Iterator[FieldError]:
     """Yield the errors of a webhook's URL (CRD-036).
 
-    As upstream, an error contains only the invalid part.
+    As upstream, an error shows only the invalid part of the URL.
     """
     try:
         parts = urls.parse(url, request=False)

@@ -47,10 +47,7 @@ _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
 class Action(Struct, frozen=True):
-    """A kind of operation.
-
-    It has its verb, HTTP method, texts, parameters, status codes of responses, and kind of body.
-    """
+    """The properties that operations of one kind share, for example all lists."""
 
     verb: str
     method: str
@@ -127,7 +124,7 @@ class Operation(Struct, frozen=True):
     def extensions(self, as_map: bool = False) -> Document:
         """Return the extensions (``x-kubernetes-…``) of the operation.
 
-        If ``as_map``, sort the fields of the kind, as upstream does in OpenAPI v2, where the kind is a Go map.
+        If ``as_map`` is true, sort the keys group, version and kind, as upstream does in OpenAPI v2.
         """
         if self.gvk is None:
             return {}
@@ -338,7 +335,7 @@ def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
 def operation_id(word: str, group: str, version: str, subject: str) -> str:
     """Return an operationId, such as readStableExampleComV1NamespacedX.
 
-    This one consists of read, stable.example.com, v1 and NamespacedX.
+    The example consists of read, stable.example.com, v1 and NamespacedX.
     """
     return "".join((word, _capital(identifier(group_words(group))), _capital(identifier(version)), _capital(subject)))
 
@@ -346,7 +343,7 @@ def operation_id(word: str, group: str, version: str, subject: str) -> str:
 def group_words(group: str) -> str:
     """Return the group for tags and operationIds, without the suffix .k8s.io.
 
-    It is "core" for the core group.
+    The core group becomes "core".
     """
     return group.removesuffix(".k8s.io") if group else "core"
 

@@ -1,6 +1,7 @@
 """Decode and encode JSON and YAML (DEC-001…004).
 
-Integers are exact, floats have Go's format, duplicate keys are reported, and the depth is bounded.
+Integers in the range of int64 are exact, floats have Go's format, duplicate keys are reported, and the depth is
+limited.
 """
 
 import codecs
@@ -56,8 +57,9 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
 
     Example of a note: ``duplicate field "spec.x"``. There are at most MAX_NOTES notes. The last value of a duplicate
     key wins. Integers in the range of int64 are exact; other integers become floats. Invalid UTF-8 and lone surrogates
-    become U+FFFD, as in Go. Raise DecodeError with Go's text. Raise BoundExceeded over ``limits.MAX_DEPTH`` levels
-    (DEC-001) or ``limits.MAX_CONTAINERS`` opening brackets.
+    become U+FFFD, as in Go. Raise DecodeError with Go's text, among them OverflowingNumber for a number outside the
+    range of float64. Raise BoundExceeded over ``limits.MAX_DEPTH`` levels (DEC-001) or ``limits.MAX_CONTAINERS``
+    opening brackets.
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -174,7 +176,7 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 def _has_floats(raw: bytes) -> bool:
     """Return whether compact JSON may contain a float.
 
-    If the result is False, it contains no float.
+    A string such as ``":1.5"`` also gives True.
     """
     if raw[:1] in _CONTAINERS:  # fast path: searching translated bytes is ten times as fast as a pattern
         # ``translate`` deletes digits and ``-``, maps ``,`` and ``[`` to ``:``, ``e`` to ``.``: a float becomes ``:.``

@@ -2,7 +2,8 @@
 
 # Bytes of a request body. Beyond: 413. Upstream: MaxRequestBodyBytes.
 MAX_BODY = 3 * 1024 * 1024
-# Nesting of a request body. Beyond: 400; orjson cannot encode more than 254. Upstream: 10,000.
+# Levels of nested objects and arrays in a request body; orjson cannot encode more than 254. Beyond: 400. Upstream:
+# 10,000.
 MAX_DEPTH = 250
 # Opening brackets of a JSON document, also in strings. An object or array takes 64 bytes of memory or more. Beyond:
 # 400.
@@ -19,8 +20,9 @@ MAX_JSON_PATCH_MOVED = 10_000_000_000
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024
 # Characters of an object key in the path of an error. Beyond: the key is cut.
 MAX_PATH_NAME = 1_024
-# Values that one step of a JSONPath selects. Beyond: the cell of this column is empty in this row.
+# Values that one step of a column's JSONPath selects in one object. Beyond: the cell of this column is empty in the row
+# of the object.
 JSONPATH_VALUES = 100_000
-# Values that all JSONPaths of one Table row visit, 0.3 seconds of work; columns that need a search get equal shares.
-# Beyond: the cell of a column that exceeds its share is empty in this row.
+# Values that the JSONPaths of all columns visit in one object, 0.3 seconds of work. The limit is divided equally among
+# the columns whose JSONPath is more than field names. Beyond: the cell of a column that exceeds its part is empty.
 JSONPATH_WORK = 2_000_000

@@ -42,7 +42,7 @@ async def open_store(
 def holder(path: Path) -> int | None:
     """Return the id of the process that has the file of a store open.
 
-    Return None if there is none, or if it is unknown.
+    Return None if no process has it open, or if the id is unknown.
     """
     try:
         with lock_of(path).open("rb") as lock:

@@ -1,7 +1,4 @@
-"""The etcd client of the store.
-
-It has typed calls, guarded writes, watches that resume, and safe retries.
-"""
+"""The etcd client of the store: typed calls, guarded writes, resumed watches, safe retries."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -182,9 +179,9 @@ class Etcd:
         await self._set_up(transport)
 
     async def _set_up(self, transport: Transport) -> bytes | None:
-        """Log in, and return the status response; None if only administrators may read the status.
+        """Log in, and return the status response; None if the user may not read the status.
 
-        Raise EtcdError if the response is not from etcd. Return b"" for any other error of etcd.
+        Raise EtcdError if the response is not from etcd. Return b"" for other errors of etcd.
         """
         await self._login.log_in(transport)
         try:
@@ -249,7 +246,8 @@ class Etcd:
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    # These methods return the coroutine of ``_write``. An ``async def`` would create a second coroutine for each write.
+    # ``create``, ``update`` and ``delete`` return the coroutine of ``_write``. If they were ``async``, each write would
+    # create a second coroutine.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must not exist.
 

@@ -46,14 +46,14 @@ def window_update(stream: int, amount: int) -> bytes:
 
 
 def unpad(payload: bytes) -> bytes:
-    """Return the payload of a PADDED frame without its padding."""
+    """Return the payload of a PADDED frame without its padding; raise ProtocolFault."""
     if not payload or payload[0] >= len(payload):
         raise ProtocolFault(PROTOCOL_ERROR, "padding is longer than its frame")
     return payload[1 : len(payload) - payload[0]]
 
 
 def _literal(text: bytes) -> bytes:
-    # Encode an HPACK string without Huffman coding. Its length is an integer with a 7-bit prefix.
+    # An HPACK string without Huffman coding begins with its length, an integer with a 7-bit prefix.
     size = len(text)
     if size < 127:
         return bytes((size,)) + text
@@ -97,7 +97,7 @@ _HTTP_TO_GRPC = {400: INTERNAL, 401: UNAUTHENTICATED, 403: PERMISSION_DENIED, 42
 
 
 def http_error(status: int) -> tuple[int, str]:
-    """Return the gRPC status and the text for a failed HTTP response that is not from gRPC."""
+    """Return (gRPC status, text) for a failed HTTP response that is not from gRPC."""
     return _HTTP_TO_GRPC.get(status, UNKNOWN), f"the endpoint answered with HTTP status {status}"
 
 

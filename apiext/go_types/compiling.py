@@ -1,7 +1,7 @@
 """Compile the YAML files of built-in kinds; ``scripts/gen-proto`` calls this module.
 
-In YAML, the row of a kind is a flat mapping; its keys are called words (see ``types/README.md``). The compiled row is
-divided into the parts of the class ``Row``, such as ``published``; most words belong to a part.
+A row describes a kind. In YAML, a row is a flat mapping; its keys are called words (see ``types/README.md``). The
+compiled row is divided into the parts of the class ``Row``, such as ``published``; most words belong to a part.
 """
 
 import json
@@ -57,7 +57,8 @@ def types_by_file(tables: Mapping[str, Table]) -> dict[str, Types]:
 def check(tables: Mapping[str, Table]) -> dict[str, Types]:
     """Return name of a file → its types.
 
-    Raise ValueError with all errors: ``types/<file>.yaml: <type>: <error>``.
+    Check the types of all files, then their references, then their rules. Raise ValueError with all errors of the first
+    of these checks that fails: ``types/<file>.yaml: <type>: <error>``.
     """
     files = types_by_file(tables)
     for find in type_errors, reference_errors:
@@ -119,8 +120,8 @@ def _row_in_file(words: Mapping[str, Any]) -> dict[str, Any]:
 def row_of(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row in the form of ``rows.json``.
 
-    It has the parts of ``Row``, and complete rows of other versions. Raises msgspec.ValidationError for an unknown
-    word, or a value of a wrong type.
+    The result has the parts of ``Row``, and complete rows of other versions. Raises msgspec.ValidationError for an
+    unknown word, or a value of a wrong type.
     """
     words = dict(words)
     others = words.pop(OTHER_VERSIONS, ())
@@ -149,10 +150,7 @@ def _rules(table: Table) -> Iterator[tuple[str, Any]]:
 
 
 def types_in(table: Table) -> dict[str, Any]:
-    """Return the types of a file without validation rules.
-
-    True stands in place of the rows of kinds.
-    """
+    """Return the types of a file without validation rules, and with True in place of each row."""
     return {
         name: {word: True if word == KIND else value for word, value in entry.items() if word != RULES}
         if isinstance(entry, dict)
@@ -162,10 +160,7 @@ def types_in(table: Table) -> dict[str, Any]:
 
 
 def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row.
-
-    Without columns of its own, it gets the columns of the kind in ``stored_as``.
-    """
+    """Return a row. If it has no columns, add those of the kind that ``stored_as`` names."""
     if "stored_as" not in row or "columns" in row:
         return row
     stored = row["stored_as"]

@@ -1,8 +1,8 @@
 """Defaults that depend on other fields (upstream: defaults.go).
 
 A type in the data files names its function in the key ``fill``; its constant defaults are in the data file itself.
-The function changes a decoded struct in place. It is called before the constant defaults of the struct and all
-defaults of nested structs are set.
+The function changes a decoded struct in place. It runs before the constant defaults of the struct and all defaults of
+nested structs are set.
 """
 
 import re
@@ -105,7 +105,7 @@ def _containers(spec: Document, fields: Iterable[str]) -> list[Document]:
 
 
 def _request_limits(resources: Document) -> None:
-    """Set missing requests to the limits."""
+    """Set the request of each resource that has only a limit to this limit."""
     limits: Mapping[str, str] = resources.get("limits") or {}
     if limits:
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
@@ -257,9 +257,9 @@ def cpu_metric(utilization: int) -> Document:
 
 
 def autoscaler_v1(document: Document) -> None:
-    """Set the default target CPU utilization of an autoscaler without other metrics.
+    """Set the default target CPU utilization of an autoscaling/v1 autoscaler.
 
-    The autoscaler is of the version autoscaling/v1.
+    An autoscaler with other metrics gets no default.
     """
     spec, annotations = document["spec"], document["metadata"].get("annotations") or {}
     if spec.get("targetCPUUtilizationPercentage") is None and OLD_METRICS not in annotations:

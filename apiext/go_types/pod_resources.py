@@ -17,7 +17,7 @@ _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 def requests_of(spec: View) -> Amounts:
     """Return the requests of a pod as LimitRanger computes them.
 
-    They exclude the overhead and pod-level huge pages.
+    LimitRanger ignores the overhead and pod-level huge pages.
     """
     return _sum(spec, "requests", _OF_POD)
 
@@ -25,7 +25,7 @@ def requests_of(spec: View) -> Amounts:
 def limits_of(spec: View) -> Amounts:
     """Return the limits of a pod as LimitRanger computes them.
 
-    They exclude the overhead and pod-level huge pages.
+    LimitRanger ignores the overhead and pod-level huge pages.
     """
     return _sum(spec, "limits", _OF_POD)
 
@@ -54,9 +54,10 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
     """Return the pod-level resources, with defaults from the resources of the containers.
 
     Upstream: DefaultPodLevelResources of api/pod. A pod without pod-level resources gets none. The default request for
-    CPU or memory is the sum of the containers' requests, else the pod-level limit. If all containers have a limit for a
-    requested resource, its default limit is the larger of the request and the sum of these limits. For huge pages
-    without a request, the default limit is the sum of the containers' limits, and the default request is the limit.
+    CPU or memory is the sum of the containers' requests, or the pod-level limit if no container has a request. If all
+    containers have a limit for a requested resource, the default limit is the larger of the request and the sum of
+    these limits. For huge pages without a request, the default limit is the sum of the containers' limits, and the
+    default request is the limit.
     """
     resources: dict[str, Any] = dict(spec.get("resources") or {})
     if not resources.get("requests") and not resources.get("limits"):
@@ -86,11 +87,12 @@ def defaulted_resources(spec: View) -> dict[str, Any]:
 
 
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
-    """Return the sums of all containers and sidecars, or the largest init container's amounts.
+    """Return the requests or limits of a pod, from those of its containers.
 
-    The largest init container counts if it needs more than the sum. Sidecars are init containers with the restartPolicy
-    Always. An init container needs also the amounts of the sidecars before it. A pod-level amount replaces the sum if
-    the name of the resource begins with one of ``of_pod``.
+    Sidecars are init containers with the restartPolicy Always. The amount of a resource is the sum of all containers
+    and sidecars, or the need of the largest init container if this is more. The need of an init container includes the
+    sidecars before it. A pod-level amount replaces this amount if the name of the resource begins with one of
+    ``of_pod``.
     """
     total: dict[str, str] = {}
     for container in spec.get("containers") or ():

@@ -16,7 +16,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX = 2**63 - 1
 _NANO = 9
-_DIGITS = 60  # digits of a mantissa: enough for the largest value in units of 10⁻⁹, times 1024⁶
+_DIGITS = 60  # number of exact digits of a mantissa: more than 2**63 * 10**9 * 1024**6 has
 _MAX_CACHED = 40  # maximum length of a quantity in the cache, in characters
 
 

@@ -1,7 +1,8 @@
 """The rows of built-in kinds as data: names, endpoints, validation and storage of each kind.
 
-A row is flat in YAML; here it is divided into parts. ``types/README.md`` describes each word of a row. ``compiling.py``
-assigns the words to the parts, so that the server decodes ``rows.json`` directly into these classes at its start.
+In YAML, a row is a flat mapping whose keys are called words; ``types/README.md`` describes them. Here a row is divided
+into parts. ``compiling.py`` assigns the words to the parts, so that the server decodes ``rows.json`` directly into
+these classes at its start.
 """
 
 from collections.abc import Mapping

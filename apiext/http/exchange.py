@@ -1,7 +1,4 @@
-"""Requests and responses for filters and handlers.
-
-They have no sockets and no types of the HTTP library.
-"""
+"""Requests and responses for filters and handlers, without types of the HTTP library."""
 
 import asyncio
 import re
@@ -36,8 +33,8 @@ class Headers(Protocol):
 class Sender:
     """Parsed headers that describe a client.
 
-    A connection reuses them while requests have equal headers. ``manager`` is the field manager that the User-Agent
-    implies: the text before its first slash. ``impersonates`` is true if the request has impersonation headers.
+    A connection reuses a Sender while requests have equal headers. ``manager`` is the field manager that the User-Agent
+    implies: the text before its first slash. ``impersonates`` is true if the headers request an impersonation.
     ``packed`` is true if the body has an encoding that the server does not decode. ``pages`` caches results of
     http/browsers.py: True for writes, False for reads → origin of the web page that may have sent the requests, "" for
     none.
@@ -74,8 +71,8 @@ class Head:
 def split_target(target: str) -> tuple[str, Query]:
     """Return the decoded path and the query of a request target.
 
-    They exclude the host of an absolute-form target. The path is empty if it has a malformed percent escape. The query
-    is empty if it has more than limits.QUERY_PARAMETERS parameters.
+    An absolute-form target is a URL; its scheme and host are dropped. The path is empty if it has a malformed percent
+    escape. The query is empty if it has more than limits.QUERY_PARAMETERS parameters.
     """
     path, _, text = target.partition("?")
     if not path.startswith("/"):
@@ -88,7 +85,7 @@ def split_target(target: str) -> tuple[str, Query]:
 def _query(text: str) -> Query:
     """Parse a query as parse_qs(text, keep_blank_values=True) does, but faster.
 
-    Drop parts that have a malformed escape or a semicolon.
+    Unlike parse_qs, drop parts that have a malformed escape or a semicolon.
     """
     found: dict[str, list[str]] = {}
     for part in text.split("&"):
@@ -123,7 +120,7 @@ class Connection(Protocol):
 
     holder: Holder | None  # the client that a certificate names; None without a client certificate
     is_allowed_page: bool  # true if --cors-allowed-origins matches the Origin of the request
-    waiting: asyncio.Future[None] | None  # the future that the request awaits while the client is connected
+    waiting: asyncio.Future[None] | None  # a future that the request awaits; it fails if the client disconnects
 
     def declared_size(self) -> int:
         """Return the declared size of the body, 0 if all of it has arrived.
@@ -146,15 +143,15 @@ class Connection(Protocol):
         """Return the sink of a watch, to which the caller writes events.
 
         The sink sends ``head`` before them. The sink inserts ``columns`` into the first event that is a Table.
-        ``unread`` is the number of unread bytes that pauses the watch.
+        The watch pauses while more than ``unread`` bytes wait until the client reads them.
         """
 
 
 class Reply(Struct):
     """A complete response: status code, content type, further headers, and the body in parts.
 
-    ``parts`` are sent without joining them first. ``compressible`` is true if gzip may be applied. ``shared`` is true
-    if other responses have the same bytes, so that a slow client needs no further memory.
+    ``parts`` are sent one after the other, without being joined. ``compressible`` is true if the server may compress
+    the body. ``shared`` is true if other responses have the same bytes, so that a slow client needs no further memory.
     """
 
     code: int

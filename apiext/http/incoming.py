@@ -126,7 +126,8 @@ class Incoming(HttpProtocol):
         A connection that closes after this request still reads the request's body. Any connection closes immediately if
         an unfinished head or unfinished trailers after the body exceed the limit.
         """
-        if self._pieces:  # collected while ``parses_next`` was true; the client has stopped reading since then
+        # These pieces were collected while ``parses_next`` was true; then the client stopped reading responses.
+        if self._pieces:
             data = self._joined(data)
         tail = self._tail
         self._keep_tail(data)

@@ -1,7 +1,4 @@
-"""Sinks: each sends the frames of one watch to its client (RV-010, RV-014).
-
-They have back-pressure and an orderly end.
-"""
+"""Sinks: each sends the frames of one watch to its client (RV-010, RV-014)."""
 
 import asyncio
 from typing import Protocol
@@ -25,7 +22,7 @@ def chunk(data: bytes) -> bytes:
 def with_columns(data: bytes, columns: bytes) -> bytes:
     """Return framed events with the column definitions in the first event.
 
-    They are set only if the event has a placeholder for them.
+    If the first event has no placeholder for them, return ``data``.
     """
     line, _, rest = data.partition(b"\r\n")
     length = int(line, 16)

@@ -32,9 +32,10 @@ _ANSWER = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Length: %d\
 
 
 def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
-    """Return a server context for these PEM files, for HTTP/1.1 without client certificates.
+    """Return a server context with a certificate and its key, from PEM files.
 
-    The oldest TLS version is 1.3 if ``minor`` is 3, else 1.2. Raise the errors of ``load_pair``.
+    The context accepts HTTP/1.1, and requests no client certificates. The oldest TLS version is 1.3 if ``minor`` is 3,
+    else 1.2. Raise the errors of ``load_pair``.
     """
     context = relax_verification(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
@@ -45,7 +46,7 @@ def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
 
 
 def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None:
-    """Request client certificates, signed by a CA in this PEM file.
+    """Request client certificates that a CA in this PEM file has signed.
 
     Raise OSError for an unusable file.
     """
@@ -56,8 +57,8 @@ def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None
 class LoggedHandshake(ssl.SSLObject):
     """A TLS connection that logs and counts a failed handshake.
 
-    It is used as ``ssl.SSLContext.sslobject_class``. The client gets the TLS alert, or a response if it uses plain
-    HTTP. asyncio writes such bytes only if the handshake needs more input, but not after a failure. So a failed
+    The class is used as ``ssl.SSLContext.sslobject_class``. The client gets the TLS alert, or a response if it uses
+    plain HTTP. asyncio writes such bytes if the handshake needs more input, but not after a failure. So a failed
     handshake first reports that it needs more input. The client closes the connection after it has read the alert, or
     the timeout of handshakes closes it.
     """
@@ -105,7 +106,7 @@ def _reason(error: ssl.SSLError) -> str:
 class CertificateReload:
     """Renews the serving certificate before it expires, and reloads changed files.
 
-    This needs no restart. Open connections continue with their certificate.
+    Open connections continue with their certificate.
     """
 
     def __init__(self, context: ssl.SSLContext, certificate: ServingCertificate) -> None:
@@ -132,8 +133,8 @@ class CertificateReload:
             return
         self._loaded = found
         try:
-            # a certificate that does not match its key would break the context in use, so a temporary context loads it
-            # first
+            # A certificate that does not match its key would break the context in use. So a temporary context loads
+            # the two files first.
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
             load_pair(self._context, *self._files)
             self._certificate.reload()

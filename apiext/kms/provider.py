@@ -1,9 +1,10 @@
 """A KMS provider: its data keys and the health of its plug-in.
 
-It has a current data key and the data keys of stored values. A plug-in encrypts data keys with its own key, which has
-an id. A stored value consists of the encrypted data and a tail: the encrypted data key, the id of the plug-in's key,
-and annotations. Values with the same data key have the same tail. A data key is a key (KEY), or a seed from which the
-key of each value is derived (SEED). New data keys are seeds.
+A provider has a current data key and the data keys of stored values. A plug-in encrypts data keys with its own key,
+which has an id. A stored value consists of the encrypted data and a tail: the encrypted data key, the id of the
+plug-in's key, and annotations. Usually, values with the same data key have the same tail. A data key of the kind KEY
+encrypts values. A data key of the kind SEED is a seed from which the key of each value is derived. New data keys are
+seeds.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ _CACHE_LOCK = threading.Lock()  # several threads use the caches, since threads 
 class KeyUnavailable(Exception):
     """A data key is not available.
 
-    ``status`` is the label in metrics. ``tried`` is true if an immediate retry would fail, too.
+    ``status`` is the label in metrics. ``tried`` is false if a call of the plug-in may decrypt the data key now.
     """
 
     def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
@@ -82,9 +83,9 @@ class PluginCalls(Protocol):
 
 
 class DataKey(Struct, frozen=True):
-    """A decrypted data key of a ``kind`` (KEY or SEED), with its plug-in's key.
+    """A decrypted data key of a ``kind`` (KEY or SEED).
 
-    The key of the plug-in is given by its id and the hash of the id.
+    ``key_id`` is the id of the plug-in's key that encrypts it, ``key_hash`` is the hash of this id.
     """
 
     kind: int
@@ -115,10 +116,10 @@ class _Refused(NamedTuple):
 
 
 class Provider:
-    """A ``kms`` provider of the configuration.
+    """A ``kms`` provider of the encryption configuration.
 
     ``data_and_key`` and ``current_key`` never wait for the plug-in. ``fault`` is the last error of the plug-in, "" if
-    it is healthy. ``current`` is the key for new values.
+    the plug-in is healthy. ``current`` is the data key for new values, None before the first one is generated.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class Provider:
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Get the status of the plug-in once, then start to get it periodically.
 
-        A failed call is not an error.
+        If the call fails, set ``fault`` and raise nothing.
         """
         self._group = group
         await self.check()
@@ -241,11 +242,12 @@ class Provider:
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
 
     async def _use_key(self, key_id: str) -> str:
-        """Encrypt new values with a data key that the plug-in encrypts with its key ``key_id``.
+        """Make a data key current that the plug-in encrypts with its key ``key_id``.
 
         If the current data key has this key id, extend its validity. Otherwise generate a data key, and call the
-        plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return an error
-        if there is no such data key, else "". After an error, the last data key is used until it expires.
+        plug-in to encrypt it. The validity begins before the call, so that it never ends too late. Return "", or the
+        error if the plug-in does not encrypt the new data key with this key. Then the last data key is used until it
+        expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current
@@ -327,7 +329,11 @@ class Provider:
             await asyncio.wait([self._call_for(envelope) for envelope in missing.values()])
 
     def _missing_key_of(self, raw: bytes) -> Envelope | None:
-        """Return the envelope of a value if the plug-in may provide its data key, else None."""
+        """Return the envelope of a value for whose data key the plug-in must be called, else None.
+
+        The result is None if the data key is cached, if the value is invalid, after a recent failed call, and while
+        there is no current data key.
+        """
         parts = split(raw)
         if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
             return None
@@ -430,10 +436,7 @@ def faults_of(providers: Iterable[Provider]) -> str:
 
 
 async def start_all(providers: Iterable[Provider], group: asyncio.TaskGroup) -> None:
-    """Start providers concurrently.
-
-    So a provider does not wait for the plug-in of another provider.
-    """
+    """Start providers concurrently, so that none waits for the plug-in of another provider."""
     await asyncio.gather(*(provider.start(group) for provider in providers))
 
 

@@ -25,8 +25,8 @@ _PLAIN = frozenset((str, int, float, bool))
 def merge(type_: Type, live: Any, applied: Any) -> Any:
     """Return the live value merged with the applied value.
 
-    Both must fit the type; the function changes neither. Return MISSING if both are MISSING. A merged list has the
-    applied items in their order, and the other live items between them.
+    Both values must fit the type; the function changes neither. If one value is MISSING, return the other. A merged
+    list has the applied items in their order, and the other live items between them.
     """
     if applied is MISSING:
         return live
@@ -56,7 +56,8 @@ def _merge_maps(type_: MapType, live: dict[str, Any], applied: dict[str, Any]) -
 def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
     """Return the items of both lists.
 
-    An item of both lists occurs once, in the applied order. The other live items keep their order.
+    The applied items are in their order. An item of both lists occurs once, merged. The other live items keep their
+    order.
     """
     left, right = [item_element(type_, item) for item in live], [item_element(type_, item) for item in applied]
     times = Counter(left)
@@ -95,7 +96,7 @@ def _merge_lists(type_: ListType, live: list[Any], applied: list[Any]) -> list[A
 
 
 def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
-    """Return the value without these paths.
+    """Return the value without the paths in ``deleted``.
 
     As upstream, null replaces a map or list if nothing remains in it, or if it is atomic and ``deleted`` has a path
     below it.
@@ -110,9 +111,9 @@ def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
 def with_emptied(type_: Type, config: Any, pruned: Any) -> Any:
     """Return the pruned value, with empty maps and lists in place of nulls of ``remove``.
 
-    ``config`` is the applied configuration. Where it has a granular map or list, and the pruned value has null or
-    nothing, the result has an empty map or list. Null items of lists stay. Upstream leaves all nulls. Most schemas
-    refuse null, so an applier could not empty a map or list that no other manager owns.
+    ``pruned`` is a result of ``remove``, ``config`` is the applied configuration. Where ``config`` has a granular map
+    or list, and ``pruned`` has null or nothing, the result has an empty map or list. Null items of lists stay. Upstream
+    leaves all nulls. Most schemas refuse null, so an applier could not empty a map or list that no other manager owns.
     """
     if config.__class__ is dict and type_.map is not None and type_.map.granular:
         found = {} if pruned is None or pruned is MISSING else pruned

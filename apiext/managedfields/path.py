@@ -48,7 +48,7 @@ def _undefined(_: Any) -> dict[str, Any]:
 def _json(item: Any) -> str:
     """Return JSON as upstream's library writes it.
 
-    It has sorted keys, ``1.0`` as ``1``, escaped HTML, and ``1e-07``.
+    Keys are sorted, and HTML characters are escaped. The number 1.0 becomes ``1``, and 0.0000001 ``1e-07``.
     """
     text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
@@ -153,7 +153,7 @@ def _printed(element: str, owned: bool) -> str:
 def _literal(item: Any, owned: bool) -> str:
     if isinstance(item, str):
         return go_quote(item)
-    # a float in Go: also each number of managedFields, and an integer over int64
+    # In Go, these numbers are floats: floats, all numbers of managedFields, and integers over int64.
     if isinstance(item, float) or (item.__class__ is int and (owned or item > _INT_MAX)):  # upstream: a float
         return go_float(float(item))
     if isinstance(item, list):

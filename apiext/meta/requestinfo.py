@@ -68,7 +68,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     namespace: str | None = None
     if parts[first] == "namespaces" and len(parts) > first + 1:
         inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
-        # /api/v1/namespaces/x is an object of the resource ``namespaces``. In /apis, x is a namespace here, too.
+        # In /api/v1/namespaces/x, x is an object of the resource ``namespaces``. Below /apis, x is always a namespace.
         if inside or prefix == "apis":  # upstream: the segment after namespaces is always a namespace
             namespace = parts[first + 1] or None
         first += 2 * inside
@@ -113,6 +113,6 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 def truth(values: Sequence[str] | None) -> bool:
     """Parse a boolean parameter as upstream (RV-016).
 
-    It is true unless it is absent, ``0``, or ``false`` in any letter case.
+    Return False if the parameter is absent, ``0``, or ``false`` in any letter case, else True.
     """
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

@@ -20,7 +20,8 @@ def _octet(part: str) -> bool:
 def _ipv6(text: str, sloppy: bool) -> bool:
     """Return whether the text is an IPv6 address without a zone.
 
-    It may end with an IPv4 address. If ``sloppy`` is true, this IPv4 address may contain leading zeros.
+    The text may end with an IPv4 address. If ``sloppy`` is true, the numbers of this IPv4 address may have leading
+    zeros.
     """
     head, double, tail = text.partition("::")
     if double and "::" in tail:
@@ -53,8 +54,8 @@ def _padded(dotted: str) -> bool:
 def ipv4(text: str) -> bool:
     """Return whether the text is an IP address that contains a dot.
 
-    Its decimal numbers may have leading zeros. As upstream, this includes an IPv6 address that ends with an IPv4
-    address.
+    The address is an IPv4 address, or, as upstream, an IPv6 address that ends with one. Its decimal numbers may have
+    leading zeros.
     """
     return "." in text and _sloppy_ip(text)
 
@@ -62,7 +63,7 @@ def ipv4(text: str) -> bool:
 def ipv6(text: str) -> bool:
     """Return whether the text is an IPv6 address without a zone.
 
-    An IPv4 address at its end has no leading zeros.
+    If the text ends with an IPv4 address, the numbers of this address must not have leading zeros.
     """
     return ":" in text and _first_sign(text) == ":" and _ipv6(text, sloppy=False)
 

@@ -48,7 +48,7 @@ Estimate = Callable[[Program, Declared], int]
 
 
 class _CloseEstimator(Estimator):
-    """An estimator with the maximal lengths of printed numbers and times (DIS-19)."""
+    """An estimator that knows the maximal lengths of printed numbers and times (DIS-19)."""
 
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
@@ -68,16 +68,16 @@ def upstream_estimate(program: Program, declared: Declared) -> int:
 
 
 def close_estimate(program: Program, declared: Declared) -> int:
-    """Return an estimate with the maximal lengths of printed numbers and times (DIS-19)."""
+    """Return an estimate that uses the maximal lengths of printed numbers and times (DIS-19)."""
     return _CloseEstimator(program.checked, declared).run()[1]
 
 
 class _Node:
     """A node of a definition's schema with rules at or below it.
 
-    ``step`` is the last part of its path. ``times`` is the maximal number of its values in an object, or None without a
+    ``step`` is the last part of its path. ``times`` is the maximal number of its values in an object, None for no
     limit. ``uncorrelated_at`` is the outermost ancestor whose inner values cannot be matched with old values, or None.
-    ``typeless`` is true if this node or a node above has no CEL type, although rules at or above that node need it.
+    ``typeless`` is true if this node or a node above it has no CEL type, but needs one for rules at or above it.
     """
 
     __slots__ = ("_above", "_ruled", "_step", "scope", "times", "typeless", "uncorrelated_at")
@@ -129,10 +129,7 @@ class _Node:
 
 
 def _max_values(node: Structural) -> int | None:
-    """Return the maximum of values of a child schema in one value of the node.
-
-    Return None for no limit.
-    """
+    """Return how many values of an inner schema a value of the node can have; None: no limit."""
     if node.type == "object" and node.additional is not None:
         return None if node.sizes.max_properties is None else max(node.sizes.max_properties, 0)
     if node.type == "array":
@@ -169,7 +166,7 @@ class _Costs:
     def add(self, node: _Node, made: Compiled, index: int, *, limited: bool) -> None:
         """Add the costs of a rule and its messageExpression.
 
-        If ``limited``, also check the limit of each.
+        If ``limited`` is true, record in ``over`` each of the two that exceeds RULE_LIMIT.
         """
         declared = node.scope.declared
         if declared is None or made.program is None:

@@ -77,8 +77,9 @@ def enum_of(node: Structural) -> Enum:
 def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
     """Return (expected type, actual type) if a value has a wrong type, else None.
 
-    See VAL-004, VAL-005. If a value that is neither a string nor an array does not have the schema's format, return
-    (expected format, actual format) instead.
+    See VAL-004, VAL-005. If the schema has a format, there are two exceptions for values of a wrong type. For a value
+    that is neither a string nor an array, return (expected format, actual format) if these differ. For a string or an
+    array, return None unless the schema allows numbers or integers.
     """
     types, name = node.types, node.format
     if value is None:

@@ -1,8 +1,7 @@
-"""The store.
+"""The store: it writes to etcd, and serves most reads from a cache.
 
-It writes to etcd, and serves most reads from a cache, which one watch of the whole prefix updates. This watch is the
-root watch. A guard is another key and its expected revision. It holds if the key has this revision when the write
-commits.
+One watch of the whole prefix, the root watch, updates the cache. A guard is another key and its expected revision. The
+guard holds if the key has this revision when the write commits.
 """
 
 import asyncio
@@ -47,8 +46,8 @@ class CachedStore:
     """Objects of many resources below one prefix of one etcd.
 
     A read of a ready collection returns the state at ``revision``, or at an earlier revision while a change of the
-    collection waits for its data key (``lagging``). Call all methods on one event loop. A caller that reads objects and
-    the ``revision`` of their CachedState without an await between them gets the revision of the objects.
+    collection waits for its data key (``lagging``). Call all methods on one event loop. The ``revision`` of a
+    CachedState belongs to objects that were read from it, if the caller awaited nothing between the two reads.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class CachedStore:
         self.etcd = etcd
         self.keys = keys
         self.lagging: set[DecryptionBuffer] = set()
-        """The decryption buffers, of all collections, in which changes wait for a data key."""
+        """The decryption buffers (one for each collection) in which changes wait for a data key."""
         self._encryptions = encryptions or NoEncryption()
         self._store = EtcdStore(etcd, seconds=seconds)
         self._collections: dict[str, Collection] = {}
@@ -157,7 +156,8 @@ class CachedStore:
         """Wait until the cache has all writes that ended before this call, and return its revision.
 
         ``col`` is the collection that the caller reads (None: all collections). Raises Unavailable if etcd does not
-        respond, or if the cache does not get the writes within limits.FRESH_WAIT. Raises NotReady as ``_caught_up``.
+        respond, or if the cache does not get the writes within limits.FRESH_WAIT. Raises NotReady if the collection is
+        not filled in time, or if changes wait too long for their data keys.
         """
         while True:
             epoch = await self._watch.wait_complete()
@@ -190,7 +190,7 @@ class CachedStore:
     async def at_least(self, revision: int, col: Collection | None = None) -> None:
         """Wait until the cache has reached a revision; raise FutureRevision after limits.FRESH_WAIT.
 
-        See RV-002.
+        See RV-002. Like ``fresh``, also wait for fills and data keys. Raises the errors of ``fresh``.
         """
         await self._watch.wait_complete()
         if not await self._progress.reach(revision):
@@ -219,7 +219,7 @@ class CachedStore:
     async def unchanged(self, col: Collection, revision: int) -> bool:
         """Report whether the cache still has the state at a revision.
 
-        As ``at_revision``, wait for a future revision, and raise Compacted, FutureRevision, Unavailable.
+        Like ``at_revision``, wait for a future revision, and raise Compacted, FutureRevision, Unavailable.
         """
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
@@ -232,8 +232,8 @@ class CachedStore:
     ) -> Slice:
         """Return the objects at exactly this revision.
 
-        ``after`` is the first key, as in a continue token. Raises Compacted, FutureRevision (after a wait as in
-        at_least), Malformed, Unavailable.
+        ``after`` is the key at which the page begins, as in a continue token. Raises Compacted, FutureRevision (after a
+        wait as in at_least), Malformed, Unavailable.
         """
         if await self.unchanged(col, revision):
             return col.state.page(namespace, after, limit)._replace(revision=revision)
@@ -297,8 +297,9 @@ class CachedStore:
     ) -> Entry:
         """Delete an object if it has the expected revision.
 
-        Return its last state with the revision of the deletion. Raises RevisionChanged, Malformed if the stored object
-        has another revision and cannot be read, GuardChanged, Corrupt, Unavailable (nothing written), UnknownOutcome.
+        Return its last state with the revision of the deletion. The state is ``{}`` if it cannot be read. Raises
+        RevisionChanged, Malformed if the stored object has another revision and cannot be read, GuardChanged, Corrupt,
+        Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
         last = col.state.by_key(key)

@@ -1,7 +1,7 @@
 """Dispatches events of the root watch to their collections, in order.
 
-The root watch is the etcd watch of the whole prefix. If the encrypted values of several events are large in total, a
-thread decrypts them first.
+The root watch is the etcd watch of the whole prefix. It delivers events in batches. If the encrypted values of a batch
+are large in total, a thread decrypts them first.
 """
 
 from collections import deque
@@ -60,7 +60,7 @@ class Dispatcher:
         self._buffered.clear()
 
     def _locate(self, key: str) -> tuple[Collection | None, int]:
-        """Return the collection of a key, or None, and the offset at which the key within it begins."""
+        """Return (collection of a key or None, offset at which the collection's prefix ends)."""
         root_size, collections = self._root_size, self._collections
         first = key.find("/", root_size)
         second = key.find("/", first + 1)

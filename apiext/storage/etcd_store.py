@@ -1,7 +1,7 @@
 """Reads and writes of objects in etcd.
 
-Translates keys and guards to those of etcd, and errors to StoreErrors. A guard is another key and its expected
-revision. It holds if the key has this revision when the write commits.
+An EtcdStore translates keys and guards to those of etcd, and errors of etcd to StoreErrors. A guard is another key and
+its expected revision. The guard holds if the key has this revision when the write commits.
 """
 
 import asyncio
@@ -65,9 +65,10 @@ def store_error(error: errors.EtcdError, requested: int = 0, current: int = 0) -
 
 
 class StoredState:
-    """Result of ``read`` at one revision: entries in key order, and unreadable values.
+    """The result of ``read``: entries at one revision in key order, and unreadable values.
 
-    ``remaining`` and ``next`` have the same meaning as in Slice.
+    ``broken`` is key, relative to the collection → unreadable value. ``remaining`` is the number of keys that a limit
+    has left unread. ``next`` is the first key of the next ``read``, relative to its prefix, "" if no key remains.
     """
 
     __slots__ = ("broken", "entries", "next", "remaining", "revision")
@@ -103,8 +104,8 @@ class EtcdStore:
     ) -> WriteResult:
         """Write a value if the key has the expected revision and both guards hold.
 
-        An expected revision of 0 means that the key does not exist. The key expires after at least ``ttl`` seconds; 0
-        means never. Raises StoreErrors, such as Overloaded if a new or large value does not fit into memory.
+        If ``expected`` is 0, the key must not exist. If ``ttl`` is not 0, the key expires after at least so many
+        seconds. Raises StoreErrors, such as Overloaded if a new or large value does not fit into memory.
         """
         if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._memory.fits(len(raw)):
             raise Overloaded(_NO_MEMORY)
@@ -134,7 +135,7 @@ class EtcdStore:
     async def get(self, key: str, revision: int = 0) -> KeyValue | None:
         """Return a key with its value at a revision (0: now); None if the key does not exist.
 
-        Raises Compacted, FutureRevision, Unavailable.
+        Raises StoreErrors, such as Compacted, FutureRevision, Unavailable.
         """
         try:
             return await self.etcd.get(key.encode(), revision=revision)
@@ -153,8 +154,8 @@ class EtcdStore:
     ) -> StoredState:
         """Read the keys below the prefix of a collection or namespace, in pages at one revision.
 
-        ``revision`` 0 means now. ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted,
-        FutureRevision, Unavailable, and Overloaded if the remaining pages do not fit into memory.
+        ``revision`` 0 means now. ``start`` is the first key, relative to the prefix; ``limit`` 0 reads all keys. Raises
+        StoreErrors, such as Compacted, FutureRevision, and Overloaded if the remaining pages do not fit into memory.
         """
         state, began = StoredState(), perf_counter()
         state.revision = revision
@@ -232,9 +233,10 @@ async def _decode_page(col: Collection, page: RangeResult, state: StoredState) -
 
 
 async def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
-    """Return the error of a refused write.
+    """Return the error of a write that etcd refused.
 
-    The error is GuardChanged, a conflict with the current object, or Malformed.
+    The error is GuardChanged if a guard does not hold, else KeyExists or RevisionChanged with the current object. If
+    this object is unreadable, the error of an update or delete is Malformed.
     """
     for guard, revision in zip(filter(None, guards), result.guards, strict=False):
         if revision != guard.revision:
@@ -253,7 +255,10 @@ async def refusal(col: Collection, key: str, result: WriteResult, expected: int,
 
 
 def key_outcome(key: str, result: WriteResult) -> int:
-    """Return the revision of a write of a key outside of collections; raise RevisionChanged."""
+    """Return the revision of a write of a key outside of collections.
+
+    Raise RevisionChanged if etcd refused the write.
+    """
     if result.ok:
         return result.revision
     kv = result.current

@@ -44,7 +44,7 @@ class Files(Struct, frozen=True):
 
 
 def control_groups(own_groups: Path = _OWN_GROUPS, mount: Path = _MOUNT) -> list[Files]:
-    """Return the control groups that limit this process's memory: its own and their parents."""
+    """Return the control groups with a memory limit that contain this process."""
     try:
         lines = own_groups.read_text().splitlines()
     except OSError:
@@ -89,12 +89,15 @@ class FreeMemory:
     def limit(self) -> int:
         """Return the smallest memory limit of the control groups in bytes.
 
-        A very large number if there is no limit.
+        Return a very large number if there is no limit.
         """
         return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_UNLIMITED)
 
     def fits(self, size: int) -> bool:
-        """Report whether ``size`` more bytes fit into memory and leave limits.MEMORY_RESERVE free."""
+        """Report whether ``size`` more bytes fit into memory and leave a reserve free.
+
+        The reserve is limits.MEMORY_RESERVE, but at most an eighth of the memory limit.
+        """
         if not self._groups:
             return True
         now = monotonic()

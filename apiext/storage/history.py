@@ -1,6 +1,6 @@
 """The recent changes of one collection, by position and by revision.
 
-Their number and their bytes are limited.
+The number and the bytes of the changes are limited.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ class Change(NamedTuple):
 
 
 class _Histories:
-    """The histories that may have changes to drop, and the bytes of all.
+    """The histories that may have changes to drop, and the total bytes of all histories.
 
     The least recently changed history is the first.
     """
@@ -131,7 +131,7 @@ class History:
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
         """Insert all changes between the revision ``floor`` and the first change.
 
-        They may exceed the limits until the second call of ``restore_limits``.
+        The inserted changes may exceed the limits until the second call of ``restore_limits``.
         """
         self._drop_dead()
         size = sum(change.entry.size + _OVERHEAD for change in changes)

@@ -1,6 +1,6 @@
 """Metrics of the store (MTR-001).
 
-They cover lists from etcd, fills, watches, unreadable objects and the store in this process.
+The metrics cover lists from etcd, fills, watches, unreadable objects and the store in this process.
 """
 
 from time import perf_counter

@@ -1,4 +1,4 @@
-"""The revision of the root watch, and the callers that wait for a later revision.
+"""The revision of the cache, and the callers that wait for a later revision.
 
 See RV-002, RV-017.
 """
@@ -26,10 +26,13 @@ class Reached(Protocol):
 class Progress:
     """The revision of the cache.
 
-    If a caller has waited PROGRESS_AFTER seconds for a revision, ``request(revision, times)`` is called, and again
-    while callers wait; ``times`` is 1 for the first of these calls. The first call is made at once if a progress
-    response, not an event, caused the last increase of the revision while callers waited. Requests are necessary after
-    a write of a key outside of the prefix, since the root watch gets no event of this write.
+    A write of a key outside of the server's prefix increases etcd's revision, but the watch of the prefix gets no event
+    of this write. So if callers have waited for PROGRESS_AFTER seconds, ``request(revision, times)`` is called to
+    request progress from etcd. The call is repeated while callers wait. ``revision`` is the lowest revision that they
+    wait for, ``times`` is the number of the call, from 1 on.
+
+    If such writes seem frequent, the first call is made at once. They seem frequent if the last increase of the
+    revision while callers waited came with a progress response, not with an event.
     """
 
     __slots__ = ("_foreign", "_order", "_request", "_timer", "_waiters", "revision")
@@ -65,9 +68,9 @@ class Progress:
         self.advance(revision)
 
     async def reach(self, revision: int, timeout: float = limits.FRESH_WAIT) -> bool:
-        """Wait until the cache has reached the revision.
+        """Wait until the cache has reached the revision, and return True.
 
-        Return False after ``timeout`` seconds, or at ``close``.
+        Return False if this takes longer than ``timeout`` seconds, or if ``close`` ends the wait.
         """
         if self.revision >= revision:
             return True

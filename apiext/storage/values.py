@@ -17,8 +17,8 @@ from apiext.storage.store import Entry
 class Broken(Struct, frozen=True):
     """A stored value that cannot be decoded or decrypted.
 
-    ``last`` is the last readable state of the object, if there was one. ``undecryptable``: the value cannot be
-    decrypted as the server is configured. ``lacking``: no plug-in has decrypted the data key of the value yet.
+    ``last`` is the last readable state of the object, None if the cache had none. ``undecryptable`` is true if no
+    configured key decrypts the value. ``lacking`` is true if no plug-in has decrypted the data key of the value yet.
     """
 
     revision: int
@@ -84,9 +84,9 @@ def differences(
 ) -> list[Change]:
     """Return the changes between two states, ordered by revision.
 
-    A recreated object has DELETED, then ADDED. ``before`` and ``after`` contain the readable objects. An object in
-    ``broken`` is not deleted, but unreadable. Deletions get ``revision``; that of a recreated object gets the revision
-    of the new object.
+    ``before`` and ``after`` contain the readable objects, ``broken`` the unreadable objects of the state after. An
+    object in ``broken`` has no change. A recreated object has two changes: DELETED, then ADDED, with the revision of
+    the new object. Other deletions have ``revision``.
     """
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)

@@ -1,6 +1,6 @@
-"""Support for TLS certificates that Go accepts and some versions of Python do not.
+"""Accept the same TLS certificates as Go, without warnings.
 
-These versions refuse them or warn about them.
+By default, some versions of Python refuse some of them, and the package ``cryptography`` warns about some.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ _OPEN_FILES = "/proc/self/fd"
 def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
     """Change a context to accept the same certificates as Go, and return the context.
 
-    Certificates need not have the extensions of RFC 5280, and an intermediate certificate can be trusted as a root.
-    Since Python 3.13, default contexts refuse certificates without these extensions. Many private authorities issue
-    such certificates.
+    With the change, certificates need not have the extensions of RFC 5280, and an intermediate certificate can be
+    trusted as a root. Before Python 3.13, default contexts trust only roots. Since Python 3.13, they refuse
+    certificates without these extensions, which many private authorities issue.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -41,7 +41,7 @@ def unwarned() -> Iterator[None]:
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Parse a certificate (DER); raise ValueError if ``cryptography`` cannot parse it."""
+    """Parse a certificate (DER); raise ValueError or x509.InvalidVersion for an invalid one."""
     from cryptography import x509
 
     with unwarned():

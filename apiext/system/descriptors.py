@@ -36,7 +36,7 @@ def pool_of(path: Path) -> Pool:
 def _files(descriptor_set: bytes) -> Iterator[bytes]:
     """Yield each encoded FileDescriptorProto.
 
-    Each is a field 1, so a tag byte and a varint length precede it.
+    They are the values of the repeated field 1, so a tag byte and a varint length precede each.
     """
     at = 0
     while at < len(descriptor_set):

@@ -1,6 +1,6 @@
 """Start the process of a server.
 
-On Linux, it ends at the latest when the process that started it ends.
+On Linux, this process ends at the latest when its parent process ends.
 """
 
 import os
@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-# A new interpreter runs this before the exec. A preexec_fn would run after a fork, and a fork of a process with threads
-# may crash. prctl with 1 (PR_SET_PDEATHSIG) makes the kernel send SIGTERM when the parent ends. If the parent has ended
-# before this call, the process ends itself. Python ignores SIGPIPE and SIGXFSZ; the program gets their default actions.
+# A new interpreter runs this program, and then executes the command in its place. A preexec_fn would run after a fork,
+# and a fork of a process with threads may crash. prctl with 1 (PR_SET_PDEATHSIG) makes the kernel send SIGTERM when the
+# parent ends. If the parent has ended before this call, the process ends itself. Python ignores SIGPIPE and SIGXFSZ;
+# the command gets their default actions.
 DIE_WITH_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)

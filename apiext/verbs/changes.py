@@ -95,7 +95,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return the notes (texts of warnings or errors) in Go's order, that of the patch text.
+    """Return the notes (texts of warnings or errors) in the order of the patch text, as Go does.
 
     Drop notes about duplicate fields inside unknown fields.
     """
@@ -122,7 +122,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     beyond = False
-    # so a number over the range of float64 does not fail here, and an array has another error than below
+    # With Ignore, a number over the range of float64 is no error here, and the error of an array has another text.
     if validation == IGNORE:  # upstream: with Ignore, only the library that merges the patch decodes it
         patch, duplicates, beyond = _unread(raw)
         if isinstance(patch, list):
@@ -146,7 +146,7 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _unread(raw: bytes) -> tuple[object, list[str], bool]:
-    """Return (decoded patch, notes about duplicates, True if a number exceeds float64)."""
+    """Return (decoded patch, notes about duplicates, whether a number exceeds float64)."""
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
@@ -253,7 +253,7 @@ def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
 def _with_whole_numbers(value: Any) -> Any:
     """Return a document with integral floats as integers; the same document if it has none.
 
-    As upstream, integral floats are converted where an integer is required, and printed as integers elsewhere.
+    Upstream converts such floats where a field needs an integer, and prints them as integers in other fields.
     """
     if value.__class__ is float:
         return int(value) if abs(value) < _INT64 and value.is_integer() else value

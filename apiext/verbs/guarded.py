@@ -1,6 +1,6 @@
-"""Guards: a write commits only if the definition and namespaces that it read are unchanged.
+"""Guards: a put commits only if the definition and namespaces that it read are unchanged.
 
-Such a write is a Put. See decisions/0010.
+See decisions/0010.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 async def refresh(verbs: Verbs, call: Call) -> None:
     """Reload the definition after a change of its guard.
 
-    Raise a 404 if it was deleted, or if it does not serve the path of the request any more.
+    Raise a 404 if the definition was deleted, or does not serve the path of the request any more. Raise a 504 at the
+    deadline of the request.
     """
     resource = await verbs.definitions.refresh(call.served.names.group, call.served.names.resource)
     served = resource.versions.get(call.served.names.version) if resource is not None else None
@@ -70,9 +71,10 @@ async def holds(verbs: Verbs, call: Call) -> bool:
 
 
 async def renewed(verbs: Verbs, call: Call, changed: GuardChanged | None) -> bool:
-    """Reload the definition or namespace that has changed.
+    """Reload the definition or namespace whose guard is ``changed``, and return True.
 
-    Return False if ``changed`` is None and the definition has not changed.
+    If ``changed`` is None and the definition is still the newest, reload nothing and return False. Raise the errors of
+    ``refresh``.
     """
     if changed is None and await holds(verbs, call):
         return False

@@ -46,10 +46,10 @@ async def fetch(address: str, port: int, name: str) -> bytes | None:
 
 
 def namesake(der: bytes, bundle: bytes, now: datetime) -> bytes | None:
-    """Return a certificate as PEM if its issuer is in the CA bundle (PEM), else None.
+    """Return a certificate as PEM, after a newline, if its issuer is in the CA bundle (PEM).
 
-    The caller uses this for a certificate whose subject equals its issuer. Return None if the signature, the times of
-    the issuer, or the right of the issuer to sign certificates is invalid.
+    The caller uses this for a certificate whose subject equals its issuer. Return None if the issuer is not in the
+    bundle, has not signed the certificate, is no CA, or is not valid now.
     """
     try:
         certificate = read_certificate(der)
@@ -73,7 +73,7 @@ def _signs(issuer: x509.Certificate, certificate: x509.Certificate, now: datetim
 def fault(der: bytes, name: str, now: datetime) -> str | None:
     """Return the error in the times or names of a certificate.
 
-    Return None if both are valid, or it cannot be parsed.
+    Return None if both are valid, or if the certificate cannot be parsed.
     """
     try:
         certificate = read_certificate(der)
@@ -122,7 +122,7 @@ def _not_among(names: list[str], noun: str, name: str) -> str:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Report whether a host matches a name of a certificate; its first label may be ``*``."""
+    """Report whether a host matches a name of a certificate, whose first label may be ``*``."""
     wanted = name.lower().removesuffix(".").split(".")
     given = pattern.lower().split(".")
     if given[0] == "*" and len(given) > 1:

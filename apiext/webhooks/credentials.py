@@ -27,7 +27,7 @@ _FOREIGN = ("exec", "auth-provider")
 
 
 class CredentialsError(ValueError):
-    """A configuration file that is missing, invalid or not supported."""
+    """The error of a configuration file that is missing, invalid or not supported."""
 
 
 class Credentials:
@@ -69,7 +69,7 @@ ANONYMOUS = Credentials()
 
 
 def _token_of(path: Path) -> tuple[str, str]:
-    """Return the token of a file, and the error if it has none."""
+    """Return (token of a file, ""), or ("", error) if the file has no usable token."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -97,7 +97,7 @@ class Users:
 
     @property
     def current(self) -> Credentials:
-        """The credentials of the user in the current context."""
+        """The credentials of the user in the current context, ANONYMOUS if there is none."""
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
@@ -123,7 +123,10 @@ def _names(host: str, port: int) -> Iterator[str]:
 
 
 def users_of(path: str) -> dict[str, Users]:
-    """Return admission plug-in → its users, from an AdmissionConfiguration file."""
+    """Return admission plug-in → its users, from an AdmissionConfiguration file.
+
+    Plug-ins without a kubeconfig are left out. Raise CredentialsError.
+    """
     file = Path(path)
     found = {}
     for plugin in entries(file, read(file, "AdmissionConfiguration"), "plugins"):
@@ -144,9 +147,9 @@ def users_of(path: str) -> dict[str, Users]:
 
 
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
-    """Return the mapping in a YAML file.
+    """Return the mapping in a YAML file; raise CredentialsError if it has none.
 
-    Raise CredentialsError, also if its kind is not one of the given ``kinds``.
+    If ``kinds`` are given, raise CredentialsError if the mapping has another kind, or an unknown apiVersion.
     """
     try:
         document = yaml_files.load(path)
@@ -166,9 +169,9 @@ def _check(path: Path, document: Mapping[str, Any], *kinds: str) -> None:
 
 
 def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return the list of mappings in a field, empty if absent.
+    """Return the list of mappings in a field, an empty list if the field is absent.
 
-    Raise CredentialsError for another value.
+    Raise CredentialsError if the field has another value.
     """
     found = document.get(name) or []
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):

@@ -29,9 +29,9 @@ class TimedOut(CallError):
 
 
 class Broken(CallError):
-    """A connection that closed early, or a malformed or empty response.
+    """A connection that closed before the response was complete, or an invalid response.
 
-    The connection closed before the response was complete.
+    Also a token file without a usable token (credentials.py).
     """
 
 
@@ -49,5 +49,5 @@ class Refused(CallError):
 class CircuitOpen(CallError):
     """A call that was not sent, since previous calls failed slowly.
 
-    The next trial call is not due.
+    The time for the next trial call has not come yet.
     """

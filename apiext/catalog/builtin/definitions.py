@@ -83,7 +83,8 @@ def _prepare_status(new: Document, old: View | None) -> Document:
     kept = {**new, "metadata": metadata, "spec": clone(old["spec"])}
     status = new.get("status") or _empty_status()
     # upstream: reads fill in an empty storedVersions
-    # The server writes the same list: the name of the storage version.
+    #
+    # So a write of the status without storedVersions stores the list that reads show: the name of the storage version.
     if not status.get("storedVersions"):
         kept["status"] = _with_storage_version(status, old["spec"])
     return kept

@@ -330,10 +330,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def _pod(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod, in upstream's order.
-
-    ``template_errors`` validates pod templates.
-    """
+    """Yield the validation errors of a pod, in upstream's order."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")
@@ -499,6 +496,6 @@ def _without(document: View, *names: str) -> Document:
 
 
 def supported(value: Any, path: str, known: Iterable[str]) -> Iterator[FieldError]:
-    """Yield the error of a value that is not in the enumeration."""
+    """Yield the error of a value that is not in ``known``."""
     if value not in tuple(known):
         yield not_supported(path, value, known)

@@ -26,10 +26,7 @@ def _lines(answer: Any) -> str:
 
 
 def difference(wanted: Any, got: Any) -> str:
-    """Return a unified diff of two answers.
-
-    The result is empty if they are equal, including the types of numbers.
-    """
+    """Return a unified diff of two answers, empty if they are equal; 1 and 1.0 are not equal."""
     wanted, got = _lines(wanted), _lines(got)
     if wanted == got:
         return ""
@@ -56,8 +53,8 @@ def differences(
     """Return step index → diff, for steps whose answers differ.
 
     Steps with a difference that the recording allows are omitted. Fields with a name in ``left_out`` and steps with an
-    index in ``spared`` are not compared. With ``undecided``, the server may also give the recorded answer to a step for
-    which decided.yaml has another answer.
+    index in ``spared`` are not compared. If decided.yaml has another answer to a step, this answer is compared. If
+    ``undecided`` is true, the server may give either the recorded answer or that of decided.yaml.
     """
     found = {}
     for index, step in enumerate(scenario.steps):
@@ -107,7 +104,7 @@ class Player:
         return len(self._scenarios)
 
     def differences(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → diff for a scenario; wait for the answers of the server."""
+        """Return step index → diff for a scenario; wait until the scenario has been played."""
         return self._results[scenario.id].result(timeout=600)
 
     def without_steps(self, scenario: Scenario) -> dict[int, str]:

@@ -97,7 +97,7 @@ def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
 
 @contextmanager
 def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
-    """Create missing namespaces, and delete these at the end.
+    """Create those of the namespaces that are missing, and delete the created ones at the end.
 
     Do nothing if the server has no namespaces.
     """
@@ -126,9 +126,9 @@ def _is_ending(api: Client, name: str) -> bool:
 
 
 def _finalize(api: Client, names: Sequence[str]) -> bool:
-    """Wait until a controller has finished the deletion of namespaces.
+    """Wait until a controller has finished the deletion of namespaces, and return True.
 
-    If none does, finish it here. Return whether a controller has finished it. kube-apiserver without
+    If no controller finishes it in time, finish it here, and return False. kube-apiserver without
     kube-controller-manager has no such controller.
     """
     if patient(lambda: not any(_is_ending(api, name) for name in names), _CONTROLLER):

@@ -1,6 +1,6 @@
 """Load the recordings, the rows of BEHAVIOUR.md that they show, and the failing steps.
 
-The failing steps are the list of steps that do not pass yet.
+not_yet.yaml lists the failing steps.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Scenario:
     def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the behaviour rows that the compared steps show.
 
-        A row is missing if a step in ``not_yet`` also shows it, or if it is the row of an excluded field.
+        A row is left out if a step in ``not_yet`` shows it, too, or if it is the row of an excluded field.
         """
         shown: set[str] = set()
         open_ = {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
@@ -123,7 +123,8 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
     """Return the answer that this server should give in place of a recorded answer.
 
-    It has the code and reason of decided.yaml if that file lists the recorded answer; else it is the recorded answer.
+    If decided.yaml lists the recorded answer, the result has the code and reason of that file. Otherwise it is the
+    recorded answer.
     """
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None

@@ -36,9 +36,9 @@ class _Run:
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether this run has processed the definition or has passed its place.
+        """Report whether this run has processed a definition, or has passed its place.
 
-        The place is that in the order of ``Due``.
+        The place of the definition is that of ``due`` in the order of decisions.
         """
         late, revision, name = due
         return name in self._processed or revision <= self._processed_up_to[late]

@@ -174,7 +174,7 @@ class Collection:
     def set_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> None:
         """Use an encryption configuration.
 
-        If plug-ins have its keys, the collection may lag behind the store.
+        If plug-ins have its keys, the collection may lag behind the store while it waits for a plug-in.
         """
         self.values.switch(encryption)
         if encryption is not None and encryption.waits:

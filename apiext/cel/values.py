@@ -48,7 +48,8 @@ def no_overload(*_: Value) -> Fault:
 def unlike(value: Value, function: str, *kinds: type) -> Fault:
     """Return the fault of an operand with an unsupported type.
 
-    For the types in ``kinds``, and for strings and times, the text does not contain the name of the function.
+    For the types in ``kinds``, and for strings, timestamps and durations, the text does not contain the name of the
+    function.
     """
     known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
     return no_overload() if known else Fault(f"no such overload: {function}")

@@ -182,9 +182,9 @@ class Migrations:
             await self._run(migration)
 
     async def _begin(self, migration: _Migration) -> None:
-        """Set the condition of the definition, with its generation.
+        """Set the condition StorageMigrating of the definition, with the definition's generation.
 
-        Then set the migration to Running.
+        Then set the condition Running of the migration.
         """
 
         def mark(document: Document) -> Document:
@@ -443,7 +443,7 @@ def _version(served: ServedResource) -> ServedVersion:
 def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
     """Return the uid of an object, and the paths of fields that the storage version would prune.
 
-    Return no paths for versions that are not in ``plan.compared``.
+    Return no paths for an object in a version that is not in ``plan.compared``.
     """
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]

@@ -148,8 +148,8 @@ class Collection:
         an object of the namespace cannot be read.
         """
         state, history = self.state, self.feed.history
-        # A watch with initial events must send all objects, so an unreadable object is an error. Between "\0" and "\0"
-        # there is no key: then only an unfilled collection is an error.
+        # A watch that begins with all objects must read all of them, so an unreadable object is an error. For any other
+        # watch only an unfilled collection is an error: the range from "\0" to "\0" contains no key.
         state.require_readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         if start is not None and not initial and start > state.revision:
             raise FutureRevision(start, state.revision)

@@ -91,8 +91,8 @@ ETCD_FIRST_PAGE = 16
 PART_BYTES = 4 * 1024 * 1024
 # Bytes of stored objects of a list that one call converts. Beyond: another call converts the remaining objects.
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
-# Fraction of the time to live: objects that are written within this time share an etcd lease, see also LEASE_SHARED.
-# Beyond: objects get another lease. Upstream: the same.
+# Fraction of the time to live: objects with the same time to live that are written within this time share an etcd
+# lease, see also LEASE_SHARED. Beyond: objects get another lease. Upstream: the same.
 LEASE_SHARE = 0.05
 # Maximal seconds between writes of objects that share an etcd lease, if LEASE_SHARE allows more. Beyond: objects get
 # another lease. Upstream: the same.
